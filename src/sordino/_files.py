@@ -1,0 +1,176 @@
+"""Files are written whole or not at all, and refused in one wording."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+from sordino._random import new_release_id
+from sordino.errors import DataError, FileSystemError, UsageError
+
+__all__ = [
+    "UNPACKING_ERRORS",
+    "atomic_draft",
+    "atomic_writer",
+    "explained",
+    "read_json",
+    "refuse_existing",
+    "sha256_of",
+    "unpacked",
+    "write_json",
+    "write_text",
+]
+
+_CHUNK = 1 << 20
+
+
+@contextmanager
+def explained(what: str) -> Iterator[None]:
+    """Turn an operating-system error into ours; ``what`` names the thing and the attempt."""
+    try:
+        yield
+    except (FileSystemError, BrokenPipeError):
+        raise
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    else:
+        return
+    raise FileSystemError(f"{what} ({reason}). Nothing half-written was left behind.")
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite unless asked to.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False.
+    """
+    if os.path.lexists(path) and not force:
+        raise UsageError(
+            f"{path.name} exists already. Nothing was done. Choose another name, or pass --force "
+            "to overwrite it."
+        )
+
+
+class Draft:
+    """A file that is being written beside its final name."""
+
+    def __init__(self, path: Path) -> None:
+        """Open the draft; a name that ends in ``.gz`` is compressed, with no time stamp."""
+        self.path = path.with_name(f".{path.name}.{new_release_id()}.partial")
+        self._raw = self.path.open("xb")
+        packed = path.suffix == ".gz"
+        self._packed = gzip.GzipFile("", "wb", fileobj=self._raw, mtime=0) if packed else None
+        self.file = cast("BinaryIO", self._packed or self._raw)
+
+    def finish(self) -> None:
+        """Make everything written so far complete and durable."""
+        if self._raw.closed:
+            return
+        if self._packed:
+            self._packed.close()
+        self._raw.flush()
+        os.fsync(self._raw.fileno())
+        self._raw.close()
+
+    def abandon(self) -> None:
+        """Close without caring for the content; a full disk may refuse even that."""
+        with suppress(OSError):
+            self._raw.close()
+
+
+@contextmanager
+def atomic_draft(path: Path, *, force: bool = False) -> Iterator[Draft]:
+    """Yield a draft that appears under its name, complete and durable, only on success.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False.
+        FileSystemError: It cannot be written, or the disk is full.
+    """
+    refuse_existing(path, force=force)
+    with explained(f"{path.name} cannot be written"):
+        draft = Draft(path)
+        try:
+            yield draft
+            draft.finish()
+            refuse_existing(path, force=force)
+            draft.path.replace(path)
+        finally:
+            draft.abandon()
+            draft.path.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_writer(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
+    """Yield a binary file that appears only on success; errors as in :func:`atomic_draft`."""
+    with atomic_draft(path, force=force) as draft:
+        yield draft.file
+
+
+def write_text(path: Path, text: str, *, force: bool = False) -> None:
+    """Write UTF-8 text whole or not at all; errors as in :func:`atomic_draft`."""
+    with atomic_writer(path, force=force) as file:
+        file.write(text.encode())
+
+
+def to_json(value: Any) -> str:
+    """Return indented JSON that ends with a line feed."""
+    return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def write_json(path: Path, value: Any, *, force: bool = False) -> None:
+    """Write indented JSON whole or not at all; errors as in :func:`atomic_draft`."""
+    write_text(path, to_json(value), force=force)
+
+
+def read_json(path: Path, *, kind: str, version: int, problem: str) -> dict[str, Any]:
+    """Return a JSON object of one of our formats.
+
+    Args:
+        path: The file.
+        kind: The value that its ``format`` must have.
+        version: The newest version that can be read.
+        problem: What to say first when it cannot be used.
+
+    Raises:
+        DataError: It is not JSON, of another format, or written by a newer version.
+        FileSystemError: It cannot be read.
+    """
+    with explained(f"{path.name} cannot be read"):
+        raw = path.read_bytes()
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, Mapping) or value.get("format") != kind:
+        raise DataError(f"{problem}: {path.name} is not a {kind} file.")
+    found = value.get("version")
+    if not isinstance(found, int) or found > version:
+        raise DataError(
+            f"{problem}: {path.name} was written by a newer sordino (version {found!r}; this one "
+            f"reads up to {version}). Upgrade sordino."
+        )
+    return dict(value)
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a released file, in hexadecimal; never call it on raw data."""
+    digest = hashlib.sha256()
+    with explained(f"{path.name} cannot be read"), path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def unpacked(path: Path, file: BinaryIO) -> BinaryIO:
+    """Return a reader of the plain bytes of a file, by its name's ending."""
+    return cast("BinaryIO", gzip.GzipFile(fileobj=file)) if path.suffix == ".gz" else file
+
+
+UNPACKING_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error)

@@ -1,0 +1,90 @@
+"""What a run takes from outside itself: entropy, identifiers and the time.
+
+Everything that is not a function of its inputs passes through this file, so that a test can
+inject coins, release ids and a clock and compare every byte of the output.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Literal, Protocol
+
+import numpy as np
+
+__all__ = [
+    "Entropy",
+    "Randomness",
+    "SimulatedEntropy",
+    "SystemEntropy",
+    "clock",
+    "entropy",
+    "new_release_id",
+    "now",
+]
+
+Randomness = Literal["system", "simulated"]
+
+
+class Entropy(Protocol):
+    """A source of independent uniform 64-bit words."""
+
+    @property
+    def randomness(self) -> Randomness:
+        """Return what a ledger entry says of this source."""
+        ...
+
+    def words(self, n: int) -> np.ndarray:
+        """Return n independent uniform 64-bit words, shape (n,), dtype uint64."""
+        ...
+
+
+@dataclass(frozen=True)
+class SystemEntropy:
+    """The operating system's generator: the only source that a release may use."""
+
+    randomness: Randomness = field(default="system", init=False)
+
+    def words(self, n: int) -> np.ndarray:
+        """Return n independent uniform 64-bit words from ``os.urandom``."""
+        return np.frombuffer(os.urandom(8 * n), dtype=np.uint64)
+
+
+@dataclass(frozen=True)
+class SimulatedEntropy:
+    """A seeded generator: whoever knows the seed knows the coins, so it is for study only."""
+
+    seed: int
+    randomness: Randomness = field(default="simulated", init=False)
+    _generator: np.random.Generator = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Start the generator."""
+        object.__setattr__(self, "_generator", np.random.default_rng(self.seed))
+
+    def words(self, n: int) -> np.ndarray:
+        """Return the next n words of the seeded stream."""
+        return self._generator.integers(0, 2**64, size=n, dtype=np.uint64)
+
+
+def entropy(simulate_seed: int | None) -> Entropy:
+    """Return system entropy, or a seeded stream marked ``simulated`` when a seed is given."""
+    return SystemEntropy() if simulate_seed is None else SimulatedEntropy(simulate_seed)
+
+
+def new_release_id() -> str:
+    """Return a fresh identifier for one release; it is independent of all data."""
+    return secrets.token_hex(8)
+
+
+def now() -> str:
+    """Return the time in UTC to the second, as written on the ledger."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def clock() -> float:
+    """Return seconds of a clock that never goes back."""
+    return time.perf_counter()

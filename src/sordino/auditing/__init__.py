@@ -1,0 +1,1 @@
+"""Trying to break the promise."""

@@ -1,0 +1,163 @@
+"""Ties an artifact, by digest, to the ledger entries that paid for it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sordino._version import __version__
+from sordino.errors import PrivacyError
+from sordino.policies.gibbs import GibbsPolicy
+from sordino.privacy import accounting
+from sordino.privacy.chain import Row, canonical_json
+from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.ledger import Head, Ledger
+from sordino.privacy.spend import event_of, promise_of
+from sordino.rewards.model import RewardModel
+
+__all__ = ["Certificate", "certify"]
+
+CERTIFICATE_FORMAT = "sordino.certificate"
+CERTIFICATE_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """What one released artifact promises, and which entries of which ledger paid for it.
+
+    Attributes:
+        artifact: What it is: ``"reward"`` or ``"policy"``.
+        digest: SHA-256 of the artifact's canonical JSON.
+        guarantee: The promise, recomputed from the ledger.
+        data: Name of the data set on the ledger.
+        release_ids: The entries that paid.
+        ledger_head: Digest and number of rows of the ledger at that moment.
+        ledger_total: The promise of everything on that ledger together; None if it spent nothing.
+    """
+
+    artifact: str
+    digest: str
+    guarantee: Guarantee
+    data: str
+    release_ids: tuple[str, ...]
+    ledger_head: Head
+    ledger_total: Guarantee | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the certificate as JSON holds it."""
+        total = self.ledger_total
+        return {
+            "format": CERTIFICATE_FORMAT,
+            "version": CERTIFICATE_VERSION,
+            "artifact": self.artifact,
+            "digest": self.digest,
+            "guarantee": self.guarantee.to_dict(),
+            "caveats": list(self.guarantee.caveats),
+            "data": self.data,
+            "release_ids": list(self.release_ids),
+            "ledger": {
+                "head": self.ledger_head.digest,
+                "rows": self.ledger_head.rows,
+                "total": None if total is None else total.to_dict(),
+            },
+            "sordino": __version__,
+        }
+
+    def __str__(self) -> str:
+        """Return the promise and the anchor."""
+        return f"{self.artifact}: {self.guarantee} (ledger head {self.ledger_head.digest[:12]}…)"
+
+
+def certify(
+    artifact: RewardModel | GibbsPolicy, ledger: Ledger, *, for_study: bool = False
+) -> Certificate:
+    """Return what an artifact promises, checked against the ledger that paid for it.
+
+    Args:
+        artifact: A reward, or a policy made from one.
+        ledger: The ledger that its data was released on; only read.
+        for_study: Accept simulated randomness; the certificate still says so.
+
+    Raises:
+        PrivacyError: An entry is missing, was never committed, or paid for other data; the
+            artifact claims more than was paid for; or randomness was simulated.
+
+    Guarantee:
+        The certificate's ε and δ are composed anew from the entries, so they hold for the
+        artifact whatever it says of itself. Shown by tests/soundness/test_certificates.py.
+    """
+    reward = artifact.reward if isinstance(artifact, GibbsPolicy) else artifact
+    guarantee = _paid(reward, ledger)
+    if guarantee.simulated and not for_study:
+        raise PrivacyError(
+            "Randomness was simulated: whoever knows the seed can undo it, so there is nothing to "
+            "certify. Run again without a seed, or pass for_study=True."
+        )
+    if reward.guarantee.epsilon < guarantee.epsilon or reward.guarantee.delta < guarantee.delta:
+        raise PrivacyError(
+            f"The artifact claims {reward.guarantee}, but its entries promise only {guarantee}."
+        )
+    return Certificate(
+        artifact="policy" if isinstance(artifact, GibbsPolicy) else "reward",
+        digest=_digest(artifact),
+        guarantee=guarantee,
+        data=ledger.data,
+        release_ids=reward.release_ids,
+        ledger_head=ledger.head,
+        ledger_total=ledger.total(),
+    )
+
+
+def _digest(artifact: RewardModel | GibbsPolicy) -> str:
+    """Return the SHA-256 of an artifact's canonical JSON."""
+    reward = artifact.reward if isinstance(artifact, GibbsPolicy) else artifact
+    values = reward.to_dict()
+    if isinstance(artifact, GibbsPolicy):
+        values = {"reward": values, "temperature": artifact.temperature}
+    return hashlib.sha256(canonical_json(values).encode()).hexdigest()
+
+
+def _paid(reward: RewardModel, ledger: Ledger) -> Guarantee:
+    """Return what the entries behind a reward promise together."""
+    wanted = set(reward.release_ids)
+    rows = [row for row in ledger.rows if row.release_id in wanted]
+    entries = [row for row in rows if row.kind in {"reserve", "receive"}]
+    if not wanted or {row.release_id for row in entries} != wanted:
+        raise PrivacyError(
+            "The ledger lacks an entry that this artifact says paid for it, so nothing can be "
+            "certified. Use the ledger that the data was released on."
+        )
+    if reward.artifact not in _artifacts(rows):
+        raise PrivacyError(
+            "The entries on the ledger paid for other answers than those behind this artifact, or "
+            "were never committed, so nothing can be certified."
+        )
+    spent = [row for row in entries if row.kind == "reserve"]
+    received = [_received(row) for row in entries if row.kind == "receive"]
+    delta = ledger.budget.delta
+    events: Counter[Any] = Counter()
+    for row in spent:
+        events[event_of(row)] += row.count
+    promises = received + [promise_of(row, delta=delta) for row in spent]
+    paid = accounting.composed_epsilon(events, neighbors=promises[0].neighbors, delta=delta)
+    return merge(
+        promises,
+        epsilon=paid + sum(promise.epsilon for promise in received),
+        delta=(delta if spent else 0.0) + sum(promise.delta for promise in received),
+    )
+
+
+def _artifacts(rows: Iterable[Row]) -> set[str]:
+    """Return the digests of what rows say was released or received."""
+    kinds = {"commit", "receive", "repeat"}
+    return {json.loads(row.payload)["artifact"] for row in rows if row.kind in kinds}
+
+
+def _received(row: Row) -> Guarantee:
+    """Return what a file promised that arrived private."""
+    payload = json.loads(row.payload)
+    return Guarantee.from_dict(payload["promise"], payload["caveats"])

@@ -1,0 +1,53 @@
+"""The command line: one module per stage, each command a few lines over the library."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import warnings
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+from typer.exceptions import TyperException
+
+from sordino.cli import align, choose, fit, ledger, privatize, report, simulate  # noqa: F401 (each registers its commands)
+from sordino.cli._app import app
+from sordino.cli._console import explain_crash, say_error
+from sordino.errors import SordinoError
+
+__all__ = ["app", "main", "run"]
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code; no error prints data or a traceback."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # a warning of a library may quote an array
+    try:
+        result: Any = app(args=arguments, standalone_mode=False)
+    except SordinoError as error:
+        say_error(error)
+        return error.exit_code
+    except TyperException as error:
+        error.show()
+        return getattr(error, "exit_code", 2)
+    except (KeyboardInterrupt, typer.Abort):
+        sys.stderr.write("Interrupted.\n")
+        return 130
+    except BrokenPipeError:
+        return 7
+    except Exception as error:  # noqa: BLE001 (the last line of defense: no message may escape)
+        explain_crash(error)
+        return 1
+    return result if isinstance(result, int) else 0
+
+
+def _terminated(*_: object) -> NoReturn:
+    """Leave in good order, so that half-written files are removed."""
+    raise SystemExit(143)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its code."""
+    signal.signal(signal.SIGTERM, _terminated)
+    sys.exit(run())

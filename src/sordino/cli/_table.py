@@ -1,0 +1,79 @@
+"""Closing summaries: a few lines in the words of a person."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from sordino.privacy.guarantee import Guarantee, never_less
+
+__all__ = ["align_rows", "describe_promise", "ledger_rows", "plan_rows"]
+
+
+def describe_promise(values: Mapping[str, Any]) -> str:
+    """Return a guarantee of a JSON result in one line."""
+    promise = Guarantee.from_dict(values)
+    return (
+        f"epsilon={never_less(promise.epsilon)}, delta={never_less(promise.delta)} per "
+        f"{promise.unit} ({promise.neighbors.name}), trust: {promise.trust}"
+    )
+
+
+def _number(value: float | None, digits: int = 3) -> str:
+    """Return a measured number, or that there is none."""
+    return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+
+
+def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Return the closing summary of a run."""
+    reward, policy = result["reward"], result["policy"]
+    low, high = policy["win_rate_interval"]
+    rows = {
+        "guarantee": describe_promise(result["guarantee"]),
+        "caveats": ", ".join(result["caveats"]) or "none",
+        "pairs": f"{result['data']['pairs']:,}",
+        "accuracy": f"{_number(reward['accuracy'])} ± "
+        f"{_number(reward['accuracy_standard_error'])} (held out, debiased)",
+        "calibration slope": _number(reward["calibration_slope"], 2),
+        "win rate": f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at "
+        f"temperature {policy['temperature']:g}",
+    }
+    if "public_evaluation" in result:
+        public = result["public_evaluation"]
+        rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
+    if "truth" in result:
+        rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
+    ledger = result["certificate"]["ledger"]
+    rows["ledger head"] = f"{ledger['head']} ({ledger['rows']} rows; note it)"
+    rows["report"] = str(folder / "report.html")
+    rows["seconds"] = _number(result["seconds"], 1)
+    return rows
+
+
+def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a dry run has to say."""
+    rows = {
+        "would spend": f"epsilon={never_less(plan['spend'])}",
+        "guarantee": describe_promise(plan["guarantee"]),
+        "caveats": ", ".join(plan["caveats"]) or "none",
+    }
+    if "largest_person_epsilon" in plan:
+        rows["most about one person"] = (
+            f"epsilon={never_less(plan['largest_person_epsilon'])} "
+            f"({plan['largest_person_labels']} labels)"
+        )
+    return rows | {"touched": "nothing (dry run)"}
+
+
+def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:
+    """Return what a ledger says."""
+    total = view["total"]
+    return {
+        "data": view["data"],
+        "budget": describe_promise(view["budget"]),
+        "spent": "nothing" if total is None else describe_promise(total),
+        "remaining epsilon": f"{view['remaining_epsilon']:.6g}",
+        "head": f"{view['head']} ({view['rows']} rows)",
+    }

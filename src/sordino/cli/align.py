@@ -1,0 +1,99 @@
+"""``sordino align``: the main job, from a preference file to a private policy."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino import _random
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._console import finish
+from sordino.cli._run import Settings, plan, read_inputs, run
+from sordino.cli._table import align_rows, plan_rows
+from sordino.errors import UsageError
+
+
+class Way(StrEnum):
+    """Where the noise is."""
+
+    local = "local"
+    central = "central"
+    intrinsic = "intrinsic"
+
+
+@app.command()
+def align(
+    prefs: Annotated[
+        Path, typer.Argument(help="Judgments (.jsonl, .jsonl.gz), raw or privatized.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
+    way: Annotated[Way, typer.Option("--way", help="Where the noise is.")] = Way.local,
+    epsilon: Annotated[
+        float | None,
+        typer.Option("--epsilon", help="Privacy loss allowed per label; needed for raw judgments."),
+    ] = None,
+    temperature: Annotated[
+        float,
+        typer.Option("--temperature", help="KL strength of the policy, in units of reward."),
+    ] = 0.5,
+    dimension: Annotated[
+        int, typer.Option("--dimension", help="Number of hashed text features.")
+    ] = 512,
+    ridge: Annotated[
+        float | None,
+        typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
+    ] = None,
+    evaluate: Annotated[
+        Path | None,
+        typer.Option("--evaluate", metavar="PUBLIC", help="Judgments that you declare public."),
+    ] = None,
+    truth: Annotated[
+        Path | None, typer.Option("--truth", help="True reward of simulated judgments.")
+    ] = None,
+    ledger: options.LedgerPath = None,
+    budget: options.Budget = None,
+    data: options.Data = "preferences",
+    neighbors: options.NeighborsOption = options.Neighbors.replace,
+    person_field: options.PersonField = "person",
+    drop_identical: options.DropIdentical = False,
+    simulate_seed: options.Seed = None,
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Learn a private reward and policy from a preference file, with ledger and report."""
+    started = _random.clock()
+    if way is not Way.local:
+        raise UsageError(f"--way {way.value} is not in this version; use --way local.")
+    options.refuse_relation(neighbors)
+    settings = Settings(
+        out=out,
+        epsilon=epsilon,
+        budget=budget,
+        ledger=ledger,
+        data=data,
+        dimension=dimension,
+        temperature=temperature,
+        ridge=ridge,
+        simulate_seed=simulate_seed,
+        force=force,
+    )
+    inputs = read_inputs(
+        prefs,
+        evaluate=evaluate,
+        truth=truth,
+        drop_identical=drop_identical,
+        person_field=person_field,
+    )
+    simulated = simulate_seed is not None
+    if dry_run:
+        spend = plan(settings, inputs.pairs)
+        finish("sordino align", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
+        return
+    result = run(settings, inputs, started=started)
+    simulated = result["guarantee"]["randomness"] == "simulated"
+    finish("sordino align", align_rows(result, out), result, as_json=as_json, simulated=simulated)

@@ -1,0 +1,62 @@
+"""``sordino fit``: a reward from a privatized file; it spends nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino._files import refuse_existing
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._console import Bar, finish
+from sordino.cli._table import describe_promise
+from sordino.errors import PrivacyError
+from sordino.preferences.features import HashedText
+from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.reporting.result import measure_reward
+from sordino.rewards.estimation import Design, cross_fit, fit_reward
+
+
+@app.command()
+def fit(
+    answers: Annotated[Path, typer.Argument(help="Privatized file with its manifest beside it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Reward to write (.json).")],
+    dimension: Annotated[
+        int, typer.Option("--dimension", help="Number of hashed text features.")
+    ] = 512,
+    ridge: Annotated[
+        float | None,
+        typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
+    ] = None,
+    person_field: options.PersonField = "person",
+    drop_identical: options.DropIdentical = False,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Fit a reward on answers that are randomized already."""
+    refuse_existing(out, force=force)
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            answers, drop_identical=drop_identical, person_field=person_field, progress=bar
+        )
+    if isinstance(pairs, Pairs):
+        raise PrivacyError(
+            "These are raw judgments; a reward fitted on them would give them away. Nothing was "
+            "fitted. Randomize them first with `sordino privatize`, or use `sordino align`."
+        )
+    features = HashedText(dimension=dimension)
+    design = Design.of(pairs, features)
+    reward = fit_reward(pairs, features=features, ridge=ridge, design=design)
+    measured = measure_reward(cross_fit(design, ridge=ridge))
+    reward.save(out, force=force)
+    promise = pairs.guarantee
+    value = {"guarantee": promise.to_dict(), "caveats": list(promise.caveats), "reward": measured}
+    rows = {
+        "guarantee": describe_promise(value["guarantee"]),
+        "caveats": ", ".join(promise.caveats) or "none",
+        "accuracy": f"{measured['accuracy']:.3f} ± {measured['accuracy_standard_error']:.3f}",
+        "written": out.name,
+    }
+    finish("sordino fit", rows, value, as_json=as_json, simulated=promise.simulated)

@@ -1,0 +1,63 @@
+"""``sordino ledger``: what was spent, and whether the record is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._console import finish, grid
+from sordino.cli._table import ledger_rows
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.support import support_table
+from sordino.reporting.result import describe_ledger_rows
+
+ledger = typer.Typer(help="Show and verify the record of what was spent.", no_args_is_help=True)
+app.add_typer(ledger, name="ledger")
+
+Path_ = Annotated[Path, typer.Argument(metavar="DB", help="The ledger.")]
+
+
+@ledger.command("show")
+def show(path: Path_, as_json: options.AsJson = False) -> None:
+    """Show the budget, the total and every entry."""
+    view = describe_ledger_rows(Ledger.read(path))
+    finish("sordino ledger", ledger_rows(view), view, as_json=as_json)
+    if not as_json:
+        columns = ("sequence", "time", "kind", "event", "parameters", "count", "release_id")
+        grid("entries", columns, [[str(row[name]) for name in columns] for row in view["entries"]])
+
+
+@ledger.command("verify")
+def verify(
+    path: Path_,
+    head: Annotated[
+        str | None,
+        typer.Option("--head", metavar="DIGEST", help="A head noted earlier; it must be in it."),
+    ] = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Check that no row was edited, and that the ledger is not older than a noted head."""
+    found = Ledger.read(path, expected_head=head)
+    anchor = "contains the noted head" if head else "not checked against a noted head"
+    value = {"head": found.head.digest, "rows": found.head.rows, "intact": True, "anchor": anchor}
+    rows = {
+        "chain": "intact: no row was edited, inserted or reordered",
+        "anchor": anchor,
+        "head": f"{found.head.digest} ({found.head.rows} rows)",
+    }
+    finish("sordino ledger verify", rows, value, as_json=as_json)
+
+
+@ledger.command("support")
+def support(as_json: options.AsJson = False) -> None:
+    """Show which events can be composed under which relation, and how."""
+    rows = support_table()
+    if as_json:
+        finish("", {}, {"support": rows}, as_json=True)
+        return
+    columns = tuple(rows[0])
+    grid("support", columns, [[str(row[name]) for name in columns] for row in rows])

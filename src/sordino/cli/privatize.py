@@ -1,0 +1,87 @@
+"""``sordino privatize``: raw judgments to a file that anybody may read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino._files import refuse_existing
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._console import Bar, finish
+from sordino.cli._table import plan_rows
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.files import manifest_path
+from sordino.privacy.guarantee import never_less
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import Crossing
+from sordino.privatization.streaming import (
+    FileSettings,
+    default_ledger_path,
+    plan_file,
+    privatize_file,
+)
+
+
+@app.command()
+def privatize(
+    source: Annotated[
+        Path, typer.Argument(metavar="IN", help="Raw judgments (.jsonl, .jsonl.gz).")
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss allowed per label.")],
+    out: Annotated[Path, typer.Option("--out", metavar="OUT", help="Privatized file to write.")],
+    ledger: options.LedgerPath = None,
+    budget: options.Budget = None,
+    data: options.Data = "preferences",
+    on_device: options.OnDevice = False,
+    person_field: options.PersonField = "person",
+    drop_identical: options.DropIdentical = False,
+    simulate_seed: options.Seed = None,
+    force: options.Force = False,
+    dry_run: options.DryRun = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Randomize every label once, and write answers with a manifest that says how."""
+    coin = RandomizedResponse(epsilon)
+    limit = options.label_budget(epsilon, budget, trust="local" if on_device else "central")
+    for path in (out, manifest_path(out)):
+        refuse_existing(path, force=force)
+    settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
+    where = ledger or default_ledger_path(out)
+    simulated = simulate_seed is not None
+    known = Ledger.read(where) if where.exists() else None
+    crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed)
+    with Bar.shown("Reading") as bar:
+        spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
+    if dry_run:
+        finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
+        return
+    account = options.open_ledger(where, data, limit, change=budget is not None)
+    with Bar.shown("Randomizing") as bar:
+        manifest = privatize_file(
+            source,
+            out,
+            coin,
+            ledger=account,
+            settings=settings,
+            on_device=on_device,
+            simulate_seed=simulate_seed,
+            force=force,
+            surveyed=surveyed,
+            progress=bar,
+        )
+    head = account.head
+    value = {
+        **manifest.to_dict(),
+        "spend": spend["spend"],
+        "ledger": {"head": head.digest, "rows": head.rows},
+    }
+    rows = {
+        "written": f"{out.name} and {manifest_path(out).name}",
+        "guarantee": f"epsilon={never_less(manifest.epsilon)} per label, trust: {manifest.trust}",
+        "caveats": ", ".join(manifest.caveats) or "none",
+        "ledger head": f"{head.digest} ({head.rows} rows; note it)",
+    }
+    finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)

@@ -1,0 +1,35 @@
+"""``sordino report``: draw the page of an earlier run again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._console import finish
+from sordino.cli._run import read_run, write_page
+from sordino.privacy.ledger import Ledger
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier align.")],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Page to write; RUN/report.html by default."),
+    ] = None,
+    ledger: options.LedgerPath = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write the report of a run again, with its ledger as it stands now."""
+    result = read_run(folder)
+    account = Ledger.read(
+        ledger or folder / "spend.db", expected_head=result["certificate"]["ledger"]["head"]
+    )
+    page = out or folder / "report.html"
+    write_page(page, result, account, force=force)
+    finish("sordino report", {"written": str(page)}, {"report": page.name}, as_json=as_json)

@@ -1,0 +1,185 @@
+"""Simulated people whose true reward is known, so that a run can be held against the truth.
+
+Every answer is put together from a few sentences. The true reward is linear in the counts of
+marker words; people follow it with Bradley–Terry noise. No person and
+no text is real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino._files import read_json
+from sordino.errors import DataError
+from sordino.policies.gibbs import tilt
+from sordino.preferences.records import Text
+
+__all__ = ["TRUTH_FORMAT", "TrueReward", "simulate_pairs"]
+
+TRUTH_FORMAT = "sordino.truth"
+TRUTH_VERSION = 1
+
+_TOPICS = (
+    "repot a fern", "sharpen a kitchen knife", "write a cover letter", "learn the cello",
+    "plan a week of dinners", "fix a dripping tap", "train for a long run", "read a city map",
+    "keep bees on a roof", "restore an old chair", "name a small cat", "bake rye bread",
+    "grow tomatoes indoors", "record a podcast", "save for a journey", "mend a woolen coat",
+)  # fmt: skip
+_ASKS = (
+    "How do I {}?", "What is the easiest way to {}?", "Can you help me {}?",
+    "I have never tried to {}. Where do I start?", "Is it hard to {}?",
+)  # fmt: skip
+_SENTENCES = (
+    "First gather what you need, then work through it slowly.",
+    "Begin with the first small part, then check it before the next.",
+    "Start on a quiet day, then repeat the step until it feels easy.",
+    "For example, a friend of mine set aside one hour each evening.",
+    "A good example is to practice on something that you can spare.",
+    "It is a lovely thing to want to learn.",
+    "You will enjoy this more than you expect, and lovely results come early.",
+    "People have done this for a very long time.",
+    "There are several ways, and most of them work.",
+    "The tools are not expensive.",
+    "Perhaps it depends, maybe on many things.",
+    "Maybe that works, perhaps it does not.",
+    "Sorry, that is not something to discuss here.",
+    "Sorry, there is nothing useful to add.",
+)
+_MARKERS: dict[str, float] = {
+    "first": 0.5, "then": 0.4, "example": 0.6, "lovely": 0.3, "perhaps": -0.25, "maybe": -0.15,
+    "sorry": -1.1,
+}  # fmt: skip
+_MOST_SENTENCES = 4
+
+
+@dataclass(frozen=True)
+class TrueReward:
+    """The reward that simulated people follow: a weight times the count of each marker word.
+
+    Example:
+        >>> TrueReward({"then": 0.4}).score(["Wait, then act, then rest."])
+        array([0.8])
+    """
+
+    weights: dict[str, float]
+
+    def score(self, answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return the true reward of every answer."""
+        return np.array([self._one(answer) for answer in answers])
+
+    def _one(self, answer: Text) -> float:
+        """Return the true reward of one answer."""
+        if not isinstance(answer, str):
+            answer = " ".join(message["content"] for message in answer)
+        words = [word.strip(".,?!").lower() for word in answer.split()]
+        return sum(self.weights.get(word, 0.0) for word in words)
+
+    def value(
+        self,
+        probabilities: Float[np.ndarray, "n 2"],
+        scores: Float[np.ndarray, "n 2"],
+        temperature: float,
+    ) -> dict[str, float]:
+        """Return how well a policy on two candidates does under the true reward.
+
+        Args:
+            probabilities: The policy's, for each candidate.
+            scores: True rewards of the candidates.
+            temperature: KL strength in units of reward.
+
+        Returns:
+            ``value``: mean of E r − temperature · KL(π ‖ uniform); ``best_value``: the largest
+            possible; ``kl_regret``: their difference, ≥ 0.
+        """
+        starts = 2 * np.arange(len(scores))
+        uniform = np.full(scores.size, 0.5)
+        best = tilt(scores.ravel(), starts, temperature, uniform).reshape(-1, 2)
+
+        def regularized(chances: Float[np.ndarray, "n 2"]) -> float:
+            logs = np.log(2 * chances, out=np.zeros_like(chances), where=chances > 0)
+            return float((chances * (scores - temperature * logs)).sum(axis=1).mean())
+
+        value, best_value = regularized(probabilities), regularized(best)
+        return {
+            "kl_regret": max(best_value - value, 0.0),
+            "value": value,
+            "best_value": best_value,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the truth as JSON holds it."""
+        return {"format": TRUTH_FORMAT, "version": TRUTH_VERSION, "weights": self.weights}
+
+    @classmethod
+    def load(cls, path: Path) -> TrueReward:
+        """Return the truth that :func:`simulate_pairs` was run with.
+
+        Raises:
+            DataError: The file is of another format or malformed.
+            FileSystemError: It cannot be read.
+        """
+        problem = "The truth cannot be used"
+        weights = read_json(path, kind=TRUTH_FORMAT, version=TRUTH_VERSION, problem=problem)
+        try:
+            return cls({str(word): float(w) for word, w in weights["weights"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise DataError(f"{problem}: field 'weights' must map words to numbers.")
+
+
+def _answer(topic: str, generator: np.random.Generator) -> str:
+    """Return one generated answer of two to five sentences."""
+    sentences = list(generator.choice(_SENTENCES, generator.integers(1, _MOST_SENTENCES + 1)))
+    minutes = generator.integers(5, 600)
+    sentences.insert(0, f"To {topic} takes about {minutes} minutes of patience.")
+    return " ".join(sentences)
+
+
+def simulate_pairs(
+    n: int, *, seed: int, people: int | None = None
+) -> tuple[Iterator[dict[str, Any]], TrueReward]:
+    """Return n generated comparisons by simulated people, and the reward they follow.
+
+    Args:
+        n: Number of pairs, ≥ 1.
+        seed: Seed of the world; there is nothing private in it.
+        people: Number of people to spread the pairs over; no person ids if left out.
+
+    Returns:
+        An iterator of ``{"prompt", "chosen", "rejected"}`` (and ``"person"``), and the truth.
+
+    Raises:
+        UsageError: A size is not a whole number of at least 1.
+
+    Source:
+        Bradley & Terry 1952: a is preferred to b with probability σ(r(a) − r(b)).
+    """
+    _validate.integer("n", n, at_least=1)
+    if people is not None:
+        _validate.integer("people", people, at_least=1)
+    truth = TrueReward(dict(_MARKERS))
+    return _rows(n, np.random.default_rng(seed), truth, people), truth
+
+
+def _rows(
+    n: int, generator: np.random.Generator, truth: TrueReward, people: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the comparisons one by one."""
+    for index in range(n):
+        topic = str(generator.choice(_TOPICS))
+        prompt = str(generator.choice(_ASKS)).format(topic)
+        one = other = _answer(topic, generator)
+        while other == one:
+            other = _answer(topic, generator)
+        gap = float(np.subtract(*truth.score([one, other])))
+        if generator.random() > 1 / (1 + np.exp(-gap)):
+            one, other = other, one
+        row = {"prompt": prompt, "chosen": one, "rejected": other}
+        yield row if people is None else row | {"person": f"p{index % people}"}

@@ -1,0 +1,101 @@
+"""Every exception of the library, drawn as one tree.
+
+    SordinoError                      1
+    ├── UsageError        ValueError  2   a setting that cannot be used
+    │   └── MissingExtra  ImportError 2   an optional dependency is not installed
+    ├── PrivacyError                  2   the request would break a promise
+    ├── ConvergenceError              2   a fit could not be certified
+    ├── BudgetExceeded                3   the spend would pass the budget
+    ├── DataError         ValueError  4   a file or an array cannot be used
+    ├── AuditRefuted                  5   an audit refuted a claim
+    ├── LedgerError                   6
+    │   ├── LedgerDamaged             6   edited, cut short or unreadable
+    │   └── LedgerMismatch            6   it belongs to another data set
+    └── FileSystemError   OSError     7   cannot read, cannot write, disk full
+
+The number is the exit code of the command line. Messages never contain text of the data: of
+data they give line, field, shape and dtype, of settings the value.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "AuditRefuted",
+    "BudgetExceeded",
+    "ConvergenceError",
+    "DataError",
+    "FileSystemError",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerMismatch",
+    "MissingExtra",
+    "PrivacyError",
+    "SordinoError",
+    "UsageError",
+]
+
+
+class SordinoError(Exception):
+    """The root: catch this to catch everything that the library raises on purpose."""
+
+    exit_code = 1
+
+
+class UsageError(SordinoError, ValueError):
+    """A setting is outside what is permitted; nothing was done."""
+
+    exit_code = 2
+
+
+class MissingExtra(UsageError, ImportError):
+    """An optional dependency is not installed; the message says which command installs it."""
+
+
+class PrivacyError(SordinoError):
+    """The request would break a promise; nothing was released."""
+
+    exit_code = 2
+
+
+class ConvergenceError(SordinoError):
+    """An optimizer could not certify its solution; nothing was returned."""
+
+    exit_code = 2
+
+
+class BudgetExceeded(SordinoError):
+    """The spend would pass the budget; no noise was drawn and nothing was released."""
+
+    exit_code = 3
+
+
+class DataError(SordinoError, ValueError):
+    """Data cannot be used; the message names line and field and never quotes the data."""
+
+    exit_code = 4
+
+
+class AuditRefuted(SordinoError):
+    """An audit refuted a privacy claim."""
+
+    exit_code = 5
+
+
+class LedgerError(SordinoError):
+    """The ledger cannot be used; nothing was released."""
+
+    exit_code = 6
+
+
+class LedgerDamaged(LedgerError):
+    """The ledger was edited, cut short, or is not readable."""
+
+
+class LedgerMismatch(LedgerError):
+    """The ledger belongs to another data set."""
+
+
+class FileSystemError(SordinoError, OSError):
+    """A file could not be read or written; nothing half-written is left behind."""
+
+    exit_code = 7

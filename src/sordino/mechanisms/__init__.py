@@ -1,0 +1,1 @@
+"""How noise is added: arrays in, arrays out."""

@@ -1,0 +1,56 @@
+"""What every source of noise must say of itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sordino._random import Entropy
+from sordino.privacy.events import Event
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+
+__all__ = ["Mechanism", "WorstCase"]
+
+
+@dataclass(frozen=True)
+class WorstCase:
+    """Two neighboring inputs on which the stated loss is attained: what an auditor plays with."""
+
+    one: np.ndarray
+    other: np.ndarray
+
+
+class Mechanism(Protocol):
+    """A source of noise: public settings are its fields, private data only ever arguments.
+
+    A mechanism is arithmetic: it does not know a ledger. Whoever calls :meth:`release` on
+    private data must have reserved :attr:`event` on a ledger first; inside the library only the
+    functions that take ``ledger=`` do.
+    """
+
+    @property
+    def event(self) -> Event:
+        """Return what one release does, for the ledger."""
+        ...
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change can move the value that is released.
+
+        Raises:
+            PrivacyError: The mechanism promises nothing under this relation.
+        """
+        ...
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises under a relation."""
+        ...
+
+    def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:
+        """Return the noised values; draws noise, so the spend must already be on a ledger."""
+        ...
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs on which the stated loss is attained."""
+        ...

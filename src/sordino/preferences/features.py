@@ -1,0 +1,329 @@
+"""From a prompt and an answer to a bounded vector, independent of the data.
+
+A feature map is public: it is fixed before any data is seen and learns nothing from it (no
+vocabulary, no document frequencies, no standardization). What is private is only which answer
+was preferred, or the rows themselves, so every row is clipped on its own and its norm bound
+holds for every text that can be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
+from functools import reduce
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import scipy.sparse
+from jaxtyping import Float
+
+from sordino._validate import finite_array, integer, non_negative, positive
+from sordino.errors import DataError, UsageError
+
+from ._signals import SIGNALS, shape_signals
+from ._tokens import Numbers, flatten, hashed_words, tokenize
+from .records import Text
+
+__all__ = ["Features", "FunctionFeatures", "HashedText", "differences", "features_from_dict"]
+
+Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
+"""n rows of d features, sparse or dense."""
+
+FeatureFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
+"""Prompts and answers in, an array of shape (n, d) out."""
+
+_INSIDE = 1 - 2.0**-40  # rows are clipped to this share of the bound: rounding stays within it
+_SHAPE_SCALE = 0.4  # of a signal's full range; typical rows then have norm 0.5, few are clipped
+_MOST = 2**31 - 1  # features, because columns are numbered by 32-bit integers
+_CHUNK = 1 << 20  # characters that are worked on at once, which bounds the memory
+
+
+@runtime_checkable
+class Features(Protocol):
+    """A public map from a prompt and an answer to a vector of bounded norm."""
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the number of features."""
+        ...
+
+    @property
+    def feature_bound(self) -> float:
+        """Return L: no row of ``transform`` has a larger Euclidean norm, for any text."""
+        ...
+
+    def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Matrix:
+        """Return one row for each prompt and answer; a row depends on nothing else."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values, with ``kind``."""
+        ...
+
+
+@dataclass(frozen=True)
+class HashedText:
+    """The shape of an answer, and its words and word pairs hashed with signs.
+
+    The first min(28, dimension // 2) features say how much is said, what is asked or refused,
+    how it is laid out, and how much it takes up the prompt; they carry most of the norm,
+    because under privacy a few strong directions are learned and hundreds of weak ones are
+    not. The others are hashed words. The map is independent of the data: only public constants
+    enter, so that the same text gives the same row, bit by bit, on every machine. Words are
+    told apart by spaces and punctuation, and the listed words (refusals, openings) are English.
+
+    Args:
+        dimension: d, at least 1.
+        feature_bound: L; it scales all rows, and each row is clipped to it on its own.
+        word_norm: Norm of the hashed words, as a share of L; 0 leaves only the shape. More lets
+            a reward model learn words, for which it needs many answers and a large epsilon.
+
+    **Source:** hashing: Weinberger et al., Feature hashing for large scale multitask learning
+    (2009), definition 1.
+
+    Example:
+        >>> HashedText(dimension=64).transform(["What is a fugue?"], ["A piece for voices."]).shape
+        (1, 64)
+    """
+
+    dimension: int = 512
+    _: KW_ONLY
+    feature_bound: float = 1.0
+    word_norm: float = 0.15
+
+    def __post_init__(self) -> None:
+        """Refuse settings for which the bound could not hold."""
+        object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
+        object.__setattr__(self, "feature_bound", positive("feature_bound", self.feature_bound))
+        object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
+        if self.dimension > _MOST or self.word_norm > 1:
+            raise UsageError(
+                f"dimension must be at most {_MOST} and word_norm at most 1, got "
+                f"{self.dimension} and {self.word_norm}."
+            )
+
+    def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> scipy.sparse.csr_array:
+        """Return one sparse row for each prompt and answer; a row depends on nothing else.
+
+        Args:
+            prompts: n texts or lists of chat messages.
+            answers: n texts or lists of chat messages.
+
+        Raises:
+            DataError: The lengths differ, or an element is no text; the message gives its index.
+        """
+        sides = _flattened(prompts=prompts, answers=answers)
+        numbers = Numbers()
+        return self._stacked([self._rows(numbers, *part)[0] for part in _chunks(sides)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values."""
+        return {
+            "kind": "hashed-text",
+            "dimension": self.dimension,
+            "feature_bound": self.feature_bound,
+            "word_norm": self.word_norm,
+        }
+
+    def _differences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> scipy.sparse.csr_array:
+        """Return the rows of first minus those of second; each prompt is read once."""
+        sides = _flattened(prompts=prompts, first=first, second=second)
+        numbers = Numbers()
+        rows = (self._rows(numbers, *part) for part in _chunks(sides))
+        return self._stacked([one - other for one, other in rows])
+
+    def _stacked(self, parts: list[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
+        """Return the parts below each other."""
+        return scipy.sparse.vstack(
+            [scipy.sparse.csr_array((0, self.dimension)), *parts], format="csr"
+        )
+
+    def _rows(
+        self, numbers: Numbers, prompts: list[str], *sides: list[str]
+    ) -> list[scipy.sparse.csr_array]:
+        """Return the rows of each list of answers to the same prompts."""
+        asked = tokenize(prompts, numbers)
+        kept = min(len(SIGNALS), self.dimension // 2)
+        rows = []
+        for answers in sides:
+            words = tokenize(answers, numbers)
+            shape = _SHAPE_SCALE * shape_signals(answers, words, asked)[:kept]
+            hashed = hashed_words(words, self.dimension - kept)
+            rows.append(self._joined(shape, hashed))
+        return rows
+
+    def _joined(
+        self, shape: Float[np.ndarray, "s n"], hashed: scipy.sparse.csr_array
+    ) -> scipy.sparse.csr_array:
+        """Return shape and words side by side, each row clipped to norm at most L."""
+        # Added one signal after another: a sum over an axis may be rounded otherwise for n = 1.
+        square = reduce(np.add, shape * shape, np.full(shape.shape[1], self.word_norm**2))
+        scale = self.feature_bound * _INSIDE / np.maximum(1.0, np.sqrt(square))
+        hashed.data *= np.repeat(self.word_norm * scale, np.diff(hashed.indptr))
+        return scipy.sparse.hstack([scipy.sparse.csr_array((shape * scale).T), hashed], "csr")
+
+
+@dataclass(frozen=True)
+class FunctionFeatures:
+    """Features that your own function computes, checked and clipped row by row.
+
+    The function must be independent of the data: fixed before any of it is seen, and a row must
+    depend on its own prompt and answer only. Neither can be checked here; shape, finiteness and
+    the norm bound are enforced.
+
+    Args:
+        function: Called with n prompts and n answers, returns an array of shape (n, dimension).
+        dimension: d, at least 1.
+        feature_bound: L; each row is clipped to it on its own.
+        name: What a saved model calls the function; the function itself is never stored.
+
+    Example:
+        >>> def length(prompts, answers):
+        ...     return [[len(answer)] for answer in answers]
+        >>> FunctionFeatures(length, dimension=1, name="length").transform(["?"], ["yes"])
+        array([[1.]])
+    """
+
+    function: FeatureFunction
+    _: KW_ONLY
+    dimension: int
+    feature_bound: float = 1.0
+    name: str
+
+    def __post_init__(self) -> None:
+        """Refuse settings for which the bound could not hold."""
+        if not callable(self.function):
+            raise UsageError("function must be callable with prompts and answers.")
+        if not isinstance(self.name, str) or not self.name:
+            raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
+        object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
+        object.__setattr__(self, "feature_bound", positive("feature_bound", self.feature_bound))
+
+    def transform(
+        self, prompts: Sequence[Text], answers: Sequence[Text]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return one row for each prompt and answer, of norm at most L.
+
+        Raises:
+            DataError: The function returned another shape, or a row that is not finite; the
+                message gives its index.
+        """
+        _same_length(prompts=prompts, answers=answers)
+        rows = finite_array("The features", _regular(self.function(prompts, answers)), ndim=2)
+        if rows.shape != (len(answers), self.dimension):
+            raise DataError(
+                f"The features must have shape {(len(answers), self.dimension)}, got {rows.shape}."
+            )
+        return _clipped(rows, self.feature_bound)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values; of the function only its name."""
+        return {
+            "kind": "function",
+            "dimension": self.dimension,
+            "feature_bound": self.feature_bound,
+            "name": self.name,
+        }
+
+
+def differences(
+    features: Features, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+) -> Matrix:
+    """Return the features of the first answers minus those of the second, row by row.
+
+    No row has a norm above 2L. Swapping first and second changes the sign and nothing else.
+
+    Args:
+        features: The public feature map.
+        prompts: n prompts.
+        first: An answer to each.
+        second: Another answer to each.
+
+    Raises:
+        DataError: The lengths differ, or the features cannot be computed.
+
+    Example:
+        >>> differences(HashedText(), ["What is a fugue?"], ["No idea."], ["No idea."]).nnz
+        0
+    """
+    _same_length(prompts=prompts, first=first, second=second)
+    if isinstance(features, HashedText):
+        return features._differences(prompts, first, second)  # noqa: SLF001 (reads prompts once)
+    return features.transform(prompts, first) - features.transform(prompts, second)
+
+
+def features_from_dict(
+    settings: Mapping[str, Any], *, function: FeatureFunction | None = None
+) -> Features:
+    """Return the feature map that ``to_dict`` described.
+
+    Args:
+        settings: What ``to_dict`` returned. Nothing in it is ever executed or imported.
+        function: For kind ``function``: the function, which is not stored.
+
+    Raises:
+        DataError: The kind is unknown, or the settings do not fit it.
+        UsageError: The kind is ``function`` and none was given, or the other way round.
+
+    Example:
+        >>> features_from_dict(HashedText(dimension=64).to_dict())
+        HashedText(dimension=64, feature_bound=1.0, word_norm=0.15)
+    """
+    kind = settings.get("kind") if isinstance(settings, Mapping) else None
+    if kind not in ("hashed-text", "function"):
+        raise DataError("The features are of an unknown kind: known are 'hashed-text', 'function'.")
+    if (kind == "function") != (function is not None):
+        raise UsageError("function= is needed for features of kind 'function', and only for them.")
+    given = {name: value for name, value in settings.items() if name != "kind"}
+    with suppress(TypeError, UsageError):  # the message below says it without quoting the file
+        return HashedText(**given) if function is None else FunctionFeatures(function, **given)
+    raise DataError(f"The settings do not describe features of kind {kind!r}.")
+
+
+def _same_length(**sides: Sequence[Text]) -> None:
+    """Refuse sequences of different lengths, and single texts."""
+    for name, side in sides.items():
+        if isinstance(side, str):
+            raise DataError(f"{name} must be a sequence of texts, got one text.")
+    if len({len(side) for side in sides.values()}) > 1:
+        found = ", ".join(f"{len(side)} {name}" for name, side in sides.items())
+        raise DataError(f"Each prompt needs its answers, got {found}.")
+
+
+def _flattened(**sides: Sequence[Text]) -> list[list[str]]:
+    """Return sequences of one length, each text as one string."""
+    _same_length(**sides)
+    return [flatten(side, name) for name, side in sides.items()]
+
+
+def _chunks(sides: list[list[str]]) -> Iterator[list[list[str]]]:
+    """Yield the same stretch of all sides, of about ``_CHUNK`` characters."""
+    size: np.ndarray = reduce(np.add, [np.array([len(t) + 1 for t in side], int) for side in sides])
+    cuts = np.flatnonzero(np.diff(np.cumsum(size) // _CHUNK)) + 1
+    bounds = [0, *cuts.tolist(), len(size)]
+    for start, stop in pairwise(bounds):
+        if start < stop:
+            yield [side[start:stop] for side in sides]
+
+
+def _regular(value: Any) -> np.ndarray:
+    """Return an array of what a function returned; refuse rows of different lengths."""
+    array = None
+    with suppress(ValueError):  # its message is not ours to vouch for
+        array = np.asarray(value)
+    if array is None:
+        raise DataError("The features must be an array, got rows of different lengths.")
+    return array
+
+
+def _clipped(rows: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray, "n d"]:
+    """Return x·min(1, L/‖x‖) for each row, also where ‖x‖² would overflow."""
+    largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
+    unit = rows / largest
+    norm = np.maximum(1.0, np.sqrt((unit * unit).sum(axis=1, keepdims=True)))
+    limit = bound * _INSIDE
+    return np.where(largest > limit / norm, unit * (limit / norm), rows)

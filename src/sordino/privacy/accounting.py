@@ -1,0 +1,383 @@
+"""Events in, guarantee out: the only place that composes, and the only one that runs dp_accounting.
+
+Three accountants, each with its own column in the support table:
+
+``closed``  formulas (``closed_forms``); supports everything, and is exact for pure, for Gaussian
+            and for repeated releases
+``pld``     privacy loss distributions of dp_accounting; tighter for mixtures
+``rdp``     Rényi orders of dp_accounting; tighter for randomized response mixed with zCDP
+
+All of them give upper bounds, so the least is reported. An event that none supports under the
+relation is refused: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from dp_accounting import NeighboringRelation
+
+from sordino._validate import failure_probability, integer, non_negative, one_of
+from sordino.errors import PrivacyError, UsageError
+
+from ._search import bracket_up, narrow
+from .closed_forms import Bound, closed_bounds, decimal, float_down
+from .events import (
+    EVENTS,
+    Event,
+    GaussianEvent,
+    NonPrivateEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+)
+from .numerical import loss_distribution_bound, renyi_bound
+from .support import SUPPORT, support_table
+
+__all__ = [
+    "SUPPORT",
+    "Events",
+    "calibrate",
+    "composed_delta",
+    "composed_epsilon",
+    "fits",
+    "largest_pure_epsilon",
+    "support_table",
+]
+
+Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
+_KINDS = {cls: kind for kind, cls in EVENTS.items()}
+_NUMERICAL_STEPS = 16
+_LEAST_DELTA = 1e-10  # below it the allowance for Fourier transforms would eat the delta
+
+
+class _Shown(Protocol):
+    """What every accountant answers: a closed bound or one of dp_accounting's."""
+
+    def fits(self, epsilon: float, delta: float) -> bool: ...
+    def delta(self, epsilon: float) -> float: ...
+    def epsilon(self, delta: float) -> float: ...
+
+
+def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: float) -> float:
+    """Return the least epsilon that these releases are shown to keep together at delta.
+
+    Args:
+        events: How often each event happened, as a mapping or as pairs (event, count).
+        neighbors: What one change is, for all of them.
+        delta: Failure probability in [0, 1).
+
+    Returns:
+        0 for no events; infinity if a release is non-private, or if no epsilon is finite (a
+        Gaussian at delta 0).
+
+    Raises:
+        PrivacyError: If no accountant supports an event under the relation.
+        UsageError: If an argument is out of range.
+
+    **Source:** ``spec/privacy.md``, "Composition through dp_accounting 0.6.0"; the formulas are
+    cited in ``closed_forms``.
+
+    **Guarantee:** an upper bound for adaptively chosen releases on one data set under the one
+    relation. Settings are read as the decimal numbers that they print as; arithmetic is rounded
+    up, and loss distributions carry an allowance for their Fourier transforms. Shown by
+    ``tests/soundness/test_accounting.py``.
+
+    Example:
+        >>> composed_epsilon(
+        ...     {PureEvent(0.1): 20}, neighbors=NeighboringRelation.REPLACE_ONE, delta=0.0
+        ... )
+        2.0
+    """
+    counts = _counted(events, neighbors)
+    delta = failure_probability("delta", delta)
+    if not counts:
+        return 0.0
+    if _non_private(counts):
+        return math.inf
+    return min(bound.epsilon(delta) for bound in _bounds(counts, neighbors, delta))
+
+
+def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: float) -> float:
+    """Return the least delta that these releases are shown to keep together at epsilon.
+
+    Args:
+        events: How often each event happened, as a mapping or as pairs (event, count).
+        neighbors: What one change is, for all of them.
+        epsilon: Privacy loss, at least 0.
+
+    Returns:
+        0 for no events; 1, which promises nothing, if a release is non-private.
+
+    Raises:
+        PrivacyError: If no accountant supports an event under the relation.
+        UsageError: If an argument is out of range.
+
+    **Source:** as ``composed_epsilon``.
+
+    **Guarantee:** as ``composed_epsilon``.
+
+    Example:
+        >>> composed_delta(
+        ...     {PureEvent(0.1): 20}, neighbors=NeighboringRelation.REPLACE_ONE, epsilon=2.0
+        ... )
+        0.0
+    """
+    counts = _counted(events, neighbors)
+    epsilon = non_negative("epsilon", epsilon)
+    if not counts:
+        return 0.0
+    if _non_private(counts):
+        return 1.0
+    closed = min(bound.delta(epsilon) for bound in closed_bounds(counts, neighbors))
+    return min([closed, *(bound.delta(epsilon) for bound in _numerical(counts, neighbors, closed))])
+
+
+def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float) -> bool:
+    """Return whether these releases are shown to keep (epsilon, delta) together.
+
+    Cheap bounds come first; loss distributions are computed only where they could help.
+
+    Args:
+        events: How often each event happened, as a mapping or as pairs (event, count).
+        neighbors: What one change is, for all of them.
+        epsilon: Budget, at least 0; an infinite one takes everything.
+        delta: Budget for the failure probability in [0, 1).
+
+    Returns:
+        True only if an accountant shows it.
+
+    Raises:
+        PrivacyError: If no accountant supports an event under the relation.
+        UsageError: If an argument is out of range.
+
+    **Source:** as ``composed_epsilon``.
+
+    **Guarantee:** True is a proof, as in ``composed_epsilon``; False may only mean not shown.
+
+    Example:
+        >>> fits(
+        ...     {PureEvent(0.1): 21},
+        ...     neighbors=NeighboringRelation.REPLACE_ONE,
+        ...     epsilon=2.0,
+        ...     delta=0.0,
+        ... )
+        False
+    """
+    counts = _counted(events, neighbors)
+    epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
+    return _fits(counts, neighbors, epsilon, delta, numerical=True)
+
+
+def largest_pure_epsilon(
+    events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float
+) -> float:
+    """Return the largest loss x such that one more pure release of x still fits the budget.
+
+    Args:
+        events: What was spent, as a mapping or as pairs (event, count).
+        neighbors: What one change is, for all of them.
+        epsilon: Budget, at least 0.
+        delta: Budget for the failure probability in [0, 1).
+
+    Returns:
+        The lower end of the final bracket; 0 if nothing is left, infinity for an infinite budget.
+
+    Raises:
+        PrivacyError: If no accountant supports an event under the relation.
+        UsageError: If an argument is out of range.
+
+    **Source:** ``spec/privacy.md``, "Ledger" (bisection on the composed guarantee).
+
+    **Guarantee:** ``fits`` holds with one more ``PureEvent(result)``, unless the result is 0 (the
+    budget may then be spent already).
+
+    Example:
+        >>> largest_pure_epsilon(
+        ...     {PureEvent(0.1): 3}, neighbors=NeighboringRelation.REPLACE_ONE, epsilon=2, delta=0
+        ... )
+        1.7
+    """
+    counts = _counted(events, neighbors)
+    epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
+    if epsilon == math.inf:
+        return math.inf
+
+    def holds(extra: float, *, numerical: bool) -> bool:
+        more = _counted([*counts.items(), (PureEvent(extra), 1)], neighbors)
+        return _fits(more, neighbors, epsilon, delta, numerical=numerical)
+
+    if _non_private(counts) or not holds(0.0, numerical=True):
+        return 0.0
+    left = [_left(bound, epsilon, delta) for bound in closed_bounds(counts, neighbors)] or [epsilon]
+    fitting = (extra for extra in sorted(left, reverse=True) if holds(extra, numerical=False))
+    known = next(fitting, 0.0)
+    if delta == 0:
+        return known
+    too_much = bracket_up(lambda extra: not holds(extra, numerical=True), max(1.0, 2 * epsilon))[1]
+    return _largest(holds, known, too_much, 1e-9)
+
+
+def calibrate(
+    make_event: Callable[[float], Event],
+    budget_epsilon: float,
+    budget_delta: float,
+    *,
+    neighbors: NeighboringRelation,
+    bracket: tuple[float, float] = (1e-9, 1e9),
+    spent: Events = (),
+    rtol: float = 1e-9,
+) -> float:
+    """Return the largest parameter whose event fits the budget on top of what was spent.
+
+    Args:
+        make_event: From a parameter to an event whose loss grows with the parameter
+            (``GaussianEvent`` of mu, ``BoundedRangeEvent`` of its length, ...).
+        budget_epsilon: Budget, at least 0.
+        budget_delta: Budget for the failure probability in [0, 1).
+        neighbors: What one change is.
+        bracket: Where to look: two positive numbers, the smaller first.
+        spent: What was already spent, as a mapping or as pairs (event, count).
+        rtol: Relative width of the final bracket.
+
+    Returns:
+        The lower end of the final bracket; the upper end of ``bracket`` if even that fits.
+
+    Raises:
+        PrivacyError: If not even the smallest parameter fits, or an event is unsupported.
+        UsageError: If an argument is out of range.
+
+    **Source:** ``spec/privacy.md``, "Ledger" (bisection on the composed guarantee).
+
+    **Guarantee:** ``fits`` was true of the event at the result, whether or not the loss really
+    grows with the parameter.
+
+    Example:
+        >>> from sordino.privacy.events import GaussianEvent
+        >>> mu = calibrate(GaussianEvent, 1.0, 1e-6, neighbors=NeighboringRelation.REPLACE_ONE)
+        >>> round(mu, 6)
+        0.236704
+    """
+    counts, (low, high) = _counted(spent, neighbors), bracket
+    epsilon = non_negative("budget_epsilon", budget_epsilon)
+    delta = failure_probability("budget_delta", budget_delta)
+    if not 0 < low < high < math.inf:
+        raise UsageError(f"bracket must be two positive numbers, smaller first, got {bracket!r}.")
+
+    def holds(parameter: float, *, numerical: bool) -> bool:
+        more = _counted([*counts.items(), (make_event(parameter), 1)], neighbors)
+        return _fits(more, neighbors, epsilon, delta, numerical=numerical)
+
+    if not holds(low, numerical=True):
+        raise PrivacyError(
+            f"No parameter of at least {low!r} keeps epsilon={epsilon!r}, delta={delta!r}. Nothing "
+            "was calibrated. Raise the budget, or lower the bracket."
+        )
+    return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
+
+
+class _Holds(Protocol):
+    def __call__(self, value: float, /, *, numerical: bool) -> bool: ...
+
+
+def _largest(holds: _Holds, fits_at: float, too_much: float, rtol: float) -> float:
+    """Return the largest value that fits: closed forms first, then a few numerical steps."""
+    if holds(fits_at, numerical=False):
+        fits_at = narrow(lambda x: holds(x, numerical=False), too_much, fits_at, rtol=rtol)[1]
+    steps = iter(range(_NUMERICAL_STEPS))
+
+    def affordable(value: float) -> bool:
+        return next(steps, None) is not None and holds(value, numerical=True)
+
+    return narrow(affordable, too_much, fits_at, rtol=rtol)[1]
+
+
+def _left(bound: Bound, epsilon: float, delta: float) -> float:
+    """Return how much a pure release may add to a bound that holds."""
+    spent = bound.epsilon(delta)
+    return float_down(decimal(epsilon) - decimal(spent)) if spent <= epsilon else 0.0
+
+
+def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]:
+    """Return how often each event happened; refuse what no accountant supports."""
+    one_of("neighbors", neighbors, NeighboringRelation)
+    counts: dict[Event, int] = {}
+    for event, count in events.items() if isinstance(events, Mapping) else events:
+        _check(event, neighbors)
+        if integer("count", count, at_least=0):
+            counts[event] = counts.get(event, 0) + int(count)
+    return counts
+
+
+def _check(event: Event, neighbors: NeighboringRelation) -> None:
+    """Refuse an event that is not of the closed set, or that this relation does not cover."""
+    kind = _KINDS.get(type(event))
+    if kind is None:
+        raise PrivacyError(
+            f"{type(event).__name__} is not one of the events that can be accounted for: "
+            f"{', '.join(EVENTS)}. Nothing was composed."
+        )
+    supported, why = SUPPORT[kind, neighbors, "closed"]
+    if not supported:
+        raise PrivacyError(
+            f"No accountant supports {kind} events under {neighbors.name}: {why}. Nothing was "
+            "composed. Use a mechanism that is analyzed under this relation."
+        )
+
+
+def _non_private(counts: Mapping[Event, int]) -> bool:
+    return any(isinstance(event, NonPrivateEvent) for event in counts)
+
+
+def _bounds(
+    counts: Mapping[Event, int], neighbors: NeighboringRelation, delta: float
+) -> Iterator[_Shown]:
+    """Yield every bound on these releases, cheapest first."""
+    yield from closed_bounds(counts, neighbors)
+    yield from _numerical(counts, neighbors, delta)
+
+
+def _numerical(
+    counts: Mapping[Event, int], neighbors: NeighboringRelation, delta: float
+) -> Iterator[_Shown]:
+    """Yield the bounds that run dp_accounting, where they could beat the closed forms."""
+    if delta <= 0 or sum(counts.values()) == 1:
+        return
+    if any(isinstance(event, RandomizedResponseEvent) for event in counts):
+        orders = renyi_bound(counts, neighbors)
+        if orders is not None:
+            yield orders
+    if delta >= _LEAST_DELTA and not _is_closed(counts, neighbors):
+        distribution = loss_distribution_bound(counts, neighbors)
+        if distribution is not None:
+            yield distribution
+
+
+def _is_closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> bool:
+    """Return whether a closed form is already exact: only Gaussians, or one pure loss."""
+    if all(isinstance(event, GaussianEvent) for event in counts):
+        return True
+    (first, *others) = counts
+    if others:
+        return False
+    two_answers = isinstance(first, RandomizedResponseEvent) and first.categories == 2  # noqa: PLR2004
+    one_to_one = two_answers and neighbors == NeighboringRelation.REPLACE_ONE
+    return isinstance(first, PureEvent) or one_to_one
+
+
+def _fits(
+    counts: Mapping[Event, int],
+    neighbors: NeighboringRelation,
+    epsilon: float,
+    delta: float,
+    *,
+    numerical: bool,
+) -> bool:
+    """Return whether a bound shows (epsilon, delta); the arguments are checked."""
+    if not counts or epsilon == math.inf:
+        return True
+    if _non_private(counts):
+        return False
+    bounds = _bounds(counts, neighbors, delta if numerical else 0.0)
+    return any(bound.fits(epsilon, delta) for bound in bounds)

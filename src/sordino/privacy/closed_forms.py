@@ -1,0 +1,296 @@
+"""The accountant of closed forms: bounds that add up on paper, cheap enough for every release.
+
+Each bound adds the losses of some releases and gives the rest to one curve δ(ε). All of them
+hold, so the least counts. Losses are read as the decimal numbers that they print as and added
+exactly: twenty releases of 0.1 spend 2, not 2.0000000000000004.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context, Decimal
+from functools import partial
+
+from dp_accounting import NeighboringRelation
+
+from ._search import narrow
+from .bounded_range import (
+    bounded_range_composition_delta,
+    bounded_range_composition_epsilon,
+    composition_keeps,
+    two_point_delta,
+)
+from .concentrated import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
+from .events import (
+    ApproximateEvent,
+    BoundedRangeEvent,
+    Event,
+    GaussianEvent,
+    PureEvent,
+    RandomizedResponseEvent,
+    ZeroConcentratedEvent,
+)
+from .gaussian import gaussian_delta, gaussian_epsilon
+
+__all__ = ["Bound", "closed_bounds", "decimal", "float_down", "randomized_response_loss"]
+
+_EXACT = Context(prec=80, rounding=ROUND_CEILING)
+_UP = 1 + 1e-15
+_MOST_COMPOSED = 1_000_000
+
+
+def decimal(value: float) -> Decimal:
+    """Return the decimal number that a float prints as."""
+    return Decimal(repr(value))
+
+
+def float_down(value: Decimal) -> float:
+    """Return a float that prints as at most value."""
+    nearest = float(value)
+    return nearest if decimal(nearest) <= value else math.nextafter(nearest, -math.inf)
+
+
+def randomized_response_loss(
+    event: RandomizedResponseEvent, neighbors: NeighboringRelation
+) -> float:
+    """Return the pure loss of one answer under a relation.
+
+    Under REPLACE_ONE it is the event's own epsilon. Under REPLACE_SPECIAL the null record answers
+    uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c q)).
+
+    Args:
+        event: What was done.
+        neighbors: REPLACE_ONE or REPLACE_SPECIAL; the caller has refused the third.
+
+    Returns:
+        The loss, rounded up.
+
+    **Source:** Warner (1965); dp_accounting 0.6.0, ``RandomizedResponseDpEvent``.
+
+    **Guarantee:** an upper bound for a mechanism whose realized loss is at most the event's.
+    """
+    if neighbors == NeighboringRelation.REPLACE_ONE:
+        return event.epsilon
+    growth = -math.expm1(-event.epsilon) / event.categories
+    raised = event.epsilon + math.log(growth + math.exp(-event.epsilon))  # −log(c q)
+    if event.epsilon < 1:
+        raised = math.log1p(math.expm1(event.epsilon) / event.categories)
+    return min(event.epsilon, max(raised, event.epsilon - raised) * (1 + 1e-14))
+
+
+@dataclass(frozen=True)
+class Bound:
+    """Losses that add, and one curve for the rest: (added + ε, failed + δ(ε))."""
+
+    added: Decimal
+    failed: Decimal
+    curve: Callable[[float], float]
+    inverse: Callable[[float], float]
+    keeps: Callable[[float, float], bool] | None = None
+
+    def fits(self, epsilon: float, delta: float) -> bool:
+        """Return whether this bound shows (epsilon, delta)."""
+        spare, rest = _EXACT.subtract(decimal(delta), self.failed), self._rest(epsilon)
+        if spare < 0 or rest < 0:
+            return False
+        if self.keeps is not None:
+            return self.keeps(rest, max(0.0, float_down(spare)))
+        return decimal(self.curve(rest)) <= spare
+
+    def delta(self, epsilon: float) -> float:
+        """Return the delta that this bound shows at epsilon; 1 if it shows nothing."""
+        rest = self._rest(epsilon)
+        if rest < 0:
+            return 1.0
+        total = _EXACT.add(self.failed, decimal(self.curve(rest)))
+        return min(1.0, _float_up(total))
+
+    def epsilon(self, delta: float) -> float:
+        """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
+        spare = _EXACT.subtract(decimal(delta), self.failed)
+        if spare < 0:
+            return math.inf
+        rest = self.inverse(max(0.0, float_down(spare)))
+        if rest == math.inf:
+            return math.inf
+        total = _float_up(_EXACT.add(self.added, decimal(rest)))
+        for _ in range(8):  # the sum may have rounded the rest away
+            if self.fits(total, delta):
+                return total
+            total = math.nextafter(total, math.inf) * (1 + 1e-14)
+        return math.inf
+
+    def _rest(self, epsilon: float) -> float:
+        if epsilon == math.inf:
+            return math.inf
+        return float_down(_EXACT.subtract(decimal(epsilon), self.added))
+
+
+def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Bound]:
+    """Yield every closed-form bound on these releases, cheapest first.
+
+    Args:
+        counts: How often each event happened; all supported under the relation, none of them
+            non-private.
+        neighbors: What one change is.
+
+    Yields:
+        Bounds that all hold; the least may be reported.
+
+    **Source:** Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary
+    3.3 (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem
+    3.3 (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
+
+    **Guarantee:** each bound holds for adaptively chosen releases on one data set under one
+    relation; draws inside one bounded-range event are independent, and different such events
+    compose through zCDP or their pure losses only.
+    """
+    totals = _Totals.of(counts, neighbors)
+    if totals.zero_concentrated == 0:
+        yield totals.gaussian_rest()
+    if totals.rho_of_rest > 0:
+        yield _concentrated(totals.pure_and_approximate, totals.failed, totals.rho_of_rest)
+    if totals.rho_of_pure > 0:
+        rho = (totals.rho_of_rest + totals.rho_of_pure) * _UP
+        yield _concentrated(totals.approximate, totals.failed, rho)
+    yield from totals.repeated_pure()
+    yield from totals.draws_of_one_policy()
+
+
+@dataclass(frozen=True)
+class _Totals:
+    """What the bounds need to know of the releases."""
+
+    pure: Mapping[float, int]
+    ranges: Mapping[BoundedRangeEvent, int]
+    approximate: Decimal
+    failed: Decimal
+    mu: float
+    zero_concentrated: float
+
+    @classmethod
+    def of(cls, counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _Totals:
+        """Sort the events by what is known of them."""
+        pure: dict[float, int] = {}
+        for event, count in counts.items():
+            if isinstance(event, PureEvent | RandomizedResponseEvent):
+                loss = event.epsilon
+                if isinstance(event, RandomizedResponseEvent):
+                    loss = randomized_response_loss(event, neighbors)
+                if loss > 0:
+                    pure[loss] = pure.get(loss, 0) + count
+        rough = [(e, n) for e, n in counts.items() if isinstance(e, ApproximateEvent)]
+        return cls(
+            pure=pure,
+            ranges={e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)},
+            approximate=_sum((e.epsilon, n) for e, n in rough),
+            failed=_sum((e.delta, n) for e, n in rough),
+            mu=_root_sum([(e.mu, n) for e, n in counts.items() if isinstance(e, GaussianEvent)]),
+            zero_concentrated=_rounded_sum(
+                [e.rho * n for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent)]
+            ),
+        )
+
+    @property
+    def pure_and_approximate(self) -> Decimal:
+        """Return what adds up if pure losses are added."""
+        return _EXACT.add(self.approximate, _sum(self.pure.items()))
+
+    @property
+    def rho_of_pure(self) -> float:
+        """Return the zero-concentrated loss of the pure releases."""
+        return _rounded_sum([pure_to_zcdp(loss) * count for loss, count in self.pure.items()])
+
+    @property
+    def rho_of_rest(self) -> float:
+        """Return the zero-concentrated loss of all that is neither pure nor approximate."""
+        draws = [
+            bounded_range_to_zcdp(e.bounded_range) * e.draws * n for e, n in self.ranges.items()
+        ]
+        return _rounded_sum([self.zero_concentrated, self.mu * self.mu / 2, *draws])
+
+    def gaussian_rest(self) -> Bound:
+        """Return the bound that adds every loss but the Gaussian one, which has its curve."""
+        ranges = _sum((e.bounded_range, e.draws * n) for e, n in self.ranges.items())
+        return Bound(
+            _EXACT.add(self.pure_and_approximate, ranges),
+            self.failed,
+            partial(_swapped, gaussian_delta, self.mu),
+            partial(_swapped, gaussian_epsilon, self.mu),
+        )
+
+    def repeated_pure(self) -> Iterator[Bound]:
+        """Yield the optimal composition of releases that are all pure with one loss."""
+        if len(self.pure) != 1 or self.rho_of_rest > 0:
+            return
+        ((loss, count),) = self.pure.items()
+        if count > _MOST_COMPOSED:
+            return
+        curve = partial(_swapped, two_point_delta, loss, -loss, count)
+        inverse = partial(_least, curve, loss * count)
+        yield Bound(self.approximate, self.failed, curve, inverse)
+
+    def draws_of_one_policy(self) -> Iterator[Bound]:
+        """Yield the composition of independent draws, if one event is all that has a curve."""
+        if list(self.ranges.values()) != [1] or self.mu > 0 or self.zero_concentrated > 0:
+            return
+        (event,) = self.ranges
+        size = (event.bounded_range, event.draws)
+        yield Bound(
+            self.pure_and_approximate,
+            self.failed,
+            partial(_swapped, bounded_range_composition_delta, *size),
+            partial(_swapped, bounded_range_composition_epsilon, *size),
+            lambda epsilon, delta: composition_keeps(epsilon, delta, *size),
+        )
+
+
+def _concentrated(added: Decimal, failed: Decimal, rho: float) -> Bound:
+    """Return the bound that gives all of rho to the zCDP curve."""
+    curve, inverse = partial(_swapped, zcdp_delta, rho), partial(_swapped, zcdp_epsilon, rho)
+    return Bound(added, failed, curve, inverse)
+
+
+def _swapped(function: Callable[..., float], *rest_then_first: float) -> float:
+    """Return function(first, *rest): a partial that leaves the first argument free."""
+    *rest, first = rest_then_first
+    return function(first, *rest)
+
+
+def _least(curve: Callable[[float], float], enough: float, delta: float) -> float:
+    """Return the least epsilon at which the curve is at most delta; enough always is."""
+    if curve(0.0) <= delta:
+        return 0.0
+    return narrow(lambda epsilon: curve(epsilon) <= delta, 0.0, enough * _UP, rtol=1e-10)[1]
+
+
+def _sum(terms: Iterable[tuple[float, int]]) -> Decimal:
+    """Return the sum of value · count over decimal values, rounded up after 80 digits."""
+    total = Decimal(0)
+    for value, count in terms:
+        total = _EXACT.add(total, _EXACT.multiply(decimal(value), Decimal(count)))
+    return total
+
+
+def _rounded_sum(values: list[float]) -> float:
+    """Return the sum, rounded up unless it is one number."""
+    several = sum(value > 0 for value in values) > 1
+    return math.fsum(values) * (_UP if several else 1.0)
+
+
+def _root_sum(terms: list[tuple[float, int]]) -> float:
+    """Return √Σ n μ², rounded up unless it is one number."""
+    if len(terms) == 1 and terms[0][1] == 1:
+        return terms[0][0]
+    largest = max((mu for mu, _ in terms), default=0.0)
+    if largest == 0:
+        return 0.0
+    return largest * math.sqrt(math.fsum(n * (mu / largest) ** 2 for mu, n in terms)) * _UP
+
+
+def _float_up(value: Decimal) -> float:
+    """Return a float that prints as at least value."""
+    nearest = float(value)
+    return nearest if decimal(nearest) >= value else math.nextafter(nearest, math.inf)

@@ -1,0 +1,225 @@
+"""What is promised: (ε, δ), what one change is, whose it is, and who saw the raw judgments."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from decimal import ROUND_CEILING, localcontext
+from typing import Any, Literal, get_args
+
+from dp_accounting import NeighboringRelation
+
+from sordino import _validate
+from sordino._random import Randomness
+from sordino.errors import PrivacyError, UsageError
+
+__all__ = [
+    "ADD_OR_REMOVE_ONE",
+    "CAVEATS",
+    "REPLACE_ONE",
+    "REPLACE_SPECIAL",
+    "Guarantee",
+    "NeighboringRelation",
+    "Trust",
+    "Unit",
+    "float_from_json",
+    "float_to_json",
+    "merge",
+    "never_less",
+]
+
+ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+REPLACE_SPECIAL = NeighboringRelation.REPLACE_SPECIAL
+
+Unit = Literal["label", "record", "person"]
+Trust = Literal["local", "central"]
+
+CAVEATS: Mapping[str, str] = {
+    "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
+    "treated as public.",
+    "person-total": "Epsilon is per label. A person who judged m different pairs is protected "
+    "with m times epsilon in total; the ledger records the largest such total.",
+    "randomized-at-ingestion": "Labels were randomized when this program read them: whoever ran "
+    "it, and whoever holds the raw file, saw the raw labels.",
+    "real-arithmetic": "The noise is floating-point noise; the proof is for real numbers.",
+    "repeats-not-linked": "A question occurs more than once and no person ids were given: every "
+    "record counts as a person of its own.",
+    "simulated": "Randomness came from a seed. Whoever knows the seed can undo the noise: for "
+    "study only, never for release.",
+}
+"""What every caveat means, in one sentence."""
+
+_CHANGES = {
+    ("label", REPLACE_ONE): "one label is replaced by any other",
+    ("label", REPLACE_SPECIAL): "one label is replaced by a fair coin",
+    ("record", REPLACE_SPECIAL): "one record is replaced by an empty one",
+    ("record", ADD_OR_REMOVE_ONE): "one record is added or removed",
+    ("record", REPLACE_ONE): "one record is replaced by any other",
+    ("person", REPLACE_SPECIAL): "all records of one person are replaced by empty ones",
+    ("person", ADD_OR_REMOVE_ONE): "all records of one person are added or removed",
+    ("person", REPLACE_ONE): "all records of one person are replaced by any others",
+}
+
+
+def never_less(value: float, digits: int = 6) -> str:
+    """Return a bound in at most ``digits`` significant digits, rounded up, never down.
+
+    Example:
+        >>> never_less(2.0), never_less(0.1), never_less(1 / 3, 3)
+        ('2', '0.1', '0.334')
+    """
+    if value == 0 or math.isinf(value):
+        return f"{value:g}"
+    with localcontext(prec=digits, rounding=ROUND_CEILING) as context:
+        return f"{float(context.create_decimal(repr(float(value)))):.{digits}g}"
+
+
+def float_to_json(value: float) -> float | str:
+    """Return a float as JSON can hold it: infinity becomes the string ``"inf"``."""
+    return "inf" if math.isinf(value) else float(value)
+
+
+def float_from_json(value: Any) -> float:
+    """Return what :func:`float_to_json` wrote as a float."""
+    return math.inf if value == "inf" else float(value)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """A promise that holds for every data set: no change of one unit shows by more than (ε, δ).
+
+    For any two inputs that differ by one change and every set S of outputs,
+    P[output ∈ S] ≤ e^ε · P′[output ∈ S] + δ. Epsilon alone says nothing, so the unit, the
+    relation and the trust model have no defaults.
+
+    Args:
+        epsilon: Bound on the privacy loss, ≥ 0; infinity means no protection.
+        delta: Probability that the bound may fail, in [0, 1).
+        unit: Whose change is hidden: ``"label"``, ``"record"`` or ``"person"``.
+        neighbors: What one change is: ``REPLACE_ONE``, ``ADD_OR_REMOVE_ONE`` or
+            ``REPLACE_SPECIAL`` (replaced by an empty record).
+        trust: ``"local"`` if nobody but the person saw the raw judgment, ``"central"`` if the
+            program that randomized it did.
+        randomness: ``"system"``, or ``"simulated"`` if a seed was used.
+        caveats: Names from :data:`CAVEATS` that qualify the promise.
+
+    Raises:
+        UsageError: A value is outside what is permitted.
+
+    Source:
+        Dwork & Roth 2014, Definition 2.4; relations as in the specification's privacy table.
+
+    Example:
+        >>> Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local").odds
+        2.718281828459045
+    """
+
+    epsilon: float
+    delta: float = field(kw_only=True)
+    unit: Unit = field(kw_only=True)
+    neighbors: NeighboringRelation = field(kw_only=True)
+    trust: Trust = field(kw_only=True)
+    randomness: Randomness = field(default="system", kw_only=True)
+    caveats: tuple[str, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not a promise."""
+        object.__setattr__(self, "epsilon", _validate.non_negative("epsilon", self.epsilon))
+        object.__setattr__(self, "delta", _validate.failure_probability("delta", self.delta))
+        _validate.one_of("unit", self.unit, get_args(Unit))
+        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+        _validate.one_of("trust", self.trust, get_args(Trust))
+        _validate.one_of("randomness", self.randomness, get_args(Randomness))
+        if (self.unit, self.neighbors) not in _CHANGES:
+            raise UsageError(
+                f"unit={self.unit!r} with neighbors={self.neighbors.name} is not a promise: "
+                "a label cannot be added or removed on its own. Use REPLACE_ONE, or a unit of "
+                "'record' or 'person'."
+            )
+        object.__setattr__(self, "caveats", tuple(sorted(set(self.caveats))))
+
+    @property
+    def odds(self) -> float:
+        """Return e^ε: how far the odds about one unit can move for anybody who looks."""
+        return math.exp(self.epsilon) if self.epsilon < math.log(1e300) else math.inf
+
+    @property
+    def change(self) -> str:
+        """Return in words what one change is."""
+        return _CHANGES[(self.unit, self.neighbors)]
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether a seed was used, so that nothing is hidden from whoever knows it."""
+        return self.randomness == "simulated"
+
+    def with_caveats(self, *names: str) -> Guarantee:
+        """Return the same promise with more caveats."""
+        return replace(self, caveats=(*self.caveats, *names))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the promise as JSON holds it, caveats apart."""
+        return {
+            "epsilon": float_to_json(self.epsilon),
+            "delta": self.delta,
+            "unit": self.unit,
+            "neighbors": self.neighbors.name,
+            "trust": self.trust,
+            "randomness": self.randomness,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], caveats: Iterable[str] = ()) -> Guarantee:
+        """Return the promise that :meth:`to_dict` wrote."""
+        relation = _validate.one_of(
+            "neighbors", values["neighbors"], NeighboringRelation.__members__
+        )
+        return cls(
+            float_from_json(values["epsilon"]),
+            delta=float(values["delta"]),
+            unit=values["unit"],
+            neighbors=NeighboringRelation[relation],
+            trust=values["trust"],
+            randomness=values.get("randomness", "system"),
+            caveats=tuple(caveats),
+        )
+
+    def __str__(self) -> str:
+        """Return the promise in one line."""
+        promise = f"epsilon={never_less(self.epsilon)}, delta={never_less(self.delta)}"
+        text = f"{promise} when {self.change} ({self.neighbors.name}), trust: {self.trust}"
+        if self.caveats:
+            text += f", caveats: {', '.join(self.caveats)}"
+        return f"SIMULATED, not private: {text}" if self.simulated else text
+
+
+def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> Guarantee:
+    """Return one promise of the given size that speaks for several of the same relation.
+
+    Trust is central if any is, randomness is simulated if any is, and caveats add up.
+
+    Args:
+        guarantees: At least one; all of one unit and one relation.
+        epsilon: The composed bound, from :mod:`sordino.privacy.accounting`.
+        delta: The failure probability that it was composed for.
+
+    Raises:
+        PrivacyError: Units or relations differ: such promises cannot be composed.
+    """
+    parts = list(guarantees)
+    if len({(part.unit, part.neighbors) for part in parts}) != 1:
+        raise PrivacyError(
+            "Promises about different units or relations cannot be composed: keep one ledger "
+            "for each (unit, neighbors)."
+        )
+    return Guarantee(
+        epsilon,
+        delta=delta,
+        unit=parts[0].unit,
+        neighbors=parts[0].neighbors,
+        trust="central" if any(part.trust == "central" for part in parts) else "local",
+        randomness="simulated" if any(part.simulated for part in parts) else "system",
+        caveats=tuple(name for part in parts for name in part.caveats),
+    )

@@ -1,0 +1,1 @@
+"""The crossing: raw judgments in, randomized answers out, the spend recorded first."""

@@ -1,0 +1,225 @@
+"""A raw file in, a privatized file and its manifest out, in constant memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino._files import atomic_draft, refuse_existing, sha256_of, to_json
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.files import (
+    RANDOMIZED_RESPONSE,
+    Manifest,
+    Progress,
+    manifest_path,
+    read_records,
+    stem,
+    to_line,
+)
+from sordino.preferences.memo import AnswerMemo
+from sordino.preferences.pairs import PublicDigest, kept
+from sordino.preferences.records import Record
+from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import Crossing, Survey, memo_keys
+
+__all__ = [
+    "FileSettings",
+    "default_ledger_path",
+    "linked",
+    "plan_file",
+    "privatize_file",
+    "survey_file",
+]
+
+_BATCH = 8192
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileSettings:
+    """How a raw file is read: the same for the survey and for the release."""
+
+    drop_identical: bool = False
+    person_field: str = "person"
+
+    def records(
+        self, source: Path, digest: PublicDigest, progress: Progress | None
+    ) -> Iterator[list[Record]]:
+        """Yield batches of the raw records that carry a preference."""
+        rows = kept(
+            read_records(source, person_field=self.person_field, progress=progress),
+            digest,
+            drop_identical=self.drop_identical,
+        )
+        while batch := list(islice(rows, _BATCH)):
+            if batch[0].privatized:
+                raise UsageError(
+                    "These answers are randomized already; use them as they are (sordino fit, "
+                    "sordino align)."
+                )
+            yield batch
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """What one reading of a raw file found: its public fields in numbers, and their digest."""
+
+    survey: Survey
+    public_digest: str
+
+
+def survey_file(
+    source: Path,
+    settings: FileSettings,
+    memo: AnswerMemo | None,
+    progress: Progress | None = None,
+) -> Surveyed:
+    """Return what a raw file's public fields say; nothing is spent.
+
+    Raises:
+        DataError: A record cannot be used; place and field are named.
+    """
+    survey, digest = Survey(memo), PublicDigest()
+    for batch in settings.records(source, digest, progress):
+        survey.add([row.key for row in batch], _persons(batch) if memo else None)
+    if not survey.n:
+        raise DataError("No pair is left: every record has identical answers.")
+    return Surveyed(survey, digest.hexdigest())
+
+
+def plan_file(
+    source: Path,
+    crossing: Crossing,
+    settings: FileSettings,
+    *,
+    data: str,
+    progress: Progress | None = None,
+) -> tuple[dict[str, Any], Surveyed]:
+    """Return what :func:`privatize_file` would spend, after checking every record.
+
+    Nothing on disk is touched: an unusable file leaves no ledger behind.
+
+    Raises:
+        DataError: A record cannot be used; place and field are named.
+        BudgetExceeded: The ledger has not enough left.
+        LedgerMismatch: The ledger belongs to another data set.
+    """
+    with crossing.open_memo(linked=linked(source, settings), dry_run=True) as memo:
+        found = survey_file(source, settings, memo, progress)
+        return crossing.plan(found.survey, found.public_digest, data=data), found
+
+
+def linked(source: Path, settings: FileSettings) -> bool:
+    """Return whether the first record of a raw file has a person id."""
+    rows = read_records(source, person_field=settings.person_field)
+    return next(rows).person is not None
+
+
+def _persons(batch: Iterable[Record]) -> list[str]:
+    """Return the person ids of linked records."""
+    return [row.person or "" for row in batch]
+
+
+def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
+    source: str | Path,
+    destination: str | Path,
+    mechanism: RandomizedResponse,
+    *,
+    ledger: Ledger,
+    settings: FileSettings | None = None,
+    on_device: bool = False,
+    simulate_seed: int | None = None,
+    force: bool = False,
+    surveyed: Surveyed | None = None,
+    progress: Progress | None = None,
+) -> Manifest:
+    """Write a raw file's answers, randomized, with a manifest beside them; return the manifest.
+
+    The file is read twice: once to refuse what cannot be used and to see what will be spent,
+    once to randomize. Memory does not grow with its size.
+
+    Args:
+        source: Raw judgments, ``.jsonl`` or ``.jsonl.gz``.
+        destination: The privatized file; ``.gz`` compresses it.
+        mechanism: The coin.
+        ledger: Where the spend is recorded before any coin is drawn.
+        settings: How the raw file is read.
+        on_device: As in :func:`privatize`.
+        simulate_seed: A seed for study.
+        force: Overwrite the destination.
+        surveyed: What :func:`plan_file` found, to save a reading of files without person ids.
+        progress: Called with (bytes taken in over both readings, their total).
+
+    Raises:
+        DataError: A record cannot be used, or the input changed between the two readings.
+        UsageError: The destination exists.
+        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
+        FileSystemError: A file cannot be read or written; nothing half-written is left.
+
+    Guarantee:
+        As :func:`privatize`; the output holds prompt, first, second, answer and person only, in
+        the order of the input, which counts as public.
+    """
+    source, destination = Path(source), Path(destination)
+    settings = settings or FileSettings()
+    refuse_existing(destination, force=force)
+    refuse_existing(manifest_path(destination), force=force)
+    crossing = Crossing.of(mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed)
+    with crossing.open_memo(linked=linked(source, settings)) as memo:
+        if surveyed is None or memo is not None:
+            surveyed = survey_file(source, settings, memo, _half(progress, 0))
+        promise = crossing.promise(surveyed.survey)
+        reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
+        with (
+            atomic_draft(destination, force=force) as out,
+            atomic_draft(manifest_path(destination), force=force) as note,
+        ):
+            again = PublicDigest()
+            for batch in settings.records(source, again, _half(progress, 1)):
+                labels = np.array([row.outcome for row in batch], dtype=np.int8)
+                keys = memo_keys([row.key for row in batch], _persons(batch) if memo else None)
+                answers = crossing.answers(labels, keys, memo, reservation)
+                out.file.writelines(map(to_line, batch, answers))
+            if again.hexdigest() != surveyed.public_digest:
+                raise DataError("The input changed while it was read. Nothing was released.")
+            out.finish()
+            manifest = _manifest(mechanism, promise, sha256_of(out.path))
+            note.file.write(to_json(manifest.to_dict()).encode())
+            note.finish()
+            if reservation:
+                reservation.commit(manifest.sha256)
+            elif memo:
+                ledger.repeat(memo.release_ids()[0], manifest.sha256)
+    return manifest
+
+
+def _manifest(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
+    """Return what a privatized file says of itself."""
+    return Manifest(
+        sha256=sha256,
+        mechanism=RANDOMIZED_RESPONSE,
+        epsilon=mechanism.realized_epsilon,
+        flip_probability=mechanism.flip_probability,
+        unit=promise.unit,
+        neighbors=promise.neighbors.name,
+        trust=promise.trust,
+        caveats=promise.caveats,
+    )
+
+
+def _half(progress: Progress | None, part: int) -> Progress | None:
+    """Return a progress callback for one of the two readings."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(done + part * total, 2 * total)
+
+
+def default_ledger_path(destination: Path) -> Path:
+    """Return where the spend of a privatized file is kept unless a ledger is given."""
+    return destination.with_name(f"{stem(destination)}.spend.db")

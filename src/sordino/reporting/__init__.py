@@ -1,0 +1,6 @@
+"""Showing promise, spend and audit: summary (a plain dict), then figures, then one page."""
+
+from sordino.reporting.html import render_report
+from sordino.reporting.summary import calibration_bins, summarize
+
+__all__ = ["calibration_bins", "render_report", "summarize"]

@@ -1,0 +1,233 @@
+"""What a report says, as one plain dict: promise, spend, quality, caveats, provenance.
+
+Everything in it was already released; building it reads no raw judgment and spends nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino._version import __version__
+from sordino.errors import DataError, UsageError
+from sordino.privacy.guarantee import CAVEATS
+from sordino.reporting._ledger_words import describe_ledger
+from sordino.reporting._metrics import describe_policy, describe_public, describe_reward
+from sordino.reporting._numbers import real, whole
+from sordino.reporting.wording import (
+    METRICS_NOTES,
+    SIMULATED,
+    WAYS,
+    describe_guarantee,
+    read_guarantee,
+)
+
+__all__ = ["calibration_bins", "summarize"]
+
+_Plain = Mapping[str, Any]
+
+
+def calibration_bins(
+    differences: Float[np.ndarray, " n"],
+    targets: Float[np.ndarray, " n"],
+    flip_probability: float,
+    bins: int = 10,
+) -> list[dict[str, Any]]:
+    """Return how often the first answer won, next to how often it was predicted to win.
+
+    Pairs are grouped by quantiles of the predicted probability σ(difference); equal predictions
+    share a group, whatever their order. In each group the randomized answers are debiased,
+    ỹ = (answer - flip) / (1 - 2 flip), so that the mean estimates the share of true labels
+    without bias; it may lie outside [0, 1]. The bins use nothing but randomized answers and
+    public inputs, so they spend nothing.
+
+    Args:
+        differences: Reward of the first answer minus that of the second, any finite number.
+        targets: The randomized answers: 1 if the first was named, 0 if the second.
+        flip_probability: Probability that an answer is not the true label, in [0, 1/2).
+        bins: Largest number of groups, at least 1.
+
+    Returns:
+        For each group, from the lowest prediction up: ``predicted`` (mean), ``observed``
+        (debiased mean), ``low`` and ``high`` (mean ± 1.96 · sd / √m) and ``pairs`` (m). A
+        group of a single pair takes the largest standard deviation possible.
+
+    Raises:
+        DataError: Shapes differ, there are no pairs, or a target is neither 0 nor 1.
+        UsageError: ``flip_probability`` or ``bins`` is outside its range.
+
+    Source:
+        Debiased answers: specification of local privacy, Warner 1965.
+
+    Example:
+        >>> bins = calibration_bins(np.array([-1.0, 1.0]), np.array([0.0, 1.0]), 0.25, bins=2)
+        >>> [row["observed"] for row in bins]
+        [-0.5, 1.5]
+    """
+    differences = _validate.finite_array("differences", differences, ndim=1)
+    targets = _checked_targets(targets, len(differences))
+    flip = _validate.non_negative("flip_probability", flip_probability)
+    if not flip < 0.5:  # noqa: PLR2004
+        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    count = _validate.integer("bins", bins, at_least=1)
+    predicted = 0.5 * (1 + np.tanh(0.5 * differences))
+    debiased = (targets - flip) / (1 - 2 * flip)
+    last = -(-len(differences) * np.arange(1, count) // count) - 1  # exact, unlike a float share
+    edges = np.unique(np.sort(differences)[last])
+    group = np.searchsorted(edges, differences, side="left")
+    spread = 0.5 / (1 - 2 * flip)
+    return [
+        _bin(predicted[group == index], debiased[group == index], spread)
+        for index in np.unique(group)
+    ]
+
+
+def _checked_targets(targets: Any, n: int) -> np.ndarray:
+    """Return the answers as an array of zeros and ones, one for each difference."""
+    array = _validate.finite_array("targets", targets, ndim=1)
+    if n == 0 or len(array) != n:
+        raise DataError(
+            f"targets must have one entry for each difference and at least one: got shapes "
+            f"{array.shape} and ({n},)."
+        )
+    wrong = np.flatnonzero((array != 0) & (array != 1))
+    if wrong.size:
+        raise DataError(f"targets must be 0 or 1: row {int(wrong[0])} is neither.")
+    return array
+
+
+def _bin(predicted: np.ndarray, debiased: np.ndarray, spread: float) -> dict[str, Any]:
+    """Return one group of :func:`calibration_bins`."""
+    pairs = len(debiased)
+    deviation = float(np.std(debiased, ddof=1)) if pairs > 1 else spread
+    observed, half = float(np.mean(debiased)), 1.96 * deviation / math.sqrt(pairs)
+    return {
+        "predicted": float(np.mean(predicted)),
+        "observed": observed,
+        "low": observed - half,
+        "high": observed + half,
+        "pairs": pairs,
+    }
+
+
+def summarize(
+    result: _Plain,
+    *,
+    calibration: Sequence[_Plain] = (),
+    ledger: _Plain | None = None,
+    caveat_texts: Mapping[str, str] | None = None,
+    versions: Mapping[str, str] | None = None,
+    reasons: Mapping[str, str] | None = None,
+    title: str | None = None,
+) -> dict[str, Any]:
+    """Return everything that the report page says, as one JSON-like dict.
+
+    Args:
+        result: The run as ``sordino.result`` holds it; only ``guarantee`` is required. Any
+            metric may be null, and then the page says that it is not available.
+        calibration: What :func:`calibration_bins` returned.
+        ledger: Budget, total, head and entries of the ledger; None leaves the section out.
+        caveat_texts: One sentence for each caveat, over those that the library knows.
+        versions: Versions to print; this library's own if None.
+        reasons: Why a metric is null, by its key, over the general reason.
+        title: Heading of the page.
+
+    Returns:
+        The summary that ``render_report`` takes: the same input gives the same output.
+
+    Raises:
+        DataError: A required field is missing or a metric is not a number.
+        UsageError: A setting of a guarantee is outside what is permitted.
+    """
+    names = tuple(result.get("caveats") or ())
+    guarantee = read_guarantee("result.guarantee", result.get("guarantee"), names)
+    words = describe_guarantee(guarantee)
+    spend = describe_ledger(ledger) if ledger else None
+    counted = guarantee.neighbors.name != "ADD_OR_REMOVE_ONE"  # else the number is a secret
+    pairs = real("data.pairs", (result.get("data") or {}).get("pairs")) if counted else None
+    data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
+    simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
+    way = str(result.get("way") or "")
+    texts = {**CAVEATS, **(caveat_texts or {})}
+    return {
+        "format": "sordino.summary",
+        "version": 1,
+        "title": title or (f"Privacy report: {data}" if data else "Privacy report"),
+        "statement": _statement(result, words, pairs, simulated=simulated),
+        "simulated": simulated,
+        "simulated_text": SIMULATED,
+        "data": data,
+        "pairs": None if pairs is None else whole(pairs),
+        "way": way,
+        "way_text": WAYS.get(way, ""),
+        "guarantee": words,
+        "spend": spend,
+        "metrics_note": METRICS_NOTES["local" if way == "local" else "other"],
+        "reward": describe_reward(result.get("reward"), reasons or {}),
+        "calibration": _calibration(calibration, counted=counted),
+        "policy": describe_policy(result.get("policy"), reasons or {}),
+        "public": describe_public(result, reasons or {}),
+        "caveats": [_caveat(name, texts) for name in _caveat_names(names, simulated=simulated)],
+        "provenance": _provenance(result, versions or {"sordino": __version__}),
+    }
+
+
+def _statement(result: _Plain, words: _Plain, pairs: float | None, *, simulated: bool) -> str:
+    """Return the page in one line: what was learned, and what it can reveal."""
+    parts = (("reward", "a reward model"), ("policy", "a policy"))
+    learned = " and ".join(text for key, text in parts if result.get(key) is not None)
+    source = f"{whole(pairs)} pairs" if pairs is not None else "human judgments"
+    opening = f"Learned from {source}: {learned}. " if learned else ""
+    if not words["promise"]:
+        return f"{opening}No promise is made about any judgment in the data."
+    aside = "" if words["delta"] == 0 else f", apart from δ = {words['delta_text']}"
+    nobody, can = ("Were the randomness real, nobody", "could") if simulated else ("Nobody", "can")
+    return (
+        f"{opening}{nobody} who sees what was released {can} shift the odds {words['question']} "
+        f"by more than a factor of {words['factor_text']}{aside}."
+    )
+
+
+def _calibration(bins: Iterable[_Plain], *, counted: bool) -> list[dict[str, Any]]:
+    """Return the bins whose numbers are all there, counts hidden where they are a secret."""
+    keys = ("predicted", "observed", "low", "high")
+    rows = []
+    for row in bins:
+        values = {key: real(f"calibration.{key}", row.get(key)) for key in keys}
+        if None not in values.values():
+            pairs = real("calibration.pairs", row.get("pairs")) if counted else None
+            rows.append({**values, "pairs": pairs})
+    return rows
+
+
+def _caveat_names(names: Iterable[str], *, simulated: bool) -> list[str]:
+    """Return the caveats in order, once each, with ``simulated`` first if it holds."""
+    ordered = [str(name) for name in names]
+    return list(dict.fromkeys(["simulated", *ordered] if simulated else ordered))
+
+
+def _caveat(name: str, texts: Mapping[str, str]) -> dict[str, str]:
+    """Return a caveat with its sentence."""
+    return {"name": name, "text": texts.get(name, "No sentence is on file for this caveat.")}
+
+
+def _provenance(result: _Plain, versions: Mapping[str, str]) -> dict[str, Any]:
+    """Return what a reader needs to check the run or to repeat it."""
+    reward, policy = result.get("reward") or {}, result.get("policy") or {}
+    settings = {
+        "way": result.get("way"),
+        **{f"features {key}": value for key, value in (reward.get("features") or {}).items()},
+        "ridge": reward.get("ridge"),
+        "gradient norm": reward.get("gradient_norm"),
+        "temperature": policy.get("temperature"),
+    }
+    return {
+        "settings": [[key, str(value)] for key, value in settings.items() if value is not None],
+        "versions": [[str(name), str(versions[name])] for name in sorted(versions)],
+        "seconds": real("seconds", result.get("seconds")),
+    }

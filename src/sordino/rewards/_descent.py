@@ -1,0 +1,299 @@
+"""Descent with L-BFGS steps on top of an approximate Hessian: the passes over the data.
+
+A pass is one multiplication by the differences and one by their transpose. The line search
+needs neither: along a step the objective is a function of margins that are already known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import expit
+
+from sordino._validate import finite_array
+from sordino.errors import ConvergenceError, DataError
+
+from ._curvature import Curvature, Solver, inverse
+from .likelihoods import DebiasedLogistic, softplus
+
+__all__ = ["Metric", "Point", "Work", "descend", "norm"]
+
+_MEMORY = 12  # pairs of steps and gradient changes that L-BFGS keeps
+_FAR = 100.0  # a step this long is taken wherever it goes down (the loss may be unbounded)
+_REUSE = 2.0  # ratio of shifts within which one factorization serves both
+_ENOUGH = 0.4  # share of the slope that may be left along a step
+
+
+@dataclass(frozen=True)
+class Point:
+    """Weights, their margins, and the gradient of the loss alone (no ridge) there.
+
+    ``exact`` says that the margins were multiplied out at these weights and not carried along.
+    """
+
+    theta: np.ndarray
+    margins: np.ndarray
+    gradient: np.ndarray
+    exact: bool
+
+    @property
+    def norm(self) -> float:
+        """The Euclidean length of the weights."""
+        return norm(self.theta)
+
+
+class Work:
+    """One data set being fitted: what is shared by all solves on it, and the pass counter."""
+
+    def __init__(self, loss: DebiasedLogistic, atol: float, max_passes: int) -> None:
+        self.loss = loss
+        self.matrix = loss.differences
+        self.transposed = loss.differences.T
+        self.atol = atol
+        self.max_passes = max_passes
+        self.passes = 0
+
+    def first(self, start: np.ndarray | None) -> Point:
+        """Return the starting point; refuse data on which its gradient is not finite."""
+        n, d = self.matrix.shape
+        if start is not None and np.shape(start) != (d,):
+            raise DataError(f"start must have shape ({d},), got {np.shape(start)}.")
+        with np.errstate(all="ignore"):
+            if start is None:
+                point = self.at(np.zeros(d), np.zeros(n), exact=True)
+            else:
+                point = self.exactly(finite_array("start", start, ndim=1))
+        # 0·NaN and 0·∞ are NaN, so any such entry shows here, for no pass of its own.
+        if not np.isfinite(point.gradient).all():
+            raise DataError("differences must be finite: there is a NaN or an infinity.")
+        return point
+
+    def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> Point:
+        """Return the point at theta, whose margins are known."""
+        residuals = expit(margins)
+        residuals -= self.loss.targets
+        return Point(theta, margins, self.transposed @ residuals, exact)
+
+    def exactly(self, theta: np.ndarray) -> Point:
+        """Return the point at theta with margins multiplied out."""
+        self.spend()
+        return self.at(theta, self.matrix @ theta, exact=True)
+
+    def spend(self) -> None:
+        """Count one pass; give up where they are used up."""
+        self.passes += 1
+        if self.passes > self.max_passes:
+            raise self.failure()
+
+    def failure(self) -> ConvergenceError:
+        """Return the error of a fit that is not certified (it says nothing about the data)."""
+        return ConvergenceError(
+            f"The fit was not certified to atol={self.atol!r} within "
+            f"max_passes={self.max_passes!r}; nothing was returned. Raise the ridge, atol or "
+            "max_passes (an atol near the rounding error of the gradient is out of reach)."
+        )
+
+
+def descend(
+    metric: Metric,
+    point: Point,
+    shift: float,
+    atol: float,
+    leave: Callable[[Point, float], bool] | None = None,
+) -> Point:
+    """Return an exact point where the gradient with the shift is at most atol, or one to leave.
+
+    **Source:** sordino specification, confidence and pessimism: F(θ) without its ball.
+
+    Raises:
+        ConvergenceError: The passes were used up, or rounding stopped the descent.
+    """
+    work = metric.work
+    metric.shift_to(shift)
+    while True:
+        gradient = point.gradient + shift * point.theta
+        size = norm(gradient)
+        if leave is not None and leave(point, size):
+            return point
+        if size <= atol and point.exact:
+            return point
+        if size <= atol:
+            point = work.exactly(point.theta)
+            continue
+        metric.age(point)
+        following = _step(work, point, -metric.solve(gradient), gradient, shift)
+        if following is None:
+            metric.recover(point)
+            continue
+        metric.learn(point, following)
+        point = following
+
+
+class Metric:
+    """The inverse Hessian that L-BFGS builds on top of the approximate one.
+
+    What it learns is about the loss alone, so that it survives a change of the shift.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood (Hessian).
+    """
+
+    def __init__(self, work: Work, point: Point) -> None:
+        """Measure the approximate Hessian at the point."""
+        self.work = work
+        self._curvature = Curvature(work.loss, point.margins)
+        self._pairs: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
+        self._age = 0
+        self._shift = self._factored = 0.0
+        self._base: Solver | None = None
+
+    def shift_to(self, shift: float) -> None:
+        """Use the shift (ridge and multiplier) from now on."""
+        self._shift = shift
+        if not self._factored / _REUSE <= shift <= self._factored * _REUSE:
+            self._base = None
+
+    def age(self, point: Point) -> None:
+        """Count a pass; measure the Hessian here when the last one has been used enough."""
+        if self._age >= self._curvature.patience:
+            self._refresh(point)
+        self._age += 1
+
+    def recover(self, point: Point) -> None:
+        """Forget what was learned; where there is nothing to forget, give up."""
+        if self._age <= 1:
+            raise self.work.failure()
+        self._refresh(point)
+
+    def _refresh(self, point: Point) -> None:
+        self._curvature.refresh(point.margins)
+        self._pairs.clear()
+        self._age, self._base = 0, None
+
+    def solve(self, gradient: np.ndarray) -> np.ndarray:
+        """Return the inverse Hessian times the gradient (the two loops of L-BFGS)."""
+        if self._base is None:
+            self._base = inverse(self._curvature.matrix, self._shift)
+            self._factored = self._shift
+        vector, used = gradient, []
+        for step, change in reversed(self._pairs):
+            shifted = change + self._shift * step
+            curvature = float(step @ shifted)
+            share = float(step @ vector) / curvature
+            used.append((step, shifted, curvature, share))
+            vector = vector - share * shifted
+        vector = self._base(vector)
+        for step, shifted, curvature, share in reversed(used):
+            vector = vector + (share - float(shifted @ vector) / curvature) * step
+        return vector
+
+    def learn(self, point: Point, following: Point) -> None:
+        """Keep the step and the change of the loss gradient along it."""
+        step = following.theta - point.theta
+        change = following.gradient - point.gradient
+        if float(step @ change) > 1e-14 * norm(step) * norm(change):
+            self._pairs.append((step, change))
+
+
+def _step(
+    work: Work, point: Point, direction: np.ndarray, gradient: np.ndarray, shift: float
+) -> Point | None:
+    """Return the point after one step along the direction, or None where none helps.
+
+    The whole step is tried first, and judged by its gradient: close to the minimum, differences
+    of margins have lost the digits that a line search would need.
+    """
+    work.spend()
+    theta = point.theta + direction
+    margins = work.matrix @ theta
+    whole = work.at(theta, margins, exact=True)
+    line = _Line(work, point, direction, margins - point.margins, shift)
+    following = whole.gradient + shift * theta
+    slope, end = float(gradient @ direction), float(following @ direction)
+    if line.accepts(1.0, slope, end) or (line.span <= 1 and 2 * norm(following) < norm(gradient)):
+        return whole
+    length = line.search(slope, end)
+    if length is None:
+        return None
+    theta = point.theta + length * direction
+    return work.at(theta, point.margins + length * line.change, exact=False)
+
+
+class _Line:
+    """The objective along a step, which needs the margins and no pass over the data."""
+
+    def __init__(
+        self,
+        work: Work,
+        point: Point,
+        direction: np.ndarray,
+        change: np.ndarray,
+        shift: float,
+    ) -> None:
+        self._margins = point.margins
+        self._targets = work.loss.targets
+        self.change = change
+        self.span = float(np.max(np.abs(change), initial=0.0))
+        self._linear = shift * float(point.theta @ direction) - float(change @ self._targets)
+        self._square = shift * float(direction @ direction)
+
+    def slope(self, length: float) -> float:
+        """Return the derivative of the objective along the step."""
+        probabilities = expit(self._margins + length * self.change)
+        return float(self.change @ probabilities) + self._linear + length * self._square
+
+    def falls(self, length: float) -> bool:
+        """Return whether the objective is no larger than at the start, up to rounding."""
+        before = softplus(self._margins)
+        gain = float(np.sum(softplus(self._margins + length * self.change) - before))
+        gain += length * self._linear + 0.5 * length**2 * self._square
+        return gain <= 1e-12 * (float(np.sum(before)) + abs(length * self._linear))
+
+    def accepts(self, length: float, slope: float, here: float) -> bool:
+        """Return whether a length, with its slope, is a step worth taking.
+
+        The objective is convex, so that its slope rises with the length: left of the minimum
+        every length goes down. Right of it the value is compared, unless no margin moves by
+        more than 1: then the curvature varies by less than e along the step (|σ″| ≤ σ′), and a
+        slope that ends at 0.4 of its start cannot have gone up in sum.
+        """
+        if here <= 0 and length > _FAR:
+            return True
+        small = abs(here) <= -_ENOUGH * slope
+        return small and (here <= 0 or length * self.span <= 1 or self.falls(length))
+
+    def search(self, slope: float, end: float) -> float | None:
+        """Return a step length other than 1, whose slope is the end, that is accepted."""
+        if not slope < 0:
+            return None
+        low, high, length, here = (0.0, slope), None, 1.0, end
+        for _ in range(60):
+            if here < 0:
+                low = (length, here)
+            else:
+                high = (length, here)
+            length = _between(low, high)
+            here = self.slope(length)
+            if self.accepts(length, slope, here):
+                return length
+        return None
+
+
+def _between(low: tuple[float, float], high: tuple[float, float] | None) -> float:
+    """Return the next length to try: the secant's, kept away from the ends."""
+    if high is None:
+        return 4 * low[0]
+    width = high[0] - low[0]
+    share = low[1] / (low[1] - high[1])
+    return low[0] + width * min(max(share, 0.1), 0.9)
+
+
+def norm(vector: np.ndarray) -> float:
+    """Return the Euclidean length.
+
+    **Source:** the definition.
+    """
+    return math.sqrt(float(vector @ vector))

@@ -1,0 +1,259 @@
+"""From randomized answers to a reward, with every number it reports already private."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+from scipy.sparse import csr_array
+
+from sordino import _validate
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.non_private import NonPrivate
+from sordino.preferences.features import Features
+from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.ledger import Ledger
+from sordino.rewards.likelihoods import DebiasedLogistic, debias
+from sordino.rewards.model import RewardModel
+from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
+
+__all__ = ["Design", "HeldOut", "choose_ridge", "cross_fit", "fit_design", "fit_reward", "ridges"]
+
+BALL = 20.0
+"""Default bound on the norm of the weights, chosen before any data are seen."""
+_FOLDS = 5
+_MANY = 50_000  # pairs above which one held-out part is precise enough
+_ATOL = 1e-7  # accepted norm of the gradient, per pair
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """What a fit sees: feature differences, randomized answers, and who belongs together.
+
+    One row per (person, question): a memoized repeat is the same observation.
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    answers: Integer[np.ndarray, " n"]
+    flip_probability: float
+    questions: Integer[np.ndarray, " n"]
+    clusters: Integer[np.ndarray, " n"] | None
+
+    @classmethod
+    def of(cls, pairs: PrivatePairs, features: Features | None) -> Design:
+        """Return the design of private pairs; repeats of one person are left out.
+
+        Raises:
+            UsageError: Features are missing, or were given twice.
+            DataError: Features are not finite.
+        """
+        once = np.flatnonzero(pairs.first_rows())
+        differences = pairs.differences(features)
+        questions = np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8")
+        clusters = None
+        if pairs.persons is not None:
+            clusters = np.unique(np.asarray(pairs.persons), return_inverse=True)[1][once]
+        return cls(
+            differences=differences[once],
+            answers=pairs.answers[once],
+            flip_probability=pairs.flip_probability,
+            questions=questions[once].astype(np.uint64),
+            clusters=clusters,
+        )
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.answers)
+
+    @property
+    def loss(self) -> DebiasedLogistic:
+        """Return the debiased loss of all observations."""
+        targets = debias(self.answers, self.flip_probability)
+        return DebiasedLogistic(self.differences, targets=targets)
+
+    def part(self, rows: Bool[np.ndarray, " n"]) -> Design:
+        """Return some of the observations."""
+        index = np.flatnonzero(rows)
+        return replace(
+            self,
+            differences=self.differences[index],
+            answers=self.answers[index],
+            questions=self.questions[index],
+            clusters=None if self.clusters is None else self.clusters[index],
+        )
+
+    def folds(self, level: int) -> Integer[np.ndarray, " n"]:
+        """Return a fold for every row, by its question alone, so that repeats stay together.
+
+        ``level`` tells the folds that measure from those that choose.
+        """
+        mixed = (self.questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
+        return np.asarray((mixed >> np.uint64(33)) % np.uint64(_FOLDS), dtype=np.int64)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """Predictions for answers that the fit behind them did not see."""
+
+    differences: Float[np.ndarray, " n"]
+    answers: Integer[np.ndarray, " n"]
+    flip_probability: float
+    clusters: Integer[np.ndarray, " n"] | None
+
+
+def ridges(n: int) -> Float[np.ndarray, " m"]:
+    """Return the ridges that are tried for n pairs, largest first."""
+    return n * np.logspace(0, -5, 11)
+
+
+def choose_ridge(design: Design, candidates: Sequence[float], *, ball: float, level: int) -> float:
+    """Return the ridge with the best debiased likelihood on held-out randomized answers.
+
+    Choosing on randomized answers is post-processing, so it costs nothing.
+    """
+    folds = design.folds(level)
+    losses = np.zeros(len(candidates))
+    for fold in range(1 if len(design) > _MANY else _FOLDS):
+        inside, outside = design.part(folds != fold), design.part(folds == fold)
+        if not len(inside) or not len(outside):
+            continue
+        path = ridge_path(inside.loss, list(candidates), ball=ball, atol=_atol(inside))
+        losses += [outside.loss.value(solution.theta) for solution in path]
+    return float(candidates[int(np.argmin(losses))])
+
+
+def _atol(design: Design) -> float:
+    """Return the accepted norm of the gradient for a design of this size."""
+    return _ATOL * len(design)
+
+
+def fit_design(
+    design: Design, *, ridge: float | None, ball: float, level: int = 0
+) -> tuple[Solution, float]:
+    """Return the certified minimizer and the ridge it was found with."""
+    if ridge is None:
+        ridge = choose_ridge(design, ridges(len(design)), ball=ball, level=level)
+    return minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=_atol(design)), ridge
+
+
+def cross_fit(
+    design: Design,
+    *,
+    ridge: float | None = None,
+    ball: float = BALL,
+    progress: Callable[[int, int], None] | None = None,
+) -> HeldOut:
+    """Return predictions for every observation from fits that did not see its question.
+
+    Each fit chooses its own ridge without the part that it is measured on.
+
+    Raises:
+        DataError: There are too few different questions to hold any out.
+    """
+    folds = design.folds(1)
+    predictions = np.zeros(len(design))
+    for done, fold in enumerate(np.unique(folds)):
+        if progress:
+            progress(done, _FOLDS)
+        inside = design.part(folds != fold)
+        if not len(inside):
+            raise DataError("Too few different questions to measure anything on held-out ones.")
+        solution, _ = fit_design(inside, ridge=ridge, ball=ball, level=2)
+        rows = np.flatnonzero(folds == fold)
+        predictions[rows] = design.differences[rows] @ solution.theta
+    return HeldOut(
+        differences=predictions,
+        answers=design.answers,
+        flip_probability=design.flip_probability,
+        clusters=design.clusters,
+    )
+
+
+def fit_reward(
+    pairs: Pairs | PrivatePairs,
+    *,
+    features: Features | None = None,
+    ridge: float | None = None,
+    ball: float = BALL,
+    mechanism: NonPrivate | None = None,
+    ledger: Ledger | None = None,
+    design: Design | None = None,
+) -> RewardModel:
+    """Return the linear reward that explains randomized answers best, with a certified fit.
+
+    Minimizes Σ softplus(θᵀx) − ỹθᵀx + ridge/2·‖θ‖² over ‖θ‖ ≤ ball, where ỹ is the answer with
+    its randomization taken out in expectation, so rewards come out on their true scale.
+
+    Args:
+        pairs: Randomized answers, from :func:`sordino.privatize` or an ``answer`` file.
+        features: Turns texts into vectors; left out for pairs made by ``from_features``.
+        ridge: Strength of the quadratic penalty, > 0; chosen on held-out randomized answers if
+            left out.
+        ball: Bound on the norm of the weights, > 0.
+        mechanism: Only :class:`sordino.NonPrivate` for now, to fit raw judgments as they are.
+        ledger: Where a mechanism's spend is recorded.
+        design: ``Design.of(pairs, features)``, if it was made already.
+
+    Raises:
+        PrivacyError: The pairs are raw judgments and no mechanism was given.
+        UsageError: A setting is out of range, or features do not fit the pairs.
+        ConvergenceError: The fit could not be certified.
+
+    Guarantee:
+        Exactly what the answers promise: this is post-processing. Shown by
+        tests/soundness/test_align_bytes.py.
+
+    Source:
+        Chowdhury, Kini & Natarajan 2024, debiased loss; the specification, local label privacy.
+    """
+    ball = _validate.positive("ball", ball)
+    ridge = None if ridge is None else _validate.positive("ridge", ridge)
+    private = _private(pairs, mechanism, ledger)
+    design = design or Design.of(private, features)
+    solution, ridge = fit_design(design, ridge=ridge, ball=ball)
+    return RewardModel(
+        weights=solution.theta,
+        features=features,
+        guarantee=private.guarantee,
+        ridge=ridge,
+        ball=ball,
+        gradient_norm=solution.gradient_norm,
+        atol=_atol(design),
+        pairs=len(private),
+        release_ids=private.release_ids,
+        artifact=private.artifact,
+    )
+
+
+def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) -> PrivatePairs:
+    """Return answers that may be fitted; record the spend if raw ones are used as they are."""
+    if isinstance(pairs, PrivatePairs):
+        if mechanism is not None or ledger is not None:
+            raise UsageError("These answers are private already: leave mechanism and ledger out.")
+        return pairs
+    if not isinstance(pairs, Pairs):
+        raise UsageError(f"pairs must come from read_pairs, got {type(pairs).__name__}.")
+    if not isinstance(mechanism, NonPrivate) or ledger is None:
+        raise PrivacyError(
+            "These are raw judgments; a reward fitted on them would give them away. Nothing was "
+            "fitted. Randomize them first with sordino.privatize(pairs, "
+            "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
+            "sordino privatize wrote. To record an infinite spend instead, pass "
+            "mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
+        )
+    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+    reservation = ledger.reserve(mechanism.event, promise=promise)
+    reservation.commit(pairs.public_digest)  # of the public fields: raw labels are not digested
+    public = {name: getattr(pairs, name) for name in Pairs.__dataclass_fields__ if name != "labels"}
+    return PrivatePairs(
+        **public,
+        answers=pairs.labels,
+        flip_probability=0.0,
+        guarantee=promise,
+        release_ids=(reservation.release_id,),
+        artifact=pairs.public_digest,
+    )

@@ -1,0 +1,227 @@
+"""How well a reward explains randomized answers: value, gradient, Hessian.
+
+A pair has the feature difference ``x = φ(first) − φ(second)``, the reward difference
+``Δ = θᵀx`` and an answer, 1 if the first was preferred. Where answers were flipped with a known
+probability, :func:`debias` turns each into a target whose expectation over the flip is the true
+answer, so that every loss that is linear in the answer stays unbiased and convex.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, issparse
+from scipy.special import expit, log_expit
+
+from sordino._validate import finite_array, non_negative, number
+from sordino.errors import DataError, UsageError
+
+__all__ = [
+    "DebiasedLogistic",
+    "debias",
+    "debiased_loss",
+    "debiased_loss_of_answer",
+    "mixture_negative_log_likelihood",
+    "softplus",
+]
+
+
+def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
+    """Return log(1 + exp(value)), elementwise, without overflow.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood.
+
+    Example:
+        >>> float(softplus(1000.0)), float(softplus(-1000.0))
+        (1000.0, 0.0)
+    """
+    return -log_expit(-np.asarray(value, dtype=np.float64))
+
+
+def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.ndarray, " n"]:
+    """Return targets whose expectation over the flips is the answer before it was flipped.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood:
+    ỹ = (1[z = 1] − f)/(1 − 2f). A target lies outside [0, 1] where f > 0.
+
+    Args:
+        answers: What was released, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2): how often a released answer is the wrong one.
+
+    Raises:
+        DataError: An answer is neither 0 nor 1.
+        UsageError: The flip probability is outside [0, 1/2).
+
+    Example:
+        >>> debias(np.array([1, 0]), 0.25)
+        array([ 1.5, -0.5])
+    """
+    flip = number("flip_probability", flip_probability)
+    if not 0 <= flip < 0.5:  # noqa: PLR2004
+        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    targets = finite_array("answers", answers, ndim=1)
+    wrong = (targets != 0) & (targets != 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"answers must be 0 or 1: row {row} is neither.")
+    return (targets - flip) / (1 - 2 * flip)
+
+
+def debiased_loss(
+    difference: Float[np.ndarray, " *size"] | float, target: Float[np.ndarray, " *size"] | float
+) -> Any:
+    """Return the logistic loss of each reward difference under a debiased target.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood:
+    softplus(Δ) − ỹΔ. Convex in Δ; unbounded below where ỹ is outside [0, 1].
+
+    Args:
+        difference: Δ, in units of reward.
+        target: ỹ of :func:`debias`; 0 and 1 give the ordinary logistic loss.
+    """
+    return softplus(difference) - np.asarray(target) * difference
+
+
+def debiased_loss_of_answer(
+    epsilon: float,
+    difference: Float[np.ndarray, " *size"] | float,
+    z: Int[np.ndarray, " *size"] | int,
+) -> Any:
+    """Return the debiased loss of answers that binary randomized response released.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood.
+
+    Args:
+        epsilon: Privacy loss of the randomized response, above 0.
+        difference: Δ, in units of reward.
+        z: +1 if the released answer prefers the first, −1 otherwise.
+
+    Example:
+        >>> round(float(debiased_loss_of_answer(1.0, 1.3, 1)), 6)
+        -0.515561
+    """
+    signs = _signs(z)
+    level = non_negative("epsilon", epsilon)
+    if level == 0:
+        raise UsageError("epsilon must be greater than 0: at 0 an answer carries nothing.")
+    # ỹ = (1[z = 1] − f)/κ = 1/2 + z/(2κ), because f = (1 − κ)/2.
+    return debiased_loss(difference, 0.5 + signs / (2 * math.tanh(level / 2)))
+
+
+def mixture_negative_log_likelihood(
+    epsilon: float,
+    difference: Float[np.ndarray, " *size"] | float,
+    z: Int[np.ndarray, " *size"] | int,
+) -> Any:
+    """Return minus the log probability of each released answer.
+
+    **Source:** sordino specification, local label privacy, mixture likelihood:
+    −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = σ(ε). Convex exactly where zΔ ≥ −ε/2.
+
+    Args:
+        epsilon: Privacy loss of the randomized response (infinity: answers were not flipped).
+        difference: Δ, in units of reward.
+        z: +1 if the released answer prefers the first, −1 otherwise.
+
+    Example:
+        >>> round(float(mixture_negative_log_likelihood(1.0, 1.3, -1)), 6)
+        0.999915
+    """
+    level = non_negative("epsilon", epsilon)
+    agreement = _signs(z) * difference
+    kept = log_expit(level) + log_expit(agreement)
+    return -np.logaddexp(kept, log_expit(-level) + log_expit(-agreement))
+
+
+def _signs(z: Any) -> Any:
+    """Return z as an array; refuse what is neither +1 nor −1."""
+    signs = np.asarray(z)
+    if signs.dtype.kind not in "if" or not np.isin(signs, (-1, 1)).all():
+        raise DataError("z must hold +1 (first preferred) and -1 (second preferred) only.")
+    return signs.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class DebiasedLogistic:
+    """The debiased logistic loss of a whole data set, as a function of the reward weights.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood:
+    Σ softplus(θᵀx) − ỹθᵀx. Sums, not means; no ridge.
+
+    Attributes:
+        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+        targets: ỹ of :func:`debias` (any finite numbers; 0 and 1 give logistic regression).
+
+    Raises:
+        DataError: The shapes do not fit, or a target is not finite.
+
+    Example:
+        >>> loss = DebiasedLogistic(np.eye(2), targets=np.array([1.0, 0.0]))
+        >>> loss.gradient(np.zeros(2))
+        array([-0.5,  0.5])
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    targets: Float[np.ndarray, " n"]
+
+    def __post_init__(self) -> None:
+        """Check shapes; store float64, rows contiguous (no copy where they already are)."""
+        differences = self.differences
+        if issparse(differences):
+            differences = csr_array(differences, dtype=np.float64)
+        else:
+            differences = np.ascontiguousarray(differences, dtype=np.float64)
+        targets = finite_array("targets", self.targets, ndim=1)
+        if differences.ndim != 2 or len(targets) != differences.shape[0]:  # noqa: PLR2004
+            raise DataError(
+                f"differences and targets must have one row a pair, got shapes "
+                f"{differences.shape} and {targets.shape}."
+            )
+        object.__setattr__(self, "differences", differences)
+        object.__setattr__(self, "targets", targets)
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the pairs.
+
+        **Source:** sordino specification, local label privacy, debiased likelihood.
+        """
+        return self._value(self.differences @ theta)
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient: Σ (σ(θᵀx) − ỹ)x.
+
+        **Source:** sordino specification, local label privacy, debiased likelihood.
+        """
+        return self._gradient(self.differences @ theta)
+
+    def value_and_gradient(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[float, Float[np.ndarray, " d"]]:
+        """Return the loss and its gradient for one multiplication by the differences.
+
+        **Source:** sordino specification, local label privacy, debiased likelihood.
+        """
+        margins = self.differences @ theta
+        return self._value(margins), self._gradient(margins)
+
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters.
+
+        **Source:** sordino specification, local label privacy, debiased likelihood.
+        """
+        probabilities = expit(self.differences @ theta)
+        weights = probabilities * (1 - probabilities)
+        matrix: Any = self.differences
+        if issparse(matrix):
+            return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
+        return np.asarray(matrix.T @ (weights[:, None] * matrix))
+
+    def _value(self, margins: Float[np.ndarray, " n"]) -> float:
+        return float(np.sum(softplus(margins)) - self.targets @ margins)
+
+    def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
+        return np.asarray(self.differences.T @ (expit(margins) - self.targets))

@@ -1,0 +1,265 @@
+"""What randomized answers say about predictions, with the randomization taken out.
+
+Every number here estimates what the answers before the flips would have given. The answers were
+private when they arrived, so that nothing is spent. Predictions must come from other records
+than these (held-out), or the numbers flatter.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.optimize import brentq
+from scipy.special import expit, ndtri
+
+from sordino._validate import failure_probability, finite_array
+from sordino.errors import DataError
+
+from .likelihoods import debias, debiased_loss
+
+__all__ = [
+    "Estimate",
+    "Interval",
+    "accuracy",
+    "calibration_slope",
+    "negative_log_likelihood",
+    "win_rate",
+]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number and its standard error.
+
+    **Source:** sordino specification, local label privacy, metrics on randomized labels.
+
+    Attributes:
+        value: Unbiased, and for that reason sometimes outside its natural range.
+        standard_error: Infinity where the data cannot tell (one record, one cluster).
+    """
+
+    value: float
+    standard_error: float
+
+    def interval(
+        self, confidence: float = 0.95, *, lower: float = -math.inf, upper: float = math.inf
+    ) -> Interval:
+        """Return the normal interval around the value, clipped to what is possible.
+
+        **Source:** sordino specification, local label privacy, metrics on randomized labels.
+
+        Args:
+            confidence: How often it should cover, in (0, 1).
+            lower: Least possible value.
+            upper: Largest possible value.
+        """
+        level = failure_probability("confidence", confidence, zero=False)
+        reach = float(ndtri(0.5 + level / 2)) * self.standard_error
+        return Interval(
+            value=self.value,
+            standard_error=self.standard_error,
+            lower=min(max(self.value - reach, lower), upper),
+            upper=min(max(self.value + reach, lower), upper),
+            confidence=level,
+        )
+
+
+@dataclass(frozen=True)
+class Interval(Estimate):
+    """An estimate with an interval that covers the truth as often as ``confidence`` says.
+
+    **Source:** sordino specification, local label privacy, metrics on randomized labels.
+    """
+
+    lower: float
+    upper: float
+    confidence: float
+
+
+def accuracy(
+    differences: Float[np.ndarray, " n"],
+    answers: Int[np.ndarray, " n"],
+    flip_probability: float,
+    *,
+    clusters: Int[np.ndarray, " n"] | None = None,
+) -> Estimate:
+    """Return how often the predicted preference is the true one.
+
+    **Source:** sordino specification, local label privacy, metrics on randomized labels:
+    (mean(sign agrees with z) − f)/(1 − 2f), standard error √(p(1 − p)/n)/(1 − 2f).
+
+    Args:
+        differences: Predicted reward of the first minus the second; 0 counts one half.
+        answers: Released answers, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+        clusters: Who answered, one integer a record, where persons answered more than once.
+
+    Example:
+        >>> accuracy(np.array([1.0, -1.0, 2.0, 1.0]), np.array([1, 0, 0, 1]), 0.25).value
+        1.0
+    """
+    differences, targets = _checked(differences, answers, flip_probability)
+    kept = 1 - 2 * flip_probability
+    picks_first = 0.5 + 0.5 * np.sign(differences)
+    debiased = targets * picks_first + (1 - targets) * (1 - picks_first)
+    value = float(np.mean(debiased))
+    if clusters is not None:
+        return Estimate(value, _standard_error(debiased, clusters))
+    agreement = flip_probability + kept * value
+    return Estimate(value, math.sqrt(agreement * (1 - agreement) / len(targets)) / kept)
+
+
+def negative_log_likelihood(
+    differences: Float[np.ndarray, " n"],
+    answers: Int[np.ndarray, " n"],
+    flip_probability: float,
+    *,
+    clusters: Int[np.ndarray, " n"] | None = None,
+) -> Estimate:
+    """Return the mean logistic loss that the predictions have on the true answers.
+
+    **Source:** sordino specification, local label privacy, debiased likelihood:
+    mean of softplus(Δ) − ỹΔ.
+
+    Args:
+        differences: Predicted reward of the first minus the second.
+        answers: Released answers, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+        clusters: Who answered, one integer a record, where persons answered more than once.
+    """
+    differences, targets = _checked(differences, answers, flip_probability)
+    return _mean(debiased_loss(differences, targets), clusters)
+
+
+def calibration_slope(
+    differences: Float[np.ndarray, " n"],
+    answers: Int[np.ndarray, " n"],
+    flip_probability: float,
+    *,
+    clusters: Int[np.ndarray, " n"] | None = None,
+) -> Estimate | None:
+    """Return the factor by which predicted differences should be multiplied; 1 is calibrated.
+
+    Below 1 the predictions are too sure of themselves, above 1 not sure enough.
+
+    **Source:** sordino specification, local label privacy, metrics on randomized labels: root b
+    of Σ (σ(bΔ) − ỹ)Δ = 0. The standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
+
+    Args:
+        differences: Predicted reward of the first minus the second.
+        answers: Released answers, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+        clusters: Who answered, one integer a record, where persons answered more than once.
+
+    Returns:
+        The slope, or None where no finite slope fits best (few records, or perfect ones).
+    """
+    differences, targets = _checked(differences, answers, flip_probability)
+    unit = float(np.max(np.abs(differences)))
+    if unit == 0:
+        return None
+    scaled = differences / unit
+    root = _increasing_root(scaled, targets)
+    if root is None:
+        return None
+    chosen = expit(root * scaled)
+    information = float(np.sum(chosen * (1 - chosen) * scaled**2))
+    scores = (chosen - targets) * scaled
+    error = _standard_error(scores, clusters) * len(scores)
+    # A subnormal information would divide to nonsense: nothing is known about such a slope.
+    error = error / information if information > np.finfo(float).tiny else math.inf
+    return Estimate(root / unit, error / unit)
+
+
+def win_rate(
+    probabilities_of_first: Float[np.ndarray, " n"],
+    answers: Int[np.ndarray, " n"],
+    flip_probability: float,
+    *,
+    confidence: float = 0.95,
+    clusters: Int[np.ndarray, " n"] | None = None,
+) -> Interval:
+    """Return how often a policy that picks the first with these probabilities picks the winner.
+
+    **Source:** sordino specification, local label privacy, metrics on randomized labels:
+    mean of ỹp + (1 − ỹ)(1 − p), normal interval clipped to [0, 1].
+
+    Args:
+        probabilities_of_first: p, how likely the policy picks the first of each pair.
+        answers: Released answers, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+        confidence: How often the interval should cover, in (0, 1).
+        clusters: Who answered, one integer a record, where persons answered more than once.
+
+    Raises:
+        DataError: A probability is outside [0, 1].
+    """
+    picks_first, targets = _checked(probabilities_of_first, answers, flip_probability)
+    outside = (picks_first < 0) | (picks_first > 1)
+    if outside.any():
+        raise DataError(
+            f"probabilities_of_first must be in [0, 1]: row {int(np.argmax(outside))} is not."
+        )
+    estimate = _mean(targets * picks_first + (1 - targets) * (1 - picks_first), clusters)
+    return estimate.interval(confidence, lower=0.0, upper=1.0)
+
+
+def _checked(
+    predictions: np.ndarray, answers: np.ndarray, flip_probability: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the predictions and the debiased targets; refuse what does not fit."""
+    predictions = finite_array("predictions", predictions, ndim=1)
+    targets = debias(answers, flip_probability)
+    if len(targets) != len(predictions) or len(targets) == 0:
+        raise DataError(
+            "predictions and answers must be as many and at least one, got shapes "
+            f"{predictions.shape} and {targets.shape}."
+        )
+    return predictions, targets
+
+
+def _mean(values: np.ndarray, clusters: np.ndarray | None) -> Estimate:
+    """Return the mean and its standard error."""
+    return Estimate(float(np.mean(values)), _standard_error(values, clusters))
+
+
+def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
+    """Return the standard error of the mean of values, robust to dependence within clusters.
+
+    With G clusters: √(G/(G − 1) · Σ(sum of the centered values in a cluster)²)/n; without,
+    every record is a cluster of its own, and this is the usual standard error.
+    """
+    sums = values - np.mean(values)
+    if clusters is not None:
+        labels = np.asarray(clusters)
+        if labels.dtype.kind not in "iu" or labels.shape != values.shape:
+            raise DataError(
+                f"clusters must be one integer a record, got dtype {labels.dtype} and shape "
+                f"{labels.shape}."
+            )
+        sums = np.bincount(np.unique(labels, return_inverse=True)[1], weights=sums)
+    count = len(sums)
+    if count == 1:
+        return math.inf
+    return math.sqrt(count / (count - 1) * float(sums @ sums)) / len(values)
+
+
+def _increasing_root(scaled: np.ndarray, targets: np.ndarray) -> float | None:
+    """Return the finite root b of Σ (σ(bΔ) − ỹ)Δ, or None; Δ is scaled to at most 1."""
+    pull = float(targets @ scaled)
+    positive, negative = float(scaled[scaled > 0].sum()), float(scaled[scaled < 0].sum())
+    if not negative < pull < positive:
+        return None
+
+    def rising(slope: float) -> float:
+        return float(expit(slope * scaled) @ scaled) - pull
+
+    reach = 1.0
+    while rising(-reach) > 0 or rising(reach) < 0:
+        reach *= 4
+        if reach > 1e100:  # noqa: PLR2004
+            return None  # the limits differ from the data only by rounding
+    return float(brentq(rising, -reach, reach, xtol=1e-14, rtol=1e-13, maxiter=500))

@@ -1,0 +1,169 @@
+"""A released reward: what a third party needs to use it, and nothing of the data."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit
+
+from sordino._files import read_json, write_json
+from sordino.errors import DataError, SordinoError, UsageError
+from sordino.preferences.features import Features, features_from_dict
+from sordino.preferences.records import Text
+from sordino.privacy.guarantee import Guarantee
+
+__all__ = ["REWARD_FORMAT", "RewardModel"]
+
+REWARD_FORMAT = "sordino.reward"
+REWARD_VERSION = 1
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class RewardModel:
+    """A linear reward r(x, a) = weights · φ(x, a) that was learned from private answers.
+
+    Made by :func:`sordino.fit_reward`. Scores and everything derived from them are free:
+    they are computed from what was already released. This is on purpose no scikit-learn
+    estimator: cross-validating it on raw labels would leak them.
+
+    Attributes:
+        weights: Shape (d,), in units of log odds of being preferred.
+        features: Turns prompt and answer into a bounded vector; None if it was fitted on
+            feature differences.
+        guarantee: What the release promises.
+        ridge: Strength of the quadratic penalty.
+        ball: Bound on the norm of the weights during the fit.
+        gradient_norm: Norm of the gradient at the weights: the certificate of the fit.
+        atol: Bound that ``gradient_norm`` was required to meet.
+        pairs: Number of comparisons that were used; public under a label guarantee.
+        release_ids: Ledger entries that paid.
+        artifact: SHA-256 of the private answers it was fitted on.
+    """
+
+    weights: Float[np.ndarray, " d"]
+    features: Features | None
+    guarantee: Guarantee
+    ridge: float
+    ball: float
+    gradient_norm: float
+    atol: float
+    pairs: int
+    release_ids: tuple[str, ...] = field(default=())
+    artifact: str = ""
+
+    def __repr__(self) -> str:
+        """Return size and promise."""
+        return f"RewardModel(d={len(self.weights)}, {self.guarantee})"
+
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return the reward of each answer to each prompt.
+
+        Rewards are comparable between answers to one prompt only.
+
+        Args:
+            prompts: n prompts.
+            answers: n answers.
+
+        Raises:
+            UsageError: The model was fitted on feature differences; use :meth:`score_features`.
+        """
+        if self.features is None:
+            raise UsageError(
+                "This reward was fitted on feature differences and cannot read texts. Use "
+                "score_features with the same features."
+            )
+        return self.score_features(self.features.transform(prompts, answers))
+
+    def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
+        """Return the reward of each row of features, shape (n, d), dense or sparse.
+
+        Raises:
+            DataError: The number of columns is not d.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(self.weights):  # noqa: PLR2004
+            raise DataError(f"rows must have shape (n, {len(self.weights)}), got {rows.shape}.")
+        return np.asarray(rows @ self.weights, dtype=np.float64)
+
+    def predict_proba(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the probability that ``first`` is preferred to ``second``.
+
+        Source:
+            Bradley & Terry 1952: σ(r(first) − r(second)).
+        """
+        gap = self.score(prompts, first) - self.score(prompts, second)
+        return np.asarray(expit(gap))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the model as JSON holds it."""
+        return {
+            "format": REWARD_FORMAT,
+            "version": REWARD_VERSION,
+            "features": None if self.features is None else self.features.to_dict(),
+            "weights": self.weights.tolist(),
+            "ridge": self.ridge,
+            "ball": self.ball,
+            "gradient_norm": self.gradient_norm,
+            "atol": self.atol,
+            "pairs": self.pairs,
+            "guarantee": self.guarantee.to_dict(),
+            "caveats": list(self.guarantee.caveats),
+            "release_ids": list(self.release_ids),
+            "artifact": self.artifact,
+        }
+
+    def save(self, path: str | Path, *, force: bool = False) -> None:
+        """Write the model as JSON: weights, features, promise; nothing of the data.
+
+        Raises:
+            UsageError: The path exists and ``force`` is False.
+            FileSystemError: It cannot be written.
+        """
+        write_json(Path(path), self.to_dict(), force=force)
+
+    @classmethod
+    def load(cls, path: str | Path, *, function: Callable[..., Any] | None = None) -> RewardModel:
+        """Return the model that :meth:`save` wrote.
+
+        Args:
+            path: The file.
+            function: The feature function, if the model was fitted with one of the user's own.
+
+        Raises:
+            DataError: The file is malformed, or written by a newer version.
+            FileSystemError: It cannot be read.
+        """
+        problem = "The reward cannot be used"
+        path = Path(path)
+        values = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
+        try:
+            described = values["features"]
+            features = (
+                None if described is None else features_from_dict(described, function=function)
+            )
+            weights = np.array(values["weights"], dtype=np.float64)
+            guarantee = Guarantee.from_dict(values["guarantee"], values["caveats"])
+            plain = {
+                name: values[name] for name in ("ridge", "ball", "gradient_norm", "atol", "pairs")
+            }
+            model = cls(
+                weights=weights,
+                features=features,
+                guarantee=guarantee,
+                release_ids=tuple(values["release_ids"]),
+                artifact=values["artifact"],
+                **plain,
+            )
+        except SordinoError:
+            raise
+        except (KeyError, TypeError, ValueError):
+            model = None
+        if model is None or weights.ndim != 1 or not np.isfinite(weights).all():
+            raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
+        return model
