@@ -22,6 +22,8 @@ __all__ = [
     "explained",
     "read_json",
     "refuse_existing",
+    "refuse_output",
+    "refuse_unwritable",
     "sha256_of",
     "unpacked",
     "write_json",
@@ -29,6 +31,7 @@ __all__ = [
 ]
 
 _CHUNK = 1 << 20
+_SQLITE = b"SQLite format 3\0"
 
 
 @contextmanager
@@ -46,32 +49,82 @@ def explained(what: str) -> Iterator[None]:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite unless asked to.
+    """Refuse to overwrite unless asked to, and never overwrite a ledger.
 
     Raises:
-        UsageError: The path exists and ``force`` is False.
+        UsageError: The path exists and ``force`` is False, or it is a database.
     """
-    if os.path.lexists(path) and not force:
+    if not os.path.lexists(path):
+        return
+    if not force:
         raise UsageError(
             f"{path.name} exists already. Nothing was done. Choose another name, or pass --force "
             "to overwrite it."
         )
+    if _is_database(path):
+        raise UsageError(
+            f"{path.name} is a ledger or another database, which --force does not overwrite. "
+            "Nothing was done. Choose another name."
+        )
+
+
+def _is_database(path: Path) -> bool:
+    """Return whether a file is an SQLite database, as ledgers and memos are."""
+    with suppress(OSError), path.open("rb") as file:
+        return file.read(len(_SQLITE)) == _SQLITE
+    return False
+
+
+def refuse_output(path: Path, *, force: bool) -> None:
+    """Refuse to write a file where :func:`refuse_existing` would, or where a folder is.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False, or it is a database.
+        FileSystemError: The path is a folder.
+    """
+    refuse_existing(path, force=force)
+    if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
+        raise FileSystemError(f"{path.name} is a folder; give the name of a file.")
+
+
+def refuse_unwritable(path: Path) -> None:
+    """Refuse a name that no file can be written under, before anything is spent on it.
+
+    Raises:
+        FileSystemError: The folder is missing or cannot be written.
+    """
+    with explained(f"{path.name} cannot be written"):
+        draft = Draft(path)
+        try:
+            draft.open()
+        finally:
+            draft.abandon()
 
 
 class Draft:
     """A file that is being written beside its final name."""
 
     def __init__(self, path: Path) -> None:
-        """Open the draft; a name that ends in ``.gz`` is compressed, with no time stamp."""
+        """Choose its name; :meth:`open` makes it, so that no interruption can leave it behind."""
         self.path = path.with_name(f".{path.name}.{new_release_id()}.partial")
+        self._packs = path.suffix == ".gz"
+        self._raw: BinaryIO | None = None
+        self._packed: gzip.GzipFile | None = None
+
+    def open(self) -> None:
+        """Make the file; a final name that ends in ``.gz`` is compressed, with no time stamp."""
         self._raw = self.path.open("xb")
-        packed = path.suffix == ".gz"
-        self._packed = gzip.GzipFile("", "wb", fileobj=self._raw, mtime=0) if packed else None
-        self.file = cast("BinaryIO", self._packed or self._raw)
+        if self._packs:
+            self._packed = gzip.GzipFile("", "wb", fileobj=self._raw, mtime=0)
+
+    @property
+    def file(self) -> BinaryIO:
+        """Return where to write."""
+        return cast("BinaryIO", self._packed or self._raw)
 
     def finish(self) -> None:
         """Make everything written so far complete and durable."""
-        if self._raw.closed:
+        if self._raw is None or self._raw.closed:
             return
         if self._packed:
             self._packed.close()
@@ -80,9 +133,11 @@ class Draft:
         self._raw.close()
 
     def abandon(self) -> None:
-        """Close without caring for the content; a full disk may refuse even that."""
-        with suppress(OSError):
-            self._raw.close()
+        """Close and remove it, without caring for the content; a full disk may refuse to close."""
+        if self._raw is not None:
+            with suppress(OSError):
+                self._raw.close()
+        self.path.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -93,17 +148,17 @@ def atomic_draft(path: Path, *, force: bool = False) -> Iterator[Draft]:
         UsageError: The path exists and ``force`` is False.
         FileSystemError: It cannot be written, or the disk is full.
     """
-    refuse_existing(path, force=force)
+    refuse_output(path, force=force)
     with explained(f"{path.name} cannot be written"):
         draft = Draft(path)
         try:
+            draft.open()
             yield draft
             draft.finish()
             refuse_existing(path, force=force)
             draft.path.replace(path)
         finally:
             draft.abandon()
-            draft.path.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -43,6 +43,7 @@ def test_gaussian_functions_to_nine_digits(epsilon, delta):
     assert float(mp.mpf(ours) / mu) >= 1 - 1e-9 and ours <= mu  # noqa: PT018 - the safe side
     assert exact_gaussian(epsilon, ours) <= delta
     back = c.gaussian_epsilon(delta, float(mu))
+    assert c.gaussian_delta(back, float(mu)) <= delta
     truth = exact_root(lambda e: mp.mpf(delta) - exact_gaussian(e, float(mu)), 0, 60)
     assert truth <= back <= truth * (1 + 1e-9)
     value = c.gaussian_delta(epsilon, float(mu))
@@ -186,7 +187,7 @@ def test_composition_epsilon_is_at_most_every_other_bound(delta, bounded_range, 
 @given(st.floats(0.01, 20), st.floats(-4, 1))
 def test_zcdp_delta_is_the_least_over_orders(epsilon, log_rho):
     rho = 10.0**log_rho
-    less = np.geomspace(1e-4, 1e7, 400_001)
+    less = np.geomspace(1e-9, 1e7, 600_001)
     logs = less * ((1 + less) * rho - epsilon - np.log1p(1 / less)) - np.log1p(less)
     least = math.exp(min(0.0, logs.min()))
     ours = c.zcdp_delta(epsilon, rho)

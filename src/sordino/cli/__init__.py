@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import warnings
@@ -14,7 +15,7 @@ from typer.exceptions import TyperException
 from sordino.cli import align, choose, fit, ledger, privatize, report, simulate  # noqa: F401 (each registers its commands)
 from sordino.cli._app import app
 from sordino.cli._console import explain_crash, say_error
-from sordino.errors import SordinoError
+from sordino.errors import FileSystemError, SordinoError
 
 __all__ = ["app", "main", "run"]
 
@@ -29,13 +30,14 @@ def run(arguments: Sequence[str] | None = None) -> int:
         say_error(error)
         return error.exit_code
     except TyperException as error:
-        error.show()
+        getattr(error, "show", lambda: say_error(error))()
         return getattr(error, "exit_code", 2)
     except (KeyboardInterrupt, typer.Abort):
         sys.stderr.write("Interrupted.\n")
         return 130
-    except BrokenPipeError:
-        return 7
+    except OSError as error:
+        sys.stderr.write(f"FileSystemError: {error.strerror or type(error).__name__}.\n")
+        return FileSystemError.exit_code
     except Exception as error:  # noqa: BLE001 (the last line of defense: no message may escape)
         explain_crash(error)
         return 1
@@ -50,4 +52,10 @@ def _terminated(*_: object) -> NoReturn:
 def main() -> NoReturn:
     """Run the command line and exit with its code."""
     signal.signal(signal.SIGTERM, _terminated)
-    sys.exit(run())
+    code = run()
+    try:
+        sys.stdout.flush()
+    except OSError:  # whoever read the output has left, or its disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = code or FileSystemError.exit_code
+    sys.exit(code)

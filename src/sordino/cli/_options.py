@@ -10,10 +10,20 @@ import typer
 
 from sordino import _validate
 from sordino.errors import UsageError
+from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 __all__ = ["AsJson", "Data", "DropIdentical", "DryRun", "Force", "LedgerPath", "Neighbors", "Seed"]
+
+
+def _data_name(name: str) -> str:
+    """Return the name of a data set; refuse one that cannot be written down."""
+    if not name or name != name.encode(errors="replace").decode():
+        raise UsageError(
+            "--data must be a name of at least one character, in valid Unicode. Nothing was done."
+        )
+    return name
 
 
 class Neighbors(StrEnum):
@@ -21,7 +31,7 @@ class Neighbors(StrEnum):
 
     zero_out = "zero-out"
     add_remove = "add-remove"
-    replace = "replace"
+    replace = "replace"  # type: ignore[assignment]  # it hides str.replace
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -36,7 +46,9 @@ Budget = Annotated[
 ]
 Data = Annotated[
     str,
-    typer.Option("--data", metavar="NAME", help="The data set's name on the ledger."),
+    typer.Option(
+        "--data", metavar="NAME", callback=_data_name, help="The data set's name on the ledger."
+    ),
 ]
 DropIdentical = Annotated[
     bool,
@@ -72,7 +84,7 @@ PersonField = Annotated[
 ]
 Seed = Annotated[
     int | None,
-    typer.Option("--simulate-seed", help="Draw coins from a seed, for study: NOT PRIVATE."),
+    typer.Option("--simulate-seed", min=0, help="Draw coins from a seed, for study: NOT PRIVATE."),
 ]
 
 
@@ -93,6 +105,16 @@ def label_budget(epsilon: float, budget: float | None, *, trust: str) -> Guarant
     """Return the limit of a new ledger for labels."""
     limit = epsilon if budget is None else _validate.non_negative("--budget", budget)
     return Guarantee(limit, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust=trust)  # type: ignore[arg-type]
+
+
+def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
+    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
+    if path.exists():
+        ledger = Ledger.read(path)
+        ledger.budget = limit if change else ledger.budget
+        return ledger
+    payload = canonical_json({"data": data, "budget": limit.to_dict()})
+    return Ledger(path, [Row(sequence=1, kind="open", time="", payload=payload)])
 
 
 def open_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:

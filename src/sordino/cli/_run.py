@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sordino import _random, _validate
-from sordino._files import explained, read_json, refuse_existing, sha256_of, write_json, write_text
+from sordino._files import (
+    atomic_draft,
+    explained,
+    read_json,
+    refuse_existing,
+    refuse_unwritable,
+    to_json,
+)
 from sordino._version import __version__
 from sordino.certificates import certify
 from sordino.cli._console import Bar
-from sordino.cli._options import label_budget, open_ledger
+from sordino.cli._options import future_ledger, label_budget, open_ledger
 from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -36,7 +46,7 @@ from sordino.reporting.summary import summarize
 from sordino.rewards.estimation import Design, HeldOut, cross_fit, fit_reward
 from sordino.rewards.model import RewardModel
 
-__all__ = ["Inputs", "Settings", "cross", "plan", "read_inputs", "run", "write_page"]
+__all__ = ["Inputs", "Settings", "cross", "page", "plan", "read_inputs", "read_run", "run"]
 
 RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
@@ -65,8 +75,6 @@ class Settings:
             RandomizedResponse(self.epsilon)
         if self.ridge is not None:
             _validate.positive("--ridge", self.ridge)
-        if not self.data:
-            raise UsageError("--data must be a name of at least one character.")
         refuse_existing(self.out, force=self.force)
 
     @property
@@ -116,26 +124,32 @@ def read_inputs(
         pairs = read_pairs(
             source, drop_identical=drop_identical, person_field=person_field, progress=bar
         )
-    public = None
-    if evaluate is not None:
-        try:
-            public = read_pairs(evaluate, drop_identical=True, person_field=person_field)
-        except SordinoError as error:
-            problem = error
-        else:
-            problem = None
-        if problem is not None:
-            raise type(problem)(f"--evaluate: {problem}")
-        if isinstance(public, PrivatePairs):
-            raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
-        if public.public_digest == pairs.public_digest:
-            raise PrivacyError(
-                "--evaluate is the private file itself: its labels would show in the metrics. "
-                "Nothing was done. Give a file whose judgments are public."
-            )
+    public = None if evaluate is None else _read_public(evaluate, pairs, person_field)
     return Inputs(
         pairs=pairs, public=public, truth=None if truth is None else TrueReward.load(truth)
     )
+
+
+def _read_public(path: Path, pairs: Pairs | PrivatePairs, person_field: str) -> Pairs:
+    """Return judgments that the user declares public; refuse the private ones."""
+    problem: SordinoError | None = None
+    try:
+        public = read_pairs(path, drop_identical=True, person_field=person_field)
+    except SordinoError as error:
+        problem = error
+    if problem is not None:
+        raise type(problem)(f"--evaluate: {problem}")
+    if isinstance(public, PrivatePairs):
+        raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
+    private = set(pairs.keys)
+    shared = sum(key in private for key in public.keys)
+    if shared * 2 >= len(public):
+        raise PrivacyError(
+            "--evaluate holds the private judgments themselves: at least half of its pairs are "
+            "in both files, and their labels would show in the metrics. Nothing was done. Give "
+            "a file whose judgments are public."
+        )
+    return public
 
 
 def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
@@ -144,61 +158,104 @@ def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
     Raises:
         BudgetExceeded: The ledger has not enough left.
     """
+    limit = _limit(settings, pairs)
+    ledger = future_ledger(
+        settings.ledger_path, settings.data, limit, change=settings.budget is not None
+    )
+    ledger.check_data(settings.data, None)
     if isinstance(pairs, PrivatePairs):
-        return {"spend": 0.0, **describe_guarantee_and_caveats(pairs.guarantee)}
-    path = settings.ledger_path
-    ledger = Ledger.read(path) if path.exists() else None
+        promise = describe_guarantee_and_caveats(pairs.guarantee)
+        counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
+        return {"spend": 0.0, **counts, **promise}
     crossing = Crossing.of(
         settings.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
     )
     with crossing.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
-        survey = Survey(memo)
+        survey = Survey(memo, dropped=pairs.dropped)
         survey.add(pairs.keys, pairs.persons)
         return crossing.plan(survey, pairs.public_digest, data=settings.data)
 
 
 def cross(settings: Settings, pairs: Pairs | PrivatePairs) -> tuple[PrivatePairs, Ledger]:
     """Return private answers and the ledger that says where they come from."""
+    ledger = open_ledger(
+        settings.ledger_path,
+        settings.data,
+        _limit(settings, pairs),
+        change=settings.budget is not None,
+    )
     if isinstance(pairs, PrivatePairs):
-        limit = _limit(settings, pairs.guarantee.epsilon, pairs.guarantee)
-        ledger = _ledger(settings, limit)
         return pairs.received(ledger.receive(pairs.artifact, pairs.guarantee)), ledger
-    coin = settings.coin
-    ledger = _ledger(settings, label_budget(coin.epsilon, settings.budget, trust="central"))
     seed = settings.simulate_seed
-    return privatize(pairs, coin, ledger=ledger, simulate_seed=seed), ledger
+    return privatize(pairs, settings.coin, ledger=ledger, simulate_seed=seed), ledger
 
 
-def _limit(settings: Settings, epsilon: float, promise: Guarantee) -> Guarantee:
-    """Return the limit of a ledger that only records what arrived private."""
-    return label_budget(epsilon, settings.budget, trust=promise.trust)
+def _limit(settings: Settings, pairs: Pairs | PrivatePairs) -> Guarantee:
+    """Return the limit of a new ledger: the first spend, or what arrived private."""
+    if isinstance(pairs, PrivatePairs):
+        promise = pairs.guarantee
+        return label_budget(promise.epsilon, settings.budget, trust=promise.trust)
+    return label_budget(settings.coin.epsilon, settings.budget, trust="central")
 
 
-def _ledger(settings: Settings, limit: Guarantee) -> Ledger:
-    """Return the run's ledger, its folder made if need be."""
-    path = settings.ledger_path
-    made = not settings.out.exists()
-    with explained(f"{settings.out.name} cannot be made"):
-        settings.out.mkdir(parents=True, exist_ok=True)
+@contextmanager
+def _folder(path: Path) -> Iterator[None]:
+    """Make the folder of a run; a failure takes it away again if it is still empty."""
+    made = not path.exists()
+    with explained(f"{path.name} cannot be made"):
+        path.mkdir(parents=True, exist_ok=True)
     try:
-        return open_ledger(path, settings.data, limit, change=settings.budget is not None)
-    except SordinoError:
-        if made:  # nothing was spent, so nothing is left behind
-            settings.out.rmdir()
+        yield
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                path.rmdir()
         raise
 
 
+def _publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
+    """Write files that belong together: all of them or, short of a power cut, none.
+
+    Args:
+        folder: Where.
+        files: Text by name; the last one appears last and says that the others are there.
+        force: Overwrite.
+    """
+    names = list(files)
+    with ExitStack() as stack:
+        drafts = []
+        for name in reversed(names):  # a stack closes the other way round
+            drafts.append(stack.enter_context(atomic_draft(folder / name, force=force)))
+            drafts[-1].file.write(files[name].encode())
+        for draft in drafts:
+            draft.finish()
+        (folder / names[-1]).unlink(missing_ok=True)  # no old result beside a new reward
+
+
 def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]:
-    """Do the whole job after the inputs were read; return what ``result.json`` holds."""
-    private, ledger = cross(settings, inputs.pairs)
+    """Do the whole job after the inputs were read; return what ``result.json`` holds.
+
+    Whatever can be refused is refused before anything is spent.
+    """
+    plan(settings, inputs.pairs)
+    with _folder(settings.out):
+        refuse_unwritable(settings.out / "result.json")
+        private, ledger = cross(settings, inputs.pairs)
+        return _released(settings, inputs, private, ledger, started)
+
+
+def _released(
+    settings: Settings, inputs: Inputs, private: PrivatePairs, ledger: Ledger, started: float
+) -> dict[str, Any]:
+    """Fit, measure and write from answers that are private already."""
     features = HashedText(dimension=settings.dimension)
     with Bar.shown("Fitting") as bar:
         design = Design.of(private, features)
         reward = fit_reward(private, features=features, ridge=settings.ridge, design=design)
         held_out = cross_fit(design, ridge=settings.ridge, progress=bar)
     policy = gibbs_policy(reward, temperature=settings.temperature)
-    reward.save(settings.out / "reward.json", force=settings.force)
     certificate = certify(policy, ledger, for_study=True)
+    model = to_json(reward.to_dict())
     result = {
         "format": RESULT_FORMAT,
         "version": RESULT_VERSION,
@@ -209,17 +266,22 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
             "name": "randomized-response",
             "flip_probability": private.flip_probability,
         },
-        "data": {"name": ledger.data, "pairs": len(private)},
+        "data": {
+            "name": ledger.data,
+            "pairs": len(private),
+            "dropped_identical": private.dropped,
+        },
         "reward": _reward(held_out, reward),
         "policy": measure_policy(held_out, settings.temperature),
         **_extras(inputs, policy),
         "calibration": calibration(held_out),
         "certificate": certificate.to_dict(),
-        "reward_sha256": sha256_of(settings.out / "reward.json"),
+        "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
         "seconds": round(_random.clock() - started, 3),
     }
-    write_page(settings.out / "report.html", result, ledger, force=settings.force)
-    write_json(settings.out / "result.json", result, force=settings.force)
+    files = {"reward.json": model, "report.html": page(result, ledger)}
+    files["result.json"] = to_json(result)
+    _publish(settings.out, files, force=settings.force)
     return result
 
 
@@ -244,12 +306,12 @@ def _extras(inputs: Inputs, policy: GibbsPolicy) -> dict[str, Any]:
     return extras
 
 
-def write_page(path: Path, result: dict[str, Any], ledger: Ledger, *, force: bool) -> None:
-    """Write the report of a run."""
+def page(result: dict[str, Any], ledger: Ledger) -> str:
+    """Return the report of a run as one HTML file."""
     summary = summarize(
         result, calibration=result["calibration"], ledger=describe_ledger_rows(ledger)
     )
-    write_text(path, render_report(summary), force=force)
+    return render_report(summary)
 
 
 def read_run(folder: Path) -> dict[str, Any]:

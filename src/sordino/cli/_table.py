@@ -9,7 +9,7 @@ from typing import Any
 
 from sordino.privacy.guarantee import Guarantee, never_less
 
-__all__ = ["align_rows", "describe_promise", "ledger_rows", "plan_rows"]
+__all__ = ["align_rows", "describe_promise", "dropped_row", "ledger_rows", "plan_rows"]
 
 
 def describe_promise(values: Mapping[str, Any]) -> str:
@@ -26,6 +26,11 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
+def dropped_row(dropped: int) -> dict[str, str]:
+    """Return a line on pairs that were left out, if any were."""
+    return {"dropped": f"{dropped:,} with identical answers"} if dropped else {}
+
+
 def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the closing summary of a run."""
     reward, policy = result["reward"], result["policy"]
@@ -34,6 +39,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "guarantee": describe_promise(result["guarantee"]),
         "caveats": ", ".join(result["caveats"]) or "none",
         "pairs": f"{result['data']['pairs']:,}",
+        **dropped_row(result["data"]["dropped_identical"]),
         "accuracy": f"{_number(reward['accuracy'])} ± "
         f"{_number(reward['accuracy_standard_error'])} (held out, debiased)",
         "calibration slope": _number(reward["calibration_slope"], 2),
@@ -58,6 +64,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "would spend": f"epsilon={never_less(plan['spend'])}",
         "guarantee": describe_promise(plan["guarantee"]),
         "caveats": ", ".join(plan["caveats"]) or "none",
+        **dropped_row(plan["dropped_identical"]),
     }
     if "largest_person_epsilon" in plan:
         rows["most about one person"] = (

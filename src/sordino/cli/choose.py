@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino._files import atomic_writer
+from sordino._files import atomic_writer, refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
@@ -32,7 +32,19 @@ def _questions(path: Path, progress: Progress) -> Iterator[Question]:
         if not isinstance(options, list) or not options:
             raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
         named = {f"candidates[{index}]": text for index, text in enumerate(options)}
-        yield read_text(row, "prompt", where), [read_text(named, name, where) for name in named]
+        question = read_text(row, "prompt", where), [read_text(named, at, where) for at in named]
+        if not _is_unicode(question):
+            raise DataError(f"{where}: a text is not valid Unicode.")
+        yield question
+
+
+def _is_unicode(question: Question) -> bool:
+    """Return whether a question can be written as UTF-8, which lone surrogates cannot."""
+    try:
+        json.dumps(question, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _drawn(
@@ -60,12 +72,14 @@ def choose(
         float | None, typer.Option("--temperature", help="Instead of the run's own.")
     ] = None,
     simulate_seed: Annotated[
-        int | None, typer.Option("--simulate-seed", help="A seed, to repeat the draws.")
+        int | None, typer.Option("--simulate-seed", min=0, help="A seed, to repeat the draws.")
     ] = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Draw one answer for every prompt, with its probability."""
+    if out is not None:
+        refuse_output(out, force=force)
     result = read_run(folder)
     reward = RewardModel.load(folder / "reward.json")
     warmth = result["policy"]["temperature"] if temperature is None else temperature

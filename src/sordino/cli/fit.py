@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sordino._files import refuse_existing
+from sordino._files import refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
@@ -15,7 +15,7 @@ from sordino.cli._table import describe_promise
 from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.reporting.result import measure_reward
+from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
 from sordino.rewards.estimation import Design, cross_fit, fit_reward
 
 
@@ -36,7 +36,7 @@ def fit(
     as_json: options.AsJson = False,
 ) -> None:
     """Fit a reward on answers that are randomized already."""
-    refuse_existing(out, force=force)
+    refuse_output(out, force=force)
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             answers, drop_identical=drop_identical, person_field=person_field, progress=bar
@@ -52,7 +52,7 @@ def fit(
     measured = measure_reward(cross_fit(design, ridge=ridge))
     reward.save(out, force=force)
     promise = pairs.guarantee
-    value = {"guarantee": promise.to_dict(), "caveats": list(promise.caveats), "reward": measured}
+    value = {**describe_guarantee_and_caveats(promise), "reward": measured}
     rows = {
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(promise.caveats) or "none",

@@ -7,15 +7,15 @@ from typing import Annotated
 
 import typer
 
-from sordino._files import refuse_existing
+from sordino._files import refuse_output, refuse_unwritable
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
-from sordino.cli._table import plan_rows
+from sordino.cli._table import dropped_row, plan_rows
+from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import manifest_path
 from sordino.privacy.guarantee import never_less
-from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.streaming import (
     FileSettings,
@@ -23,6 +23,18 @@ from sordino.privatization.streaming import (
     plan_file,
     privatize_file,
 )
+
+
+def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> None:
+    """Refuse to overwrite without leave, and to write two things under one name.
+
+    Raises:
+        UsageError: An output exists, or is also the input or the ledger.
+    """
+    for path in (out, manifest_path(out)):
+        if path.absolute() in (source.absolute(), ledger.absolute()):
+            raise UsageError("IN, --out, its manifest and --ledger must be different files.")
+        refuse_output(path, force=force)
 
 
 @app.command()
@@ -46,18 +58,18 @@ def privatize(
     """Randomize every label once, and write answers with a manifest that says how."""
     coin = RandomizedResponse(epsilon)
     limit = options.label_budget(epsilon, budget, trust="local" if on_device else "central")
-    for path in (out, manifest_path(out)):
-        refuse_existing(path, force=force)
-    settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
     where = ledger or default_ledger_path(out)
+    _refuse_clashes(source, out, where, force=force)
+    settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
     simulated = simulate_seed is not None
-    known = Ledger.read(where) if where.exists() else None
+    known = options.future_ledger(where, data, limit, change=budget is not None)
     crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed)
     with Bar.shown("Reading") as bar:
         spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
     if dry_run:
         finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
         return
+    refuse_unwritable(out)
     account = options.open_ledger(where, data, limit, change=budget is not None)
     with Bar.shown("Randomizing") as bar:
         manifest = privatize_file(
@@ -76,12 +88,14 @@ def privatize(
     value = {
         **manifest.to_dict(),
         "spend": spend["spend"],
+        "dropped_identical": spend["dropped_identical"],
         "ledger": {"head": head.digest, "rows": head.rows},
     }
     rows = {
         "written": f"{out.name} and {manifest_path(out).name}",
         "guarantee": f"epsilon={never_less(manifest.epsilon)} per label, trust: {manifest.trust}",
         "caveats": ", ".join(manifest.caveats) or "none",
+        **dropped_row(spend["dropped_identical"]),
         "ledger head": f"{head.digest} ({head.rows} rows; note it)",
     }
     finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)

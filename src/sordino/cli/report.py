@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
+from sordino._files import write_text
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
-from sordino.cli._run import read_run, write_page
+from sordino.cli._run import page, read_run
 from sordino.privacy.ledger import Ledger
 
 
@@ -30,6 +31,6 @@ def report(
     account = Ledger.read(
         ledger or folder / "spend.db", expected_head=result["certificate"]["ledger"]["head"]
     )
-    page = out or folder / "report.html"
-    write_page(page, result, account, force=force)
-    finish("sordino report", {"written": str(page)}, {"report": page.name}, as_json=as_json)
+    target = out or folder / "report.html"
+    write_text(target, page(result, account), force=force)
+    finish("sordino report", {"written": str(target)}, {"report": target.name}, as_json=as_json)

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from sordino._files import atomic_writer, refuse_existing, to_json
+from sordino._files import atomic_writer, refuse_output, to_json
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
@@ -40,7 +40,7 @@ def pairs(
     rows, known = simulate_pairs(n, seed=seed, people=people)
     for path in (out, truth):
         if path is not None:
-            refuse_existing(path, force=force)
+            refuse_output(path, force=force)
     with ExitStack() as stack, Bar.shown("Simulating") as bar:
         if truth is not None:
             file = stack.enter_context(atomic_writer(truth, force=force))

@@ -120,7 +120,7 @@ class RandomizedResponse:
                 f"Randomized response protects one label at a time, not unit={unit!r}: a person "
                 "who labels m pairs is protected with m times epsilon. Use unit='label'."
             )
-        loss = accounting.composed_epsilon({self.event: 1}, neighbors=neighbors, delta=0.0)
+        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
         return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def release(

@@ -71,7 +71,9 @@ class GibbsPolicy:
         if not len(sizes) or not sizes.all():
             index = int(np.flatnonzero(sizes == 0)[0]) if len(sizes) else 0
             raise DataError(f"candidates: entry {index} is empty; give at least one candidate.")
-        repeated = [prompts[row] for row in np.repeat(np.arange(len(sizes)), sizes)]
+        repeated = [
+            prompt for prompt, size in zip(prompts, sizes, strict=True) for _ in range(size)
+        ]
         scores = self.reward.score(repeated, list(chain.from_iterable(candidates)))
         starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
         return scores, starts, _reference(reference, sizes, starts)

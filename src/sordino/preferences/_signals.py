@@ -142,7 +142,8 @@ def _manner(words: Tokens) -> dict[str, _Amounts]:
 
 def _saturated(count: _Amounts, half: int) -> _Amounts:
     """Return count / (count + half): 0 for none, 1/2 at ``half``, below 1 for any number."""
-    return count / (count + half)
+    saturated: np.ndarray = count / (count + half)
+    return saturated
 
 
 def _column(values: Iterable[Any]) -> _Amounts:

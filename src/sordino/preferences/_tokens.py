@@ -171,7 +171,8 @@ def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
 def _mixed(number: UInt64[np.ndarray, "m 2"]) -> UInt64[np.ndarray, "m 2"]:
     """Return 64 well-mixed bits for each 64-bit number.
 
-    **Source:** A. Appleby, MurmurHash3 (public domain), ``fmix64``.
+    Source:
+        A. Appleby, MurmurHash3 (public domain), ``fmix64``.
     """
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         number = (number ^ (number >> _FOLD)) * np.uint64(factor)
@@ -186,8 +187,8 @@ def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
     than the same number of different words. The beginning and the end of a text pair with its
     first and last word.
 
-    **Source:** Weinberger et al., Feature hashing for large scale multitask learning (2009),
-    definition 1.
+    Source:
+        Weinberger et al., Feature hashing for large scale multitask learning (2009), definition 1.
 
     Args:
         tokens: The words of n texts.

@@ -35,6 +35,7 @@ FeatureFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
 """Prompts and answers in, an array of shape (n, d) out."""
 
 _INSIDE = 1 - 2.0**-40  # rows are clipped to this share of the bound: rounding stays within it
+_SMALLEST = 1e-100
 _SHAPE_SCALE = 0.4  # of a signal's full range; typical rows then have norm 0.5, few are clipped
 _MOST = 2**31 - 1  # features, because columns are numbered by 32-bit integers
 _CHUNK = 1 << 20  # characters that are worked on at once, which bounds the memory
@@ -76,12 +77,14 @@ class HashedText:
 
     Args:
         dimension: d, at least 1.
-        feature_bound: L; it scales all rows, and each row is clipped to it on its own.
+        feature_bound: L, within 1e-100 and 1e100; it scales all rows, and each row is clipped to
+            it on its own.
         word_norm: Norm of the hashed words, as a share of L; 0 leaves only the shape. More lets
             a reward model learn words, for which it needs many answers and a large epsilon.
 
-    **Source:** hashing: Weinberger et al., Feature hashing for large scale multitask learning
-    (2009), definition 1.
+    Source:
+        hashing: Weinberger et al., Feature hashing for large scale multitask learning (2009),
+        definition 1.
 
     Example:
         >>> HashedText(dimension=64).transform(["What is a fugue?"], ["A piece for voices."]).shape
@@ -96,7 +99,7 @@ class HashedText:
     def __post_init__(self) -> None:
         """Refuse settings for which the bound could not hold."""
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", positive("feature_bound", self.feature_bound))
+        object.__setattr__(self, "feature_bound", _bound(self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
         if self.dimension > _MOST or self.word_norm > 1:
             raise UsageError(
@@ -178,7 +181,7 @@ class FunctionFeatures:
     Args:
         function: Called with n prompts and n answers, returns an array of shape (n, dimension).
         dimension: d, at least 1.
-        feature_bound: L; each row is clipped to it on its own.
+        feature_bound: L, within 1e-100 and 1e100; each row is clipped to it on its own.
         name: What a saved model calls the function; the function itself is never stored.
 
     Example:
@@ -201,7 +204,7 @@ class FunctionFeatures:
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", positive("feature_bound", self.feature_bound))
+        object.__setattr__(self, "feature_bound", _bound(self.feature_bound))
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
@@ -282,6 +285,14 @@ def features_from_dict(
     with suppress(TypeError, UsageError):  # the message below says it without quoting the file
         return HashedText(**given) if function is None else FunctionFeatures(function, **given)
     raise DataError(f"The settings do not describe features of kind {kind!r}.")
+
+
+def _bound(value: Any) -> float:
+    """Return L; refuse one for which squared norms would leave the range of floats."""
+    bound = positive("feature_bound", value)
+    if not _SMALLEST <= bound <= 1 / _SMALLEST:
+        raise UsageError(f"feature_bound must be within 1e-100 and 1e100, got {value!r}.")
+    return bound
 
 
 def _same_length(**sides: Sequence[Text]) -> None:

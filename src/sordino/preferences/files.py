@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, un
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import Record, parse_record
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.guarantee import Guarantee, float_from_json
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, float_from_json
 
 __all__ = [
     "MANIFEST_FORMAT",
@@ -29,6 +30,7 @@ __all__ = [
 MANIFEST_FORMAT = "sordino.manifest"
 MANIFEST_VERSION = 1
 RANDOMIZED_RESPONSE = "randomized-response"
+_READABLE = (RANDOMIZED_RESPONSE, "label", REPLACE_ONE)
 _LONGEST_LINE = 1 << 26
 
 
@@ -46,7 +48,7 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
         DataError: The file is no valid gzip, or one line is larger than 64 MiB.
         FileSystemError: It cannot be read.
     """
-    if path.is_dir():
+    if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The input is a folder; give a file.")
     with explained("The input cannot be read"), path.open("rb") as raw:
         total = path.stat().st_size
@@ -112,9 +114,7 @@ def read_records(
         FileSystemError: The file cannot be read.
     """
     rows = read_mappings(path, progress)
-    yield from alike(
-        parse_record(row, where, person_field=person_field) for where, row in rows
-    )
+    yield from alike(parse_record(row, where, person_field=person_field) for where, row in rows)
 
 
 def alike(records: Iterable[Record]) -> Iterator[Record]:
@@ -206,7 +206,7 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
     """
     manifest = manifest or manifest_path(path)
     problem = "These answers cannot be used without their manifest"
-    if not manifest.is_file():
+    if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
         raise DataError(
             f"{problem}: there is no {manifest.name} beside the file. Without it nobody knows how "
             "the answers were randomized."
@@ -218,28 +218,42 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
     return result
 
 
+def _known_caveats(names: Any) -> tuple[str, ...]:
+    """Return a list of caveats; one that nobody can explain is no promise.
+
+    Raises:
+        TypeError: It is not a list of names that this version knows.
+    """
+    if not isinstance(names, list) or not all(name in CAVEATS for name in names):
+        raise TypeError
+    return tuple(names)
+
+
 def _checked(values: dict[str, Any], problem: str) -> Manifest:
     """Return a manifest whose fields are present, well-typed and consistent."""
     wanted = set(Manifest.__dataclass_fields__)
     if set(values) - {"format", "version"} != wanted:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
+    promise: Guarantee | None = None
+    flips: float | None = None
     try:
         result = Manifest(
             **{name: values[name] for name in wanted - {"caveats", "epsilon", "flip_probability"}},
-            caveats=tuple(map(str, values["caveats"])),
+            caveats=_known_caveats(values["caveats"]),
             epsilon=float_from_json(values["epsilon"]),
             flip_probability=float(values["flip_probability"]),
         )
         promise = result.guarantee
         flips = flip_probability(result.epsilon)
     except (TypeError, ValueError, UsageError):
-        promise = flips = None
+        promise = None
     if promise is None or flips is None or not isinstance(result.sha256, str):
         raise DataError(f"{problem} has a field of a wrong type or value.")
-    if result.mechanism != RANDOMIZED_RESPONSE or promise.unit != "label":
+    if (result.mechanism, promise.unit, promise.neighbors) != _READABLE:
         raise DataError(
-            f"{problem} names mechanism {result.mechanism!r} with unit {result.unit!r}; this "
-            f"sordino reads {RANDOMIZED_RESPONSE!r} with unit 'label'."
+            f"{problem} names mechanism {result.mechanism!r} with unit {result.unit!r} and "
+            f"neighbors {result.neighbors!r}; this sordino reads {RANDOMIZED_RESPONSE!r} with "
+            "unit 'label' and neighbors 'REPLACE_ONE'."
         )
     if not math.isclose(flips, result.flip_probability, rel_tol=1e-9) or (
         randomized_response_epsilon(result.epsilon) < result.epsilon * (1 - 1e-9)

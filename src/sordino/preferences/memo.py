@@ -94,10 +94,13 @@ class AnswerMemo:
         return {key: row[0] for key, row in found.items() if row}
 
     def remember(self, answers: dict[Key, int], release_id: str) -> None:
-        """Store answers durably, before anybody sees them."""
+        """Store answers durably, before anybody sees them.
+
+        What another process stored in the meantime stays: :meth:`recall` says what counts.
+        """
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany(
-            "INSERT INTO answers VALUES (?, ?, ?, ?)",
+            "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)",
             [(*key, answer, release_id) for key, answer in answers.items()],
         )
         self._connection.execute("COMMIT")
@@ -126,14 +129,20 @@ def _connected(path: Path, *, dry_run: bool) -> sqlite3.Connection:
     return connection
 
 
+def _difference(known: dict[str, str], settings: dict[str, str]) -> str:
+    """Return which settings differ, in one line."""
+    names = sorted(name for name in known | settings if known.get(name) != settings.get(name))
+    return ", ".join(f"{name}: {known.get(name)}, not {settings.get(name)}" for name in names)
+
+
 def _bind(connection: sqlite3.Connection, path: Path, settings: dict[str, str]) -> None:
     """Write the settings into a new memo; refuse one with others."""
     known = dict(connection.execute("SELECT name, value FROM settings"))
     if known and known != settings:
         raise PrivacyError(
-            f"{path.name} holds answers that were randomized with {known}, not with {settings}. "
-            "A second answer to the same question would cost again. Use the same settings, or "
-            "another ledger."
+            f"{path.name} holds answers that were randomized with other settings or for another "
+            f"ledger ({_difference(known, settings)}). A second answer to the same question would "
+            "cost again. Nothing was released. Use the same settings, or another ledger."
         )
     if not known:
         connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())

@@ -16,18 +16,23 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features, differences
 from sordino.preferences.files import Progress, alike, read_manifest, read_records
-from sordino.preferences.records import Record, Text, parse_record, person_key
+from sordino.preferences.records import Record, Text, parse_record, person_key, person_text
 from sordino.privacy.guarantee import Guarantee
 
 __all__ = ["Comparisons", "Pairs", "PrivatePairs", "PublicDigest", "kept", "read_pairs"]
 
 
 class PublicDigest:
-    """A running SHA-256 of the public fields in row order; no label ever enters it."""
+    """A running SHA-256 of the public fields in row order; no label ever enters it.
+
+    Attributes:
+        dropped: How many of the records taken in were left out for identical answers.
+    """
 
     def __init__(self) -> None:
         """Start with no record."""
         self._hash = hashlib.sha256()
+        self.dropped = 0
 
     def add(self, key: bytes, person: str | None) -> None:
         """Take in one record: its question, and who answered."""
@@ -48,6 +53,7 @@ class Comparisons:
         prompts, first, second: Texts or chat messages; empty when made from features.
         given: Feature differences φ(first) − φ(second), when made from features.
         persons: Public person ids, or None.
+        dropped: How many records were left out because their answers are identical.
     """
 
     keys: tuple[bytes, ...]
@@ -57,6 +63,7 @@ class Comparisons:
     second: tuple[Text, ...] = ()
     given: Float[np.ndarray, "n d"] | None = None
     persons: tuple[str, ...] | None = None
+    dropped: int = 0
 
     def __len__(self) -> int:
         """Return the number of comparisons."""
@@ -148,9 +155,7 @@ class Pairs(Comparisons):
         lead = rows[np.arange(len(rows)), nonzero.argmax(axis=1)]
         rows = rows * np.sign(lead)[:, None] + 0.0  # + 0.0 turns −0.0 into 0.0
         keys = tuple(hashlib.sha256(row.tobytes()).digest() for row in rows)
-        people = None if persons is None else tuple(map(str, persons))
-        if people is not None and len(people) != len(rows):
-            raise DataError(f"persons must have one entry for each of the {len(rows)} rows.")
+        people = None if persons is None else _people(persons, len(rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
             digest.add(key, people[index] if people else None)
@@ -186,6 +191,15 @@ class PrivatePairs(Comparisons):
         return replace(self, release_ids=(*self.release_ids, release_id))
 
 
+def _people(persons: Iterable[Any], n: int) -> tuple[str, ...]:
+    """Return one person id for each of n rows."""
+    found = [person_text(value, f"persons: entry {at}") for at, value in enumerate(persons)]
+    people = tuple(person for person in found if person is not None)
+    if len(people) != n or len(found) != n:
+        raise DataError(f"persons must have one entry for each of the {n} rows.")
+    return people
+
+
 def kept(
     records: Iterable[Record], digest: PublicDigest, *, drop_identical: bool
 ) -> Iterator[Record]:
@@ -193,7 +207,7 @@ def kept(
 
     Args:
         records: In file order.
-        digest: Takes in the public fields of all of them.
+        digest: Takes in the public fields of all of them, and counts what is dropped.
         drop_identical: Leave out pairs of identical answers, a rule on public fields, instead of
             refusing them.
 
@@ -204,11 +218,13 @@ def kept(
         digest.add(record.key, record.person)
         if not record.identical:
             yield record
-        elif not drop_identical:
+            continue
+        if not drop_identical:
             raise DataError(
                 f"{record.where}: both answers are the same, so nothing can be preferred. Remove "
                 "it, or drop all such pairs with drop_identical=True (--drop-identical)."
             )
+        digest.dropped += 1
 
 
 def read_pairs(
@@ -254,7 +270,7 @@ def read_pairs(
     rows = list(kept(records, digest, drop_identical=drop_identical))
     if not rows:
         raise DataError("No pair is left: every record has identical answers.")
-    public = columns(rows, digest.hexdigest())
+    public = columns(rows, digest)
     outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
     if not rows[0].privatized:
         return Pairs(**public, labels=outcomes)
@@ -270,12 +286,13 @@ def read_pairs(
     )
 
 
-def columns(rows: list[Record], public_digest: str) -> dict[str, Any]:
+def columns(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
     """Return the public columns of records, as :class:`Comparisons` takes them."""
     persons = tuple(row.person for row in rows if row.person is not None)
     return {
         "keys": tuple(row.key for row in rows),
-        "public_digest": public_digest,
+        "public_digest": digest.hexdigest(),
+        "dropped": digest.dropped,
         "prompts": tuple(row.prompt for row in rows),
         "first": tuple(row.first for row in rows),
         "second": tuple(row.second for row in rows),

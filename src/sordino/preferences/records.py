@@ -15,14 +15,23 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
 
-from sordino.errors import DataError
+from sordino.errors import DataError, UsageError
 
-__all__ = ["Record", "Text", "canonical", "parse_record", "person_key", "read_text"]
+__all__ = [
+    "Record",
+    "Text",
+    "canonical",
+    "parse_record",
+    "person_key",
+    "person_text",
+    "read_text",
+]
 
 Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
 _TURN = "\n\nAssistant:"
+_FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", "answer")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,7 +55,17 @@ class Record:
     @property
     def identical(self) -> bool:
         """Return whether both answers are the same, so that nothing can be preferred."""
-        return self.first == self.second
+        if isinstance(self.first, str) or isinstance(self.second, str):
+            return self.first == self.second
+        return _encoded(self.first) == _encoded(self.second)
+
+    @property
+    def size(self) -> int:
+        """Return the number of characters of its texts, about what it takes in memory."""
+        return sum(
+            len(text) if isinstance(text, str) else sum(len(turn["content"]) for turn in text)
+            for text in (self.prompt, self.first, self.second)
+        )
 
 
 def _framed(part: bytes) -> bytes:
@@ -69,7 +88,7 @@ def canonical(prompt: Text, one: Text, other: Text) -> tuple[bool, bytes]:
     label is looked at, and is the same on every machine.
 
     Source:
-        The specification, local label privacy, "Order".
+        docs/local.md, "Order".
 
     Example:
         >>> canonical("p", "a", "b")[1] == canonical("p", "b", "a")[1]
@@ -103,11 +122,18 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     Raises:
         DataError: A field is missing, of a wrong type, or contradicts another. The message
             names place and field and never quotes the data.
+        UsageError: ``person_field`` is one of the other fields, so that a judgment, or which of
+            two answers was chosen, would be published as a person id.
     """
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, prefers_one = _sides(row, where)
-    person = _person(row, where, person_field)
+    if person_field in _FIELDS:
+        raise UsageError(
+            f"The person field must not be {person_field!r}: person ids are published. Nothing "
+            "was read."
+        )
+    person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
     try:
         swap, key = canonical(prompt, one, other)
     except (UnicodeEncodeError, TypeError, ValueError):
@@ -128,16 +154,23 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
             "'label' and 'chosen'/'rejected' are raw judgments, 'answer' is a randomized one."
         )
     if outcomes:
-        texts = [read_text(row, name, where) for name in ("prompt", "first", "second")]
-        return outcomes[0] == "answer", *texts, _bit(row, outcomes[0], where)  # type: ignore[return-value]
+        prompt = read_text(row, "prompt", where)
+        first, second = _answers(row, "first", "second", where)
+        return outcomes[0] == "answer", prompt, first, second, _bit(row, outcomes[0], where)
     if not ranked and "first" in row and "second" in row:
         raise DataError(f"{where}: field 'label' (or 'answer') is missing.")
-    chosen, rejected = (read_text(row, name, where) for name in ("chosen", "rejected"))
-    if type(chosen) is not type(rejected):
-        raise DataError(f"{where}: 'chosen' and 'rejected' must both be texts or both be messages.")
+    chosen, rejected = _answers(row, "chosen", "rejected", where)
     if "prompt" in row:
         return False, read_text(row, "prompt", where), chosen, rejected, 1
-    return False, *_shared_prompt(chosen, rejected), 1  # type: ignore[return-value]
+    return False, *_shared_prompt(chosen, rejected), 1
+
+
+def _answers(row: Mapping[str, Any], one: str, other: str, where: str) -> tuple[Text, Text]:
+    """Return the texts of two fields, which must be of one kind."""
+    texts = read_text(row, one, where), read_text(row, other, where)
+    if isinstance(texts[0], str) != isinstance(texts[1], str):
+        raise DataError(f"{where}: {one!r} and {other!r} must both be texts or both be messages.")
+    return texts
 
 
 def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
@@ -169,16 +202,19 @@ def _bit(row: Mapping[str, Any], name: str, where: str) -> int:
     return int(value)
 
 
-def _person(row: Mapping[str, Any], where: str, field: str) -> str | None:
-    """Return the public person id as text, or None if there is none."""
-    value = row.get(field)
+def person_text(value: Any, where: str) -> str | None:
+    """Return a public person id as text, or None if there is none.
+
+    Raises:
+        DataError: It is neither a text nor a whole number, or no valid Unicode.
+    """
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (str, Integral)):
-        raise DataError(f"{where}: field {field!r} must be a text or a whole number.")
+        raise DataError(f"{where} must be a text or a whole number.")
     person = str(value)
     if not person.isascii() and person != person.encode(errors="replace").decode():
-        raise DataError(f"{where}: field {field!r} is not valid Unicode.")
+        raise DataError(f"{where} is not valid Unicode.")
     return person
 
 

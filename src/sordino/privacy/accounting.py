@@ -76,13 +76,15 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
         PrivacyError: If no accountant supports an event under the relation.
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Composition through dp_accounting 0.6.0"; the formulas are
-    cited in ``closed_forms``.
+    Source:
+        docs/privacy.md, "Composition through dp_accounting 0.6.0"; the formulas are cited in
+        ``closed_forms``.
 
-    **Guarantee:** an upper bound for adaptively chosen releases on one data set under the one
-    relation. Settings are read as the decimal numbers that they print as; arithmetic is rounded
-    up, and loss distributions carry an allowance for their Fourier transforms. Shown by
-    ``tests/soundness/test_accounting.py``.
+    Guarantee:
+        an upper bound for adaptively chosen releases on one data set under the one relation.
+        Settings are read as the decimal numbers that they print as; arithmetic is rounded up, and
+        loss distributions carry an allowance for their Fourier transforms. Shown by
+        ``tests/soundness/test_accounting.py``.
 
     Example:
         >>> composed_epsilon(
@@ -114,9 +116,11 @@ def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: f
         PrivacyError: If no accountant supports an event under the relation.
         UsageError: If an argument is out of range.
 
-    **Source:** as ``composed_epsilon``.
+    Source:
+        as ``composed_epsilon``.
 
-    **Guarantee:** as ``composed_epsilon``.
+    Guarantee:
+        as ``composed_epsilon``.
 
     Example:
         >>> composed_delta(
@@ -152,9 +156,11 @@ def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delt
         PrivacyError: If no accountant supports an event under the relation.
         UsageError: If an argument is out of range.
 
-    **Source:** as ``composed_epsilon``.
+    Source:
+        as ``composed_epsilon``.
 
-    **Guarantee:** True is a proof, as in ``composed_epsilon``; False may only mean not shown.
+    Guarantee:
+        True is a proof, as in ``composed_epsilon``; False may only mean not shown.
 
     Example:
         >>> fits(
@@ -188,10 +194,12 @@ def largest_pure_epsilon(
         PrivacyError: If no accountant supports an event under the relation.
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Ledger" (bisection on the composed guarantee).
+    Source:
+        docs/privacy.md, "Ledger" (bisection on the composed guarantee).
 
-    **Guarantee:** ``fits`` holds with one more ``PureEvent(result)``, unless the result is 0 (the
-    budget may then be spent already).
+    Guarantee:
+        ``fits`` holds with one more ``PureEvent(result)``, unless the result is 0 (the budget may
+        then be spent already).
 
     Example:
         >>> largest_pure_epsilon(
@@ -248,10 +256,12 @@ def calibrate(
         PrivacyError: If not even the smallest parameter fits, or an event is unsupported.
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Ledger" (bisection on the composed guarantee).
+    Source:
+        docs/privacy.md, "Ledger" (bisection on the composed guarantee).
 
-    **Guarantee:** ``fits`` was true of the event at the result, whether or not the loss really
-    grows with the parameter.
+    Guarantee:
+        ``fits`` was true of the event at the result, whether or not the loss really grows with the
+        parameter.
 
     Example:
         >>> from sordino.privacy.events import GaussianEvent

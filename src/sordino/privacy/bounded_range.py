@@ -56,10 +56,12 @@ def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dong, Durfee, Rogers (2020), Lemma 3.2; ``spec/privacy.md``, "Bounded range".
+    Source:
+        Dong, Durfee, Rogers (2020), Lemma 3.2; docs/privacy.md, "Bounded range".
 
-    **Guarantee:** an upper bound for every pair of bounded range b, reached by the pair with
-    log-ratios at both ends of the worst interval; valid for every accepted argument.
+    Guarantee:
+        an upper bound for every pair of bounded range b, reached by the pair with log-ratios at
+        both ends of the worst interval; valid for every accepted argument.
 
     Example:
         >>> round(bounded_range_delta(0.5, 1.0), 6)
@@ -88,10 +90,12 @@ def bounded_range_for(epsilon: float, delta: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Bounded range" (the inverse of ``bounded_range_delta``).
+    Source:
+        docs/privacy.md, "Bounded range" (the inverse of ``bounded_range_delta``).
 
-    **Guarantee:** ``bounded_range_delta(epsilon, result) <= delta`` for every accepted argument
-    (rounded down).
+    Guarantee:
+        ``bounded_range_delta(epsilon, result) <= delta`` for every accepted argument (rounded
+        down).
 
     Example:
         >>> round(bounded_range_for(1.0, 1e-3), 6)
@@ -103,7 +107,7 @@ def bounded_range_for(epsilon: float, delta: float) -> float:
     root = math.sqrt(delta * (delta * math.exp(-epsilon) - math.expm1(-epsilon)))
     excess, step = 2 * (math.log1p(root) - math.log1p(-delta)), 1e-12
     while bounded_range_delta(epsilon, epsilon + excess) > delta:
-        excess, step = excess * (1 - step), step * 2
+        excess, step = excess * (1 - min(1.0, step)), step * 2
     return epsilon + excess
 
 
@@ -119,9 +123,11 @@ def total_variation_of_bounded_range(bounded_range: float) -> float:
     Raises:
         UsageError: If bounded_range is out of range.
 
-    **Source:** ``spec/privacy.md``, "Bounded range" (``bounded_range_delta`` at epsilon 0).
+    Source:
+        docs/privacy.md, "Bounded range" (``bounded_range_delta`` at epsilon 0).
 
-    **Guarantee:** an upper bound for every pair of bounded range b, and reached by one.
+    Guarantee:
+        an upper bound for every pair of bounded range b, and reached by one.
 
     Example:
         >>> round(total_variation_of_bounded_range(1.0), 6)
@@ -148,13 +154,15 @@ def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dong, Durfee, Rogers (2020), Theorem 2 and Lemma 4.4; the cell bound is
-    ``spec/privacy.md``, "Bounded range".
+    Source:
+        Dong, Durfee, Rogers (2020), Theorem 2 and Lemma 4.4; the cell bound is docs/privacy.md,
+        "Bounded range".
 
-    **Guarantee:** an upper bound for T draws that are independent given the data, from one policy
-    of bounded range b; within 2 % of the supremum for T up to 1e5 and delta down to 1e-15. Not
-    for adaptively chosen contexts: those compose through zCDP. Shown by
-    ``tests/soundness/test_conversions_soundness.py``.
+    Guarantee:
+        an upper bound for T draws that are independent given the data, from one policy of bounded
+        range b; within 2 % of the supremum for T up to 1e5 and delta down to 1e-15. Not for
+        adaptively chosen contexts: those compose through zCDP. Shown by
+        ``tests/soundness/test_conversions_soundness.py``.
 
     Example:
         >>> bounded_range_composition_delta(3.58, 0.5, 10) <= 1.01e-6
@@ -185,10 +193,12 @@ def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dong, Durfee, Rogers (2020), Theorem 2; ``spec/privacy.md``, "Bounded range".
+    Source:
+        Dong, Durfee, Rogers (2020), Theorem 2; docs/privacy.md, "Bounded range".
 
-    **Guarantee:** an upper bound for T draws that are independent given the data, from one policy
-    of bounded range b; valid for every accepted argument.
+    Guarantee:
+        an upper bound for T draws that are independent given the data, from one policy of bounded
+        range b; valid for every accepted argument.
 
     Example:
         >>> round(bounded_range_composition_epsilon(1e-6, 0.5, 10), 2)
@@ -233,10 +243,12 @@ def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> floa
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Kairouz, Oh, Viswanath (2017), Theorem 3.3; ``spec/privacy.md``, "Bounded range".
+    Source:
+        Kairouz, Oh, Viswanath (2017), Theorem 3.3; docs/privacy.md, "Bounded range".
 
-    **Guarantee:** an upper bound (rounded up by at most 1e-8, relative) for every adaptive
-    composition of T releases whose log-ratios lie in [low, high]; valid for T up to 1e6.
+    Guarantee:
+        an upper bound (rounded up by at most 1e-8, relative) for every adaptive composition of T
+        releases whose log-ratios lie in [low, high]; valid for T up to 1e6.
 
     Example:
         >>> round(two_point_delta(0.0, 1.0, -1.0, 1), 6)

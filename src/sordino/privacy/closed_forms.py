@@ -67,9 +67,11 @@ def randomized_response_loss(
     Returns:
         The loss, rounded up.
 
-    **Source:** Warner (1965); dp_accounting 0.6.0, ``RandomizedResponseDpEvent``.
+    Source:
+        Warner (1965); dp_accounting 0.6.0, ``RandomizedResponseDpEvent``.
 
-    **Guarantee:** an upper bound for a mechanism whose realized loss is at most the event's.
+    Guarantee:
+        an upper bound for a mechanism whose realized loss is at most the event's.
     """
     if neighbors == NeighboringRelation.REPLACE_ONE:
         return event.epsilon
@@ -139,19 +141,24 @@ def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -
     Yields:
         Bounds that all hold; the least may be reported.
 
-    **Source:** Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary
-    3.3 (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem
-    3.3 (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
+    Source:
+        Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3 (√Σμ²);
+        Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
+        (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
 
-    **Guarantee:** each bound holds for adaptively chosen releases on one data set under one
-    relation; draws inside one bounded-range event are independent, and different such events
-    compose through zCDP or their pure losses only.
+    Guarantee:
+        each bound holds for adaptively chosen releases on one data set under one relation; draws
+        inside one bounded-range event are independent, and different such events compose through
+        zCDP or their pure losses only.
     """
     totals = _Totals.of(counts, neighbors)
     if totals.zero_concentrated == 0:
         yield totals.gaussian_rest()
     if totals.rho_of_rest > 0:
         yield _concentrated(totals.pure_and_approximate, totals.failed, totals.rho_of_rest)
+    if totals.zero_concentrated > 0 and totals.ranges:
+        added = _EXACT.add(totals.pure_and_approximate, totals.pure_ranges)
+        yield _concentrated(added, totals.failed, totals.rho_without_ranges)
     if totals.rho_of_pure > 0:
         rho = (totals.rho_of_rest + totals.rho_of_pure) * _UP
         yield _concentrated(totals.approximate, totals.failed, rho)
@@ -204,18 +211,27 @@ class _Totals:
         return _rounded_sum([pure_to_zcdp(loss) * count for loss, count in self.pure.items()])
 
     @property
+    def pure_ranges(self) -> Decimal:
+        """Return the pure loss of all draws."""
+        return _sum((e.bounded_range, e.draws * n) for e, n in self.ranges.items())
+
+    @property
+    def rho_without_ranges(self) -> float:
+        """Return the zero-concentrated loss of Gaussians and of what is only zCDP."""
+        return _rounded_sum([self.zero_concentrated, self.mu * self.mu / 2])
+
+    @property
     def rho_of_rest(self) -> float:
         """Return the zero-concentrated loss of all that is neither pure nor approximate."""
         draws = [
             bounded_range_to_zcdp(e.bounded_range) * e.draws * n for e, n in self.ranges.items()
         ]
-        return _rounded_sum([self.zero_concentrated, self.mu * self.mu / 2, *draws])
+        return _rounded_sum([self.rho_without_ranges, *draws])
 
     def gaussian_rest(self) -> Bound:
         """Return the bound that adds every loss but the Gaussian one, which has its curve."""
-        ranges = _sum((e.bounded_range, e.draws * n) for e, n in self.ranges.items())
         return Bound(
-            _EXACT.add(self.pure_and_approximate, ranges),
+            _EXACT.add(self.pure_and_approximate, self.pure_ranges),
             self.failed,
             partial(_swapped, gaussian_delta, self.mu),
             partial(_swapped, gaussian_epsilon, self.mu),

@@ -41,12 +41,14 @@ def randomized_response_threshold(epsilon: float, categories: int = 2) -> int:
         UsageError: If an argument is out of range, or epsilon is so small (about 1e-18) and c so
             odd that no threshold on 64-bit words keeps it.
 
-    **Source:** Warner (1965); Kairouz, Oh, Viswanath (2016), Section 4.1; the integer threshold
-    is ``spec/privacy.md``, "Randomness and arithmetic".
+    Source:
+        Warner (1965); Kairouz, Oh, Viswanath (2016), Section 4.1; the integer threshold is
+        docs/privacy.md, "Randomness and arithmetic".
 
-    **Guarantee:** the exact loss ``|log((2^64 - k)(c - 1)/k)|`` of one label under REPLACE_ONE is
-    at most epsilon, for every accepted argument. Shown by
-    ``tests/soundness/test_conversions_soundness.py``.
+    Guarantee:
+        the exact loss ``|log((2^64 - k)(c - 1)/k)|`` of one label under REPLACE_ONE is at most
+        epsilon, for every accepted argument. Shown by
+        ``tests/soundness/test_conversions_soundness.py``.
 
     Example:
         >>> randomized_response_threshold(1.0) / 2**64
@@ -82,10 +84,12 @@ def realized_epsilon(threshold: int, categories: int = 2) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Randomness and arithmetic".
+    Source:
+        docs/privacy.md, "Randomness and arithmetic".
 
-    **Guarantee:** an upper bound on the exact loss, above it by at most one unit in the last
-    place; valid for every accepted argument.
+    Guarantee:
+        an upper bound on the exact loss, above it by at most one unit in the last place; valid for
+        every accepted argument.
 
     Example:
         >>> realized_epsilon(2**63)
@@ -110,10 +114,12 @@ def randomized_response_epsilon(epsilon: float, categories: int = 2) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Randomness and arithmetic".
+    Source:
+        docs/privacy.md, "Randomness and arithmetic".
 
-    **Guarantee:** an upper bound on the exact loss of one label; valid for every accepted
-    argument, because the exact loss is at most the request.
+    Guarantee:
+        an upper bound on the exact loss of one label; valid for every accepted argument, because
+        the exact loss is at most the request.
 
     Example:
         >>> randomized_response_epsilon(1.0)
@@ -136,10 +142,11 @@ def flip_probability(epsilon: float, categories: int = 2) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Warner (1965); ``spec/privacy.md``, "Randomness and arithmetic".
+    Source:
+        Warner (1965); docs/privacy.md, "Randomness and arithmetic".
 
-    **Guarantee:** a public number for debiasing, exact to one rounding; it promises nothing by
-    itself.
+    Guarantee:
+        a public number for debiasing, exact to one rounding; it promises nothing by itself.
 
     Example:
         >>> round(flip_probability(1.0), 10)

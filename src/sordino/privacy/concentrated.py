@@ -12,6 +12,7 @@ __all__ = ["bounded_range_to_zcdp", "pure_to_zcdp", "zcdp_delta", "zcdp_epsilon"
 
 _SMALLEST = 2.3e-308  # what underflows is rounded up to about the smallest normal float
 _UP = 1 + 1e-12
+_LARGEST_ORDER = 1e150
 
 
 def zcdp_delta(epsilon: float, rho: float) -> float:
@@ -29,10 +30,12 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Canonne, Kamath, Steinke (2020), Proposition 12 and Corollary 13.
+    Source:
+        Canonne, Kamath, Steinke (2020), Proposition 12 and Corollary 13.
 
-    **Guarantee:** an upper bound for every accepted argument: every order is valid, so an order
-    that is not quite the best costs tightness and not soundness.
+    Guarantee:
+        an upper bound for every accepted argument: every order is valid, so an order that is not
+        quite the best costs tightness and not soundness.
 
     Example:
         >>> round(zcdp_delta(4.0, 10 * 0.5**2 / 8), 8)
@@ -63,10 +66,11 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Canonne, Kamath, Steinke (2020), Corollary 13.
+    Source:
+        Canonne, Kamath, Steinke (2020), Corollary 13.
 
-    **Guarantee:** ``zcdp_delta(result, rho) <= delta``: an upper bound for every accepted
-    argument.
+    Guarantee:
+        ``zcdp_delta(result, rho) <= delta``: an upper bound for every accepted argument.
 
     Example:
         >>> round(zcdp_epsilon(1e-6, 10 * 0.5**2 / 8), 2)
@@ -96,9 +100,11 @@ def pure_to_zcdp(epsilon: float) -> float:
     Raises:
         UsageError: If epsilon is out of range.
 
-    **Source:** Bun, Steinke (2016), Proposition 1.4.
+    Source:
+        Bun, Steinke (2016), Proposition 1.4.
 
-    **Guarantee:** an upper bound for every pure epsilon-private release (up to one rounding).
+    Guarantee:
+        an upper bound for every pure epsilon-private release (up to one rounding).
 
     Example:
         >>> pure_to_zcdp(1.0)
@@ -120,9 +126,11 @@ def bounded_range_to_zcdp(bounded_range: float) -> float:
     Raises:
         UsageError: If bounded_range is out of range.
 
-    **Source:** Cesar, Rogers (2021), Lemma 3.4; ``spec/privacy.md``, "Bounded range".
+    Source:
+        Cesar, Rogers (2021), Lemma 3.4; docs/privacy.md, "Bounded range".
 
-    **Guarantee:** an upper bound for every pair of distributions of this bounded range.
+    Guarantee:
+        an upper bound for every pair of distributions of this bounded range.
 
     Example:
         >>> bounded_range_to_zcdp(2.0)
@@ -137,7 +145,9 @@ def _best_order_less_one(epsilon: float, rho: float) -> float:
 
     The logarithm of delta is convex in the order α, with slope (2α − 1)ρ − ε + log(1 − 1/α).
     """
-    low, high = 0.0, (epsilon + 1) / (2 * rho) + 1  # α − 1; the slope is positive at high
+    # log(1 + 1/x) <= 1/x makes the slope positive here; any order is valid, so cutting it is too.
+    high = min((epsilon + math.sqrt(epsilon * epsilon + 8 * rho)) / (4 * rho), _LARGEST_ORDER)
+    low = 0.0
     for _ in range(60):
         middle = (low + high) / 2 if low >= high / 8 else high / 8
         if (2 * middle + 1) * rho - epsilon - math.log1p(1 / middle) < 0:

@@ -71,9 +71,11 @@ def group_pure(epsilon: float, size: int) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dwork, Roth (2014), Theorem 2.2.
+    Source:
+        Dwork, Roth (2014), Theorem 2.2.
 
-    **Guarantee:** an upper bound for every group of that size, under the same relation.
+    Guarantee:
+        an upper bound for every group of that size, under the same relation.
 
     Example:
         >>> group_pure(0.5, 4)
@@ -98,10 +100,12 @@ def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, f
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Vadhan (2017), Lemma 2.2, with the geometric sum written out.
+    Source:
+        Vadhan (2017), Lemma 2.2, with the geometric sum written out.
 
-    **Guarantee:** an upper bound for every group of that size, under the same relation. For
-    Gaussian noise and bounded range the own functions are tighter.
+    Guarantee:
+        an upper bound for every group of that size, under the same relation. For Gaussian noise and
+        bounded range the own functions are tighter.
 
     Example:
         >>> group_approximate(0.0, 1e-6, 3)
@@ -137,10 +141,12 @@ def group_gaussian(mu: float, size: int) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dong, Roth, Su (2022), Theorem 2.14.
+    Source:
+        Dong, Roth, Su (2022), Theorem 2.14.
 
-    **Guarantee:** an upper bound for every group of that size: sensitivities of single changes
-    add by the triangle inequality.
+    Guarantee:
+        an upper bound for every group of that size: sensitivities of single changes add by the
+        triangle inequality.
 
     Example:
         >>> group_gaussian(0.25, 4)
@@ -162,9 +168,11 @@ def group_bounded_range(bounded_range: float, size: int) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
+    Source:
+        Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
 
-    **Guarantee:** an upper bound for every group of that size, under the same relation.
+    Guarantee:
+        an upper bound for every group of that size, under the same relation.
 
     Example:
         >>> group_bounded_range(0.5, 2)
@@ -189,10 +197,11 @@ def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** ``spec/privacy.md``, "Relations" (a group of two).
+    Source:
+        docs/privacy.md, "Relations" (a group of two).
 
-    **Guarantee:** an upper bound for every mechanism. The converse is false: see
-    ``add_remove_from_replace``.
+    Guarantee:
+        an upper bound for every mechanism. The converse is false: see ``add_remove_from_replace``.
 
     Example:
         >>> replace_from_add_remove(1.0, 0.0)
@@ -227,9 +236,11 @@ def add_remove_from_replace(
             records loses nothing when one is replaced and everything when one is removed.
         UsageError: If epsilon or delta is out of range.
 
-    **Source:** ``spec/privacy.md``, "Relations".
+    Source:
+        docs/privacy.md, "Relations".
 
-    **Guarantee:** an upper bound for every mechanism that ignores a null record of its universe.
+    Guarantee:
+        an upper bound for every mechanism that ignores a null record of its universe.
 
     Example:
         >>> add_remove_from_replace(1.0, 0.0, ignored_null_record=True)

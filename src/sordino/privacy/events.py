@@ -61,7 +61,8 @@ class RandomizedResponseEvent(Event):
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Warner (1965); Kairouz, Oh, Viswanath (2016).
+    Source:
+        Warner (1965); Kairouz, Oh, Viswanath (2016).
     """
 
     epsilon: float
@@ -86,7 +87,8 @@ class GaussianEvent(Event):
     Raises:
         UsageError: If mu is out of range.
 
-    **Source:** Dong, Roth, Su (2022), Theorem 2.7 (mu-GDP).
+    Source:
+        Dong, Roth, Su (2022), Theorem 2.7 (mu-GDP).
     """
 
     mu: float
@@ -106,7 +108,8 @@ class PureEvent(Event):
     Raises:
         UsageError: If epsilon is out of range.
 
-    **Source:** Dwork, McSherry, Nissim, Smith (2006), Definition 1.
+    Source:
+        Dwork, McSherry, Nissim, Smith (2006), Definition 1.
     """
 
     epsilon: float
@@ -127,7 +130,8 @@ class ApproximateEvent(Event):
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Dwork, Kenthapadi, McSherry, Mironov, Naor (2006), Definition 1.
+    Source:
+        Dwork, Kenthapadi, McSherry, Mironov, Naor (2006), Definition 1.
     """
 
     epsilon: float
@@ -151,7 +155,8 @@ class ZeroConcentratedEvent(Event):
     Raises:
         UsageError: If rho is out of range.
 
-    **Source:** Bun, Steinke (2016), Definition 1.1.
+    Source:
+        Bun, Steinke (2016), Definition 1.1.
     """
 
     rho: float
@@ -172,7 +177,8 @@ class BoundedRangeEvent(Event):
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Durfee, Rogers (2019), Definition 3.1.
+    Source:
+        Durfee, Rogers (2019), Definition 3.1.
     """
 
     bounded_range: float

@@ -41,12 +41,13 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
     Raises:
         UsageError: If an argument is not a number or mu is negative.
 
-    **Source:** Balle, Wang (2018), Theorem 8; Dong, Roth, Su (2022), Corollary 2.13.
+    Source:
+        Balle, Wang (2018), Theorem 8; Dong, Roth, Su (2022), Corollary 2.13.
 
-    **Guarantee:** an upper bound within 1e-9 (relative) of the exact value for epsilon in
-    [1e-3, 50] and delta in [1e-12, .5], and an upper bound elsewhere too: a value that underflows
-    is rounded up to the smallest normal float. Shown by
-    ``tests/soundness/test_conversions_soundness.py``.
+    Guarantee:
+        an upper bound within 1e-9 (relative) of the exact value for epsilon in [1e-3, 50] and delta
+        in [1e-12, .5], and an upper bound elsewhere too: a value that underflows is rounded up to
+        the smallest normal float. Shown by ``tests/soundness/test_conversions_soundness.py``.
 
     Example:
         >>> round(gaussian_delta(1.0, 1.0), 6)
@@ -78,10 +79,12 @@ def gaussian_epsilon(delta: float, mu: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Balle, Wang (2018), Theorem 8.
+    Source:
+        Balle, Wang (2018), Theorem 8.
 
-    **Guarantee:** ``gaussian_delta(result, mu) <= delta`` for every accepted argument; within
-    1e-9 (relative) of the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
+    Guarantee:
+        ``gaussian_delta(result, mu) <= delta`` for every accepted argument; within 1e-9 (relative)
+        of the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
 
     Example:
         >>> round(gaussian_epsilon(1e-6, 0.25), 6)
@@ -115,10 +118,12 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
     Raises:
         UsageError: If an argument is out of range.
 
-    **Source:** Balle, Wang (2018), Theorem 8 and Algorithm 1.
+    Source:
+        Balle, Wang (2018), Theorem 8 and Algorithm 1.
 
-    **Guarantee:** ``gaussian_delta(epsilon, result) <= delta`` for every accepted argument;
-    within 1e-9 (relative) of the exact value for epsilon in [1e-3, 50] and delta in [1e-12, .5].
+    Guarantee:
+        ``gaussian_delta(epsilon, result) <= delta`` for every accepted argument; within 1e-9
+        (relative) of the exact value for epsilon in [1e-3, 50] and delta in [1e-12, .5].
 
     Example:
         >>> round(gaussian_mu(1.0, 1e-6), 6)

@@ -76,11 +76,13 @@ def loss_distribution_bound(
     Returns:
         None if an event is not supported, or the arrays would be too long.
 
-    **Source:** Sommer, Meiser, Mohammadi (2019); Doroshenko, Ghazi, Kamath, Kumar, Manurangsi
-    (2022), as built in dp_accounting 0.6.0 with pessimistic rounding.
+    Source:
+        Sommer, Meiser, Mohammadi (2019); Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), as
+        built in dp_accounting 0.6.0 with pessimistic rounding.
 
-    **Guarantee:** an upper bound: losses are rounded up onto the grid, cut tails count as
-    infinite, and 1e-12 per distribution plus 1e-14 per release is added for the transforms.
+    Guarantee:
+        an upper bound: losses are rounded up onto the grid, cut tails count as infinite, and 1e-12
+        per distribution plus 1e-14 per release is added for the transforms.
     """
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
@@ -193,11 +195,13 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
     Returns:
         None if an event is not supported: under REPLACE_ONE every Gaussian.
 
-    **Source:** Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12,
-    with the Rényi losses of dp_accounting 0.6.0.
+    Source:
+        Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12, with the
+        Rényi losses of dp_accounting 0.6.0.
 
-    **Guarantee:** an upper bound: the losses are raised by more than the rounding of the
-    logarithms that they come from.
+    Guarantee:
+        an upper bound: the losses are raised by more than the rounding of the logarithms that they
+        come from.
     """
     import dp_accounting as dp  # noqa: PLC0415 - only where it runs
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - slow

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from sordino import _random
+from sordino import _random, _validate
 from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Key
@@ -31,6 +31,7 @@ class Survey:
 
     memo: AnswerMemo | None
     n: int = 0
+    dropped: int = 0
     _questions: list[np.ndarray] = field(default_factory=list)
 
     def add(self, keys: Sequence[bytes], persons: Sequence[str] | None) -> None:
@@ -63,7 +64,7 @@ class Crossing:
     """The settings of one crossing, and the steps that every crossing takes in order."""
 
     mechanism: RandomizedResponse
-    ledger: Ledger | None
+    ledger: Ledger
     entropy: _random.Entropy
     on_device: bool = False
 
@@ -71,12 +72,14 @@ class Crossing:
     def of(
         cls,
         mechanism: RandomizedResponse,
-        ledger: Ledger | None,
+        ledger: Ledger,
         *,
         on_device: bool,
         simulate_seed: int | None,
     ) -> Crossing:
         """Return a crossing with system entropy, or with a seeded stream marked as such."""
+        if simulate_seed is not None:
+            _validate.integer("simulate_seed", simulate_seed, at_least=0)
         entropy = _random.entropy(simulate_seed)
         return cls(mechanism=mechanism, ledger=ledger, entropy=entropy, on_device=on_device)
 
@@ -84,11 +87,12 @@ class Crossing:
         self, *, linked: bool, dry_run: bool = False
     ) -> AbstractContextManager[AnswerMemo | None]:
         """Return the memo beside the ledger if records are linked by person ids, else None."""
-        if not linked or self.ledger is None:
+        if not linked:
             return nullcontext()
         settings = {
             "threshold": str(self.mechanism.threshold),
             "randomness": self.entropy.randomness,
+            "ledger": self.ledger.rows[0].digest,
         }
         path = self.ledger.path.with_suffix(".memo.db")
         return AnswerMemo.open(path, settings=settings, dry_run=dry_run)
@@ -110,7 +114,6 @@ class Crossing:
 
     def reserve(self, survey: Survey, public_digest: str) -> Reservation | None:
         """Write the spend durably; None if every answer is stored already and nothing is drawn."""
-        assert self.ledger is not None  # noqa: S101 (only a dry run has none)
         if survey.memo is not None and survey.memo.fresh() == 0:
             return None
         return self.ledger.reserve(
@@ -129,13 +132,13 @@ class Crossing:
         """
         promise = self.promise(survey)
         free = survey.memo is not None and survey.memo.fresh() == 0
-        if self.ledger is not None:
-            self.ledger.check_data(data, public_digest)
-            if not free:
-                self.ledger.check(self.mechanism.event, promise=promise)
+        self.ledger.check_data(data, public_digest)
+        if not free:
+            self.ledger.check(self.mechanism.event, promise=promise)
         return {
             "spend": 0.0 if free else promise.epsilon,
             "pairs": survey.n,
+            "dropped_identical": survey.dropped,
             "guarantee": promise.to_dict(),
             "caveats": list(promise.caveats),
             **survey.details(self.mechanism.realized_epsilon),
@@ -160,9 +163,8 @@ class Crossing:
             if reservation is None:
                 raise DataError("The input changed while it was read. Nothing was released.")
             drawn = self.mechanism.release(labels[list(first.values())], entropy=self.entropy)
-            fresh = dict(zip(first, map(int, drawn), strict=True))
-            memo.remember(fresh, reservation.release_id)
-            stored |= fresh
+            memo.remember(dict(zip(first, map(int, drawn), strict=True)), reservation.release_id)
+            stored |= memo.recall(list(first))
         return np.fromiter((stored[key] for key in keys), dtype=np.int8, count=len(keys))
 
 

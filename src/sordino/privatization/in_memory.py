@@ -45,7 +45,7 @@ def privatize(
         tests/soundness/test_privatization.py.
 
     Source:
-        PPKL, §3; the specification, local label privacy.
+        PPKL, §3; docs/local.md.
     """
     if not isinstance(pairs, Pairs):
         raise PrivacyError(
@@ -54,7 +54,7 @@ def privatize(
         )
     crossing = Crossing.of(mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed)
     with crossing.open_memo(linked=pairs.persons is not None) as memo:
-        survey = Survey(memo)
+        survey = Survey(memo, dropped=pairs.dropped)
         survey.add(pairs.keys, pairs.persons)
         promise = crossing.promise(survey)
         reservation = crossing.reserve(survey, pairs.public_digest)

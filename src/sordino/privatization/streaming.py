@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sordino._files import atomic_draft, refuse_existing, sha256_of, to_json
+from sordino._files import atomic_draft, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import (
@@ -39,6 +39,7 @@ __all__ = [
 ]
 
 _BATCH = 8192
+_BATCH_CHARACTERS = 1 << 23
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,13 +58,27 @@ class FileSettings:
             digest,
             drop_identical=self.drop_identical,
         )
-        while batch := list(islice(rows, _BATCH)):
+        for batch in _batches(rows):
             if batch[0].privatized:
                 raise UsageError(
                     "These answers are randomized already; use them as they are (sordino fit, "
                     "sordino align)."
                 )
             yield batch
+
+
+def _batches(rows: Iterable[Record]) -> Iterator[list[Record]]:
+    """Yield records in batches, limited in number and in characters, so that memory is bounded."""
+    batch: list[Record] = []
+    size = 0
+    for row in rows:
+        batch.append(row)
+        size += row.size
+        if len(batch) >= _BATCH or size >= _BATCH_CHARACTERS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 @dataclass(frozen=True)
@@ -90,6 +105,7 @@ def survey_file(
         survey.add([row.key for row in batch], _persons(batch) if memo else None)
     if not survey.n:
         raise DataError("No pair is left: every record has identical answers.")
+    survey.dropped = digest.dropped
     return Surveyed(survey, digest.hexdigest())
 
 
@@ -116,7 +132,13 @@ def plan_file(
 
 
 def linked(source: Path, settings: FileSettings) -> bool:
-    """Return whether the first record of a raw file has a person id."""
+    """Return whether the first record of a raw file has a person id.
+
+    Raises:
+        UsageError: The file is a pipe: what was read once is gone, and it is read more than once.
+    """
+    if os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source)):  # noqa: PTH110, PTH112, PTH113 (they never raise)
+        raise UsageError("The input must be a file: it is read more than once. Nothing was done.")
     rows = read_records(source, person_field=settings.person_field)
     return next(rows).person is not None
 
@@ -168,18 +190,18 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
     """
     source, destination = Path(source), Path(destination)
     settings = settings or FileSettings()
-    refuse_existing(destination, force=force)
-    refuse_existing(manifest_path(destination), force=force)
+    for path in (destination, manifest_path(destination)):
+        refuse_output(path, force=force)
     crossing = Crossing.of(mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed)
     with crossing.open_memo(linked=linked(source, settings)) as memo:
         if surveyed is None or memo is not None:
             surveyed = survey_file(source, settings, memo, _half(progress, 0))
         promise = crossing.promise(surveyed.survey)
-        reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
-        with (
+        with (  # opened first: nothing is spent on what cannot be written
             atomic_draft(destination, force=force) as out,
             atomic_draft(manifest_path(destination), force=force) as note,
         ):
+            reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
             again = PublicDigest()
             for batch in settings.records(source, again, _half(progress, 1)):
                 labels = np.array([row.outcome for row in batch], dtype=np.int8)
@@ -196,6 +218,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
                 reservation.commit(manifest.sha256)
             elif memo:
                 ledger.repeat(memo.release_ids()[0], manifest.sha256)
+            destination.unlink(missing_ok=True)  # no moment with a file and another's manifest
     return manifest
 
 

@@ -62,7 +62,8 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
 def _kl_from_uniform(chances: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return KL of (p, 1 − p) from (½, ½), in nats."""
     both = np.stack([chances, 1 - chances])
-    return (both * np.log(2 * both, out=np.zeros_like(both), where=both > 0)).sum(axis=0)
+    logs = np.log(2 * both, out=np.zeros_like(both), where=both > 0)
+    return np.asarray((both * logs).sum(axis=0))
 
 
 def calibration(held_out: HeldOut) -> list[dict[str, Any]]:

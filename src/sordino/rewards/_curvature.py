@@ -31,7 +31,8 @@ class Curvature:
     feature put the eigenvalues of the whitened Hessian within a factor of about two. Passes
     over sparse rows are so cheap that the diagonal is tried first.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood (Hessian).
+    Source:
+        docs/local.md, debiased likelihood (Hessian).
 
     Attributes:
         patience: Passes after which measuring the whole matrix anew is worth its price.
@@ -41,18 +42,21 @@ class Curvature:
     def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
         """Measure at the given margins."""
         n, d = loss.differences.shape
-        self._loss, rows = loss, cast("Any", loss.differences)
+        self._loss, matrix = loss, cast("Any", loss.differences)
         self._dense = d <= _DENSE_FEATURES
-        filled = rows.nnz / max(n * d, 1) if issparse(rows) else 1.0
+        filled = matrix.nnz / max(n * d, 1) if issparse(matrix) else 1.0
         passes = _PASSES_PER_FEATURE * d / max(filled, 1e-9)
         self.patience = max(1.0, passes) if self._dense else math.inf
         whole = self._dense and (filled == 1 or passes < _FEW)
-        self.matrix = self._measure(margins, 32) if whole else self._diagonal(margins)
+        # At first a quarter of the rows at most: a rough matrix costs a pass or two.
+        rows = min(32, max(8, n // (4 * max(d, 1))))
+        self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
 
     def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
         """Measure again at the given margins, on more rows.
 
-        **Source:** sordino specification, local label privacy, debiased likelihood (Hessian).
+        Source:
+            docs/local.md, debiased likelihood (Hessian).
         """
         self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
 
@@ -101,7 +105,8 @@ def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
     A matrix that is not positive definite in floating point gets the smallest of a few extra
     shifts that makes it so.
 
-    **Source:** sordino specification, confidence and pessimism (F with its ridge).
+    Source:
+        docs/local.md, the fit (F with its ridge).
     """
     diagonal = matrix if matrix.ndim == 1 else np.diagonal(matrix)
     scale = float(diagonal.max(initial=0.0)) or 1.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,15 +17,16 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.likelihoods import DebiasedLogistic, debias
+from sordino.rewards.likelihoods import DebiasedLogistic, debias, debiased_loss
 from sordino.rewards.model import RewardModel
 from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 
 __all__ = ["Design", "HeldOut", "choose_ridge", "cross_fit", "fit_design", "fit_reward", "ridges"]
 
-BALL = 20.0
+BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
 _FOLDS = 5
+_POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
 _MANY = 50_000  # pairs above which one held-out part is precise enough
 _ATOL = 1e-7  # accepted norm of the gradient, per pair
 
@@ -40,6 +41,7 @@ class Design:
     differences: Float[np.ndarray, "n d"] | csr_array
     answers: Integer[np.ndarray, " n"]
     flip_probability: float
+    feature_bound: float
     questions: Integer[np.ndarray, " n"]
     clusters: Integer[np.ndarray, " n"] | None
 
@@ -61,6 +63,7 @@ class Design:
             differences=differences[once],
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
+            feature_bound=_bound(differences, features),
             questions=questions[once].astype(np.uint64),
             clusters=clusters,
         )
@@ -95,6 +98,16 @@ class Design:
         return np.asarray((mixed >> np.uint64(33)) % np.uint64(_FOLDS), dtype=np.int64)
 
 
+def _bound(differences: Any, features: Features | None) -> float:
+    """Return the bound on one answer's features; half the largest difference where none is set.
+
+    Features are public under a label guarantee, so their largest norm may be used.
+    """
+    if features is not None:
+        return features.feature_bound
+    return float(np.sqrt((differences**2).sum(axis=1).max())) / 2
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
     """Predictions for answers that the fit behind them did not see."""
@@ -105,25 +118,52 @@ class HeldOut:
     clusters: Integer[np.ndarray, " n"] | None
 
 
-def ridges(n: int) -> Float[np.ndarray, " m"]:
-    """Return the ridges that are tried for n pairs, largest first."""
-    return n * np.logspace(0, -5, 11)
+def ridges(feature_bound: float, flip_probability: float) -> list[float]:
+    """Return the ridges that are tried: powers of four around L²/κ².
 
+    L²/κ² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as
+    debiasing inflates the noise. It uses public settings only.
 
-def choose_ridge(design: Design, candidates: Sequence[float], *, ball: float, level: int) -> float:
-    """Return the ridge with the best debiased likelihood on held-out randomized answers.
-
-    Choosing on randomized answers is post-processing, so it costs nothing.
+    Args:
+        feature_bound: Bound L on the norm of one answer's features.
+        flip_probability: Chance that an answer is not the judgment; κ = 1 − 2·flip.
     """
+    kappa = 1 - 2 * flip_probability
+    return [(feature_bound / kappa) ** 2 * 4.0**power for power in _POWERS]
+
+
+def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:
+    """Return a ridge by the debiased likelihood of held-out randomized answers; it costs nothing.
+
+    Of the candidates whose likelihood is within one standard error of the best, the one nearest
+    to L²/κ² is taken: with little signal the best alone is mostly noise.
+
+    Args:
+        design: The observations.
+        ball: Bound on the norm of the weights.
+        level: Which folds to use, so that what chooses is not what measures.
+    """
+    candidates = ridges(design.feature_bound, design.flip_probability)
     folds = design.folds(level)
-    losses = np.zeros(len(candidates))
+    losses: list[np.ndarray] = []
     for fold in range(1 if len(design) > _MANY else _FOLDS):
         inside, outside = design.part(folds != fold), design.part(folds == fold)
-        if not len(inside) or not len(outside):
-            continue
-        path = ridge_path(inside.loss, list(candidates), ball=ball, atol=_atol(inside))
-        losses += [outside.loss.value(solution.theta) for solution in path]
-    return float(candidates[int(np.argmin(losses))])
+        if len(inside) and len(outside):
+            path = ridge_path(inside.loss, candidates, ball=ball, atol=_atol(inside))
+            losses.append(np.stack([_held_out(outside, solution) for solution in path], axis=1))
+    if not losses:
+        return candidates[_POWERS.index(0)]
+    rows = np.concatenate(losses)
+    excess = rows - rows[:, [int(rows.sum(axis=0).argmin())]]
+    error = excess.std(axis=0) * np.sqrt(len(rows))
+    close = np.flatnonzero(excess.sum(axis=0) <= error)
+    return candidates[min(close, key=lambda index: abs(_POWERS[index]))]
+
+
+def _held_out(outside: Design, solution: Solution) -> Float[np.ndarray, " n"]:
+    """Return the debiased loss of every observation that a fit did not see."""
+    targets = debias(outside.answers, outside.flip_probability)
+    return np.asarray(debiased_loss(outside.differences @ solution.theta, targets))
 
 
 def _atol(design: Design) -> float:
@@ -136,7 +176,7 @@ def fit_design(
 ) -> tuple[Solution, float]:
     """Return the certified minimizer and the ridge it was found with."""
     if ridge is None:
-        ridge = choose_ridge(design, ridges(len(design)), ball=ball, level=level)
+        ridge = choose_ridge(design, ball=ball, level=level)
     return minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=_atol(design)), ridge
 
 
@@ -208,7 +248,7 @@ def fit_reward(
         tests/soundness/test_align_bytes.py.
 
     Source:
-        Chowdhury, Kini & Natarajan 2024, debiased loss; the specification, local label privacy.
+        Chowdhury, Kini & Natarajan 2024, debiased loss; docs/local.md.
     """
     ball = _validate.positive("ball", ball)
     ridge = None if ridge is None else _validate.positive("ridge", ridge)

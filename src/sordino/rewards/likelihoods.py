@@ -33,7 +33,8 @@ __all__ = [
 def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
     """Return log(1 + exp(value)), elementwise, without overflow.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood.
+    Source:
+        docs/local.md, debiased likelihood.
 
     Example:
         >>> float(softplus(1000.0)), float(softplus(-1000.0))
@@ -45,8 +46,9 @@ def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
 def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.ndarray, " n"]:
     """Return targets whose expectation over the flips is the answer before it was flipped.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood:
-    ỹ = (1[z = 1] − f)/(1 − 2f). A target lies outside [0, 1] where f > 0.
+    Source:
+        docs/local.md, debiased likelihood: ỹ = (1[z = 1] − f)/(1 −
+        2f). A target lies outside [0, 1] where f > 0.
 
     Args:
         answers: What was released, 1 if the first was preferred and 0 otherwise.
@@ -76,8 +78,9 @@ def debiased_loss(
 ) -> Any:
     """Return the logistic loss of each reward difference under a debiased target.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood:
-    softplus(Δ) − ỹΔ. Convex in Δ; unbounded below where ỹ is outside [0, 1].
+    Source:
+        docs/local.md, debiased likelihood: softplus(Δ) − ỹΔ. Convex in
+        Δ; unbounded below where ỹ is outside [0, 1].
 
     Args:
         difference: Δ, in units of reward.
@@ -93,7 +96,8 @@ def debiased_loss_of_answer(
 ) -> Any:
     """Return the debiased loss of answers that binary randomized response released.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood.
+    Source:
+        docs/local.md, debiased likelihood.
 
     Args:
         epsilon: Privacy loss of the randomized response, above 0.
@@ -119,8 +123,9 @@ def mixture_negative_log_likelihood(
 ) -> Any:
     """Return minus the log probability of each released answer.
 
-    **Source:** sordino specification, local label privacy, mixture likelihood:
-    −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = σ(ε). Convex exactly where zΔ ≥ −ε/2.
+    Source:
+        docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a)
+        σ(−zΔ)], a = σ(ε). Convex exactly where zΔ ≥ −ε/2.
 
     Args:
         epsilon: Privacy loss of the randomized response (infinity: answers were not flipped).
@@ -149,8 +154,9 @@ def _signs(z: Any) -> Any:
 class DebiasedLogistic:
     """The debiased logistic loss of a whole data set, as a function of the reward weights.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood:
-    Σ softplus(θᵀx) − ỹθᵀx. Sums, not means; no ridge.
+    Source:
+        docs/local.md, debiased likelihood: Σ softplus(θᵀx) − ỹθᵀx.
+        Sums, not means; no ridge.
 
     Attributes:
         differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
@@ -187,14 +193,16 @@ class DebiasedLogistic:
     def value(self, theta: Float[np.ndarray, " d"]) -> float:
         """Return the loss, summed over the pairs.
 
-        **Source:** sordino specification, local label privacy, debiased likelihood.
+        Source:
+            docs/local.md, debiased likelihood.
         """
         return self._value(self.differences @ theta)
 
     def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """Return the gradient: Σ (σ(θᵀx) − ỹ)x.
 
-        **Source:** sordino specification, local label privacy, debiased likelihood.
+        Source:
+            docs/local.md, debiased likelihood.
         """
         return self._gradient(self.differences @ theta)
 
@@ -203,7 +211,8 @@ class DebiasedLogistic:
     ) -> tuple[float, Float[np.ndarray, " d"]]:
         """Return the loss and its gradient for one multiplication by the differences.
 
-        **Source:** sordino specification, local label privacy, debiased likelihood.
+        Source:
+            docs/local.md, debiased likelihood.
         """
         margins = self.differences @ theta
         return self._value(margins), self._gradient(margins)
@@ -211,7 +220,8 @@ class DebiasedLogistic:
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters.
 
-        **Source:** sordino specification, local label privacy, debiased likelihood.
+        Source:
+            docs/local.md, debiased likelihood.
         """
         probabilities = expit(self.differences @ theta)
         weights = probabilities * (1 - probabilities)

@@ -34,7 +34,8 @@ __all__ = [
 class Estimate:
     """A number and its standard error.
 
-    **Source:** sordino specification, local label privacy, metrics on randomized labels.
+    Source:
+        docs/local.md, metrics on randomized labels.
 
     Attributes:
         value: Unbiased, and for that reason sometimes outside its natural range.
@@ -49,7 +50,8 @@ class Estimate:
     ) -> Interval:
         """Return the normal interval around the value, clipped to what is possible.
 
-        **Source:** sordino specification, local label privacy, metrics on randomized labels.
+        Source:
+            docs/local.md, metrics on randomized labels.
 
         Args:
             confidence: How often it should cover, in (0, 1).
@@ -71,7 +73,8 @@ class Estimate:
 class Interval(Estimate):
     """An estimate with an interval that covers the truth as often as ``confidence`` says.
 
-    **Source:** sordino specification, local label privacy, metrics on randomized labels.
+    Source:
+        docs/local.md, metrics on randomized labels.
     """
 
     lower: float
@@ -88,8 +91,9 @@ def accuracy(
 ) -> Estimate:
     """Return how often the predicted preference is the true one.
 
-    **Source:** sordino specification, local label privacy, metrics on randomized labels:
-    (mean(sign agrees with z) − f)/(1 − 2f), standard error √(p(1 − p)/n)/(1 − 2f).
+    Source:
+        docs/local.md, metrics on randomized labels: (mean(sign agrees
+        with z) − f)/(1 − 2f), standard error √(p(1 − p)/n)/(1 − 2f).
 
     Args:
         differences: Predicted reward of the first minus the second; 0 counts one half.
@@ -121,8 +125,8 @@ def negative_log_likelihood(
 ) -> Estimate:
     """Return the mean logistic loss that the predictions have on the true answers.
 
-    **Source:** sordino specification, local label privacy, debiased likelihood:
-    mean of softplus(Δ) − ỹΔ.
+    Source:
+        docs/local.md, debiased likelihood: mean of softplus(Δ) − ỹΔ.
 
     Args:
         differences: Predicted reward of the first minus the second.
@@ -145,8 +149,9 @@ def calibration_slope(
 
     Below 1 the predictions are too sure of themselves, above 1 not sure enough.
 
-    **Source:** sordino specification, local label privacy, metrics on randomized labels: root b
-    of Σ (σ(bΔ) − ỹ)Δ = 0. The standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
+    Source:
+        docs/local.md, metrics on randomized labels: root b of Σ (σ(bΔ)
+        − ỹ)Δ = 0. The standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
 
     Args:
         differences: Predicted reward of the first minus the second.
@@ -184,8 +189,9 @@ def win_rate(
 ) -> Interval:
     """Return how often a policy that picks the first with these probabilities picks the winner.
 
-    **Source:** sordino specification, local label privacy, metrics on randomized labels:
-    mean of ỹp + (1 − ỹ)(1 − p), normal interval clipped to [0, 1].
+    Source:
+        docs/local.md, metrics on randomized labels: mean of ỹp + (1 −
+        ỹ)(1 − p), normal interval clipped to [0, 1].
 
     Args:
         probabilities_of_first: p, how likely the policy picks the first of each pair.

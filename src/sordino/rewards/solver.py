@@ -34,15 +34,16 @@ _HASTY = 20  # multipliers that are tried on unfinished minimizers
 class Solution:
     """A minimizer and the proof that it is one.
 
-    **Source:** sordino specification, confidence and pessimism: first-order conditions of F
-    over the ball. ‖∇F(θ) + multiplier·θ‖ = gradient_norm, multiplier ≥ 0, and multiplier = 0
-    or ‖θ‖ = ball.
+    Source:
+        docs/local.md, the fit: first-order conditions of F over the ball.
+        ‖∇F(θ) + multiplier·θ‖ = gradient_norm, multiplier ≥ 0, and multiplier = 0 or ‖θ‖ = ball.
 
     Attributes:
         theta: The weights; never outside the ball.
         gradient_norm: The certificate, computed anew at ``theta``; at most the ``atol`` asked.
         multiplier: ν, what the ball pushes back; 0 where it does not bind.
-        passes: Passes over the data that were used.
+        passes: Passes over all the data that were used (those over a starting sample are not
+            counted).
     """
 
     theta: Float[np.ndarray, " d"]
@@ -62,7 +63,8 @@ def minimize_ridge(
 ) -> Solution:
     """Return the weights that minimize the loss plus ridge inside the ball, certified.
 
-    **Source:** sordino specification, confidence and pessimism: F(θ) over ‖θ‖ ≤ B.
+    Source:
+        docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
 
     Args:
         loss: The summed loss of the data.
@@ -107,7 +109,8 @@ def ridge_path(
     Faster than one fit after the other: each starts where the next larger ridge ended, and all
     share one approximate Hessian.
 
-    **Source:** sordino specification, confidence and pessimism: F(θ) over ‖θ‖ ≤ B.
+    Source:
+        docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
 
     Args:
         loss: The summed loss of the data.

@@ -1,0 +1,203 @@
+# ruff: noqa: INP001 (a script, not a package)
+"""Writes every part of the documents that is generated, or checks that it is up to date.
+
+python docs/make.py            write docs/cli.md, and the marked parts of README.md and docs
+python docs/make.py --check    change nothing; fail if something would change
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+
+# Before sordino.cli is imported: the width and the style of --help do not depend on a terminal.
+WIDTH = "96"
+for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(_name, None)
+os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb", LC_ALL="C.UTF-8")
+
+ROOT = Path(__file__).resolve().parents[1]
+FLOW = [
+    "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
+    "environments", "auditing", "reporting", "cli",
+]  # fmt: skip
+TEST_FOLDERS = {
+    "architecture": "rules that hold everywhere: imports, names, sections, this page",
+    "cli": "the commands, from outside, with their exit codes and every byte they write",
+    "data": "test vectors, as JSON",
+    "soundness": "exact, no sampling: every promise against every neighbor, and planted bugs",
+    "statistical": "seeded simulations; each states its false-alarm rate and its power",
+    "unit": "mirrors `src/sordino`",
+}
+
+CLI_HEADER = """# Command line
+
+The `--help` of every command, written by `python docs/make.py`; a test compares the two.
+`python -m sordino` is the same as `sordino`.
+
+With `--json` a command prints one JSON object on standard output and nothing else there; messages
+and progress go to standard error. Exit codes: 0 done, 1 a bug in sordino, 2 usage (a bad setting,
+an existing output, a missing extra, a request that would break a promise), 3 over budget, 4 bad
+data, 5 an audit refuted a claim, 6 ledger damaged or of another data set, 7 file system, 130
+interrupted.
+"""
+
+
+def help_of(*words: str) -> str:
+    """Return what ``sordino WORDS --help`` prints."""
+    from sordino.cli import app  # noqa: PLC0415 (after the environment was set)
+
+    out = io.StringIO()
+    with redirect_stdout(out):
+        app(args=[*words, "--help"], prog_name="sordino", standalone_mode=False)
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    return "\n".join(lines).strip("\n")
+
+
+def commands() -> Iterator[tuple[str, ...]]:
+    """Yield every command, as the words that follow ``sordino``."""
+    import typer  # noqa: PLC0415
+
+    from sordino.cli import app  # noqa: PLC0415
+
+    yield ()
+    for name, command in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
+        yield (name,)
+        yield from ((name, below) for below in sorted(getattr(command, "commands", {})))
+
+
+def cli_page() -> str:
+    """Return ``docs/cli.md``."""
+    parts = (
+        f"## `{' '.join(('sordino', *words))}`\n\n```text\n{help_of(*words)}\n```\n"
+        for words in commands()
+    )
+    return "\n".join([CLI_HEADER, *parts])
+
+
+def support_rows() -> str:
+    """Return the accounting support table as Markdown: one row for each event and relation."""
+    from sordino.privacy.support import support_table  # noqa: PLC0415
+
+    cells: dict[tuple[str, str], dict[str, str]] = {}
+    notes: dict[str, int] = {}
+    for row in support_table():
+        mark = "yes"
+        if not row["supported"]:
+            mark = f"no [{notes.setdefault(str(row['why']), len(notes) + 1)}]"
+        cells.setdefault((str(row["event"]), str(row["relation"])), {})[str(row["accountant"])] = (
+            mark
+        )
+    accountants = list(next(iter(cells.values())))
+    head = ["event", "relation", *accountants]
+    rows = [
+        [f"`{event}`", f"`{relation}`", *by.values()] for (event, relation), by in cells.items()
+    ]
+    lines = [" | ".join(head), " | ".join("---" for _ in head), *map(" | ".join, rows)]
+    listed = [f"[{number}] {why}." for why, number in notes.items()]
+    return "\n".join(f"| {line} |" for line in lines) + "\n\n" + "  \n".join(listed)
+
+
+def first_sentence(path: Path) -> str:
+    """Return the first line of a module's docstring, without its full stop."""
+    lines = (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").splitlines()
+    text = (lines or [""])[0].replace("``", "").rstrip(".")
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
+
+
+def tree() -> str:
+    """Return the annotated tree of the source and of the folders of tests."""
+    package = ROOT / "src" / "sordino"
+    lines = ["src/sordino/"]
+    top = sorted(p for p in package.iterdir() if p.suffix == ".py" and p.name != "__init__.py")
+    folders = [p for p in sorted(package.iterdir()) if (p / "__init__.py").exists()]
+    folders.sort(key=lambda p: FLOW.index(p.name) if p.name in FLOW else len(FLOW))
+    lines += [f"├── {path.name:<30}{first_sentence(path)}" for path in top]
+    for place, folder in enumerate(folders):
+        last = place == len(folders) - 1
+        stem, bar = ("└──", "    ") if last else ("├──", "│   ")
+        lines.append(f"{stem} {folder.name + '/':<30}{first_sentence(folder / '__init__.py')}")
+        files = sorted(p for p in folder.glob("*.py") if p.name != "__init__.py")
+        for index, path in enumerate(files):
+            twig = "└──" if index == len(files) - 1 else "├──"
+            lines.append(f"{bar}{twig} {path.name:<26}{first_sentence(path)}")
+    lines.append("tests/")
+    names = list(TEST_FOLDERS.items())
+    for index, (name, what) in enumerate(names):
+        twig = "└──" if index == len(names) - 1 else "├──"
+        lines.append(f"{twig} {name + '/':<30}{what}")
+    return "```text\n" + "\n".join(lines) + "\n```"
+
+
+def figures() -> str:
+    """Return the measured speeds as Markdown; nothing where none were recorded."""
+    rows = []
+    for path in sorted((ROOT / "benchmarks" / "results").glob("*.json")):
+        found = json.loads(path.read_text(encoding="utf-8"))
+        for row in found.get("results", [found]) if isinstance(found, dict) else []:
+            if isinstance(row.get("ratio"), int | float):
+                peer = row.get("peer") or {}
+                name = peer.get("name", "peer") if isinstance(peer, dict) else str(peer)
+                what = row.get("name", path.stem)
+                rows.append(f"| {what} | {row['ratio']:.2f} | `{name}` | `{path.name}` |")
+    if not rows:
+        return ""
+    head = ["| measured | ratio | against | file in benchmarks/results |", "|---|---|---|---|"]
+    note = "A ratio above 1 in `hashing` and below 1 in fits means that sordino is faster."
+    return "\n".join([*head, *rows, "", note])
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "README.md": {"tree": tree, "figures": figures},
+    "docs/privacy.md": {"support": support_rows},
+}
+
+
+def filled(text: str, name: str, part: str) -> str:
+    """Return a page with the text between two markers replaced."""
+    begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+    pattern = re.compile(f"{re.escape(begin)}.*?{re.escape(end)}", re.DOTALL)
+    if len(pattern.findall(text)) != 1:
+        raise SystemExit(f"The markers of {name!r} must occur once.")
+    middle = f"\n{part}\n" if part else "\n"
+    return pattern.sub(lambda _: f"{begin}{middle}{end}", text)
+
+
+def pages() -> dict[str, str]:
+    """Return every page that has a generated part, as it should be."""
+    result = {"docs/cli.md": cli_page()}
+    for path, parts in PARTS.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        for name, make in parts.items():
+            text = filled(text, name, make())
+        result[path] = text
+    return result
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true")
+    check = parser.parse_args().check
+    stale = []
+    for path, text in pages().items():
+        file = ROOT / path
+        if not file.exists() or file.read_text(encoding="utf-8") != text:
+            stale.append(path)
+            if not check:
+                file.write_text(text, encoding="utf-8")
+    for path in stale:
+        sys.stdout.write(f"{path} {'is out of date' if check else 'written'}\n")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,155 @@
+"""Every public definition says what it returns; whatever adds noise says what it promises."""
+
+import ast
+import re
+
+SECTION = re.compile(
+    r"^(?P<indent> *)(?P<open>\*\*)?(?P<name>Guarantee|Source):(\*\*)?(?P<rest>.*)$"
+)
+OTHER = re.compile(r"^ *(\*\*)?(Args|Returns|Raises|Yields|Example|Attributes|Guarantee|Source):")
+NAMED_TEST = re.compile(r"tests/[\w/]+\.py")
+NAMED_PAGE = re.compile(r"(docs/\w+\.md)`*(?:, \"([^\"]+)\")?")
+SENTENCE_BREAK = re.compile(r"[a-z0-9)]\. [A-Z]")
+DRAWS = {"words"}  # what a source of entropy is asked for
+NOISE_FREE = {
+    "sordino.policies.gibbs": "draws from a policy that was released already: nothing to hide",
+    "sordino._random": "is the source of randomness",
+}
+
+
+def sections(docstring):
+    """Yield (name, text, whether in Google style) of every Guarantee and Source section."""
+    lines = docstring.splitlines()
+    for number, line in enumerate(lines):
+        found = SECTION.match(line)
+        if not found:
+            continue
+        inline = found["open"] is not None
+        text = [found["rest"].strip()]
+        for following in lines[number + 1 :]:
+            inside = following.startswith(found["indent"] + "    ")
+            if OTHER.match(following) or (not inline and following.strip() and not inside):
+                break
+            if inline and not following.strip():
+                break
+            text.append(following.strip())
+        yield found["name"], " ".join(part for part in text if part), not inline
+
+
+def every_section(modules, definitions):
+    for module in modules:
+        for section in sections(ast.get_docstring(module.tree) or ""):
+            yield str(module.path), *section
+    for definition in definitions:
+        for section in sections(definition.docstring):
+            yield definition.where, *section
+
+
+def test_both_styles_are_understood():
+    google = "One.\n\nGuarantee:\n    Pure ε.\n    Shown.\n\nSource:\n    Warner 1965.\n"
+    inline = "One.\n\n**Guarantee:** pure ε,\nshown.\n\n**Source:** Warner."
+    assert list(sections(google)) == [
+        ("Guarantee", "Pure ε. Shown.", True),
+        ("Source", "Warner 1965.", True),
+    ]
+    assert list(sections(inline)) == [
+        ("Guarantee", "pure ε, shown.", False),
+        ("Source", "Warner.", False),
+    ]
+    assert list(sections("One.\n\nSource:\n\nArgs:\n    a: b")) == [("Source", "", True)]
+
+
+def test_every_module_and_public_definition_is_documented(modules, definitions):
+    missing = [module.name for module in modules if not ast.get_docstring(module.tree)]
+    missing += [d.where for d in definitions if d.public and not d.docstring]
+    assert missing == []
+
+
+def test_the_first_line_is_one_sentence(definitions):
+    wrong = []
+    for definition in definitions:
+        if not definition.public or not definition.docstring:
+            continue
+        first = definition.docstring.splitlines()[0]
+        if not first.endswith(".") or SENTENCE_BREAK.search(first) or len(first) < 12:
+            wrong.append(f"{definition.where}: {first}")
+    assert wrong == []
+
+
+def test_whatever_spends_or_draws_states_its_guarantee(functions):
+    wrong = []
+    for function in functions:
+        if not function.public or function.module.stage == "cli":
+            continue
+        spends = "Ledger" in function.keyword_only.get("ledger", "")
+        draws = "entropy" in function.keyword_only or any(n in DRAWS for n, _ in function.calls)
+        if not (spends or draws) or function.module.name in NOISE_FREE:
+            continue
+        if "Guarantee" not in {name for name, *_ in sections(function.docstring)}:
+            wrong.append(function.where)
+    assert wrong == []
+
+
+def test_every_mechanism_states_its_guarantee(modules, definitions):
+    """A class with ``event`` and ``release`` is a mechanism, whatever it is called."""
+    methods = {}
+    for definition in definitions:
+        if definition.is_function and definition.parents:
+            where = (definition.module.name, definition.parents[-1])
+            methods.setdefault(where, set()).add(definition.name)
+    mechanisms = [
+        definition
+        for definition in definitions
+        if {"event", "release"} <= methods.get((definition.module.name, definition.name), set())
+        and definition.name != "Mechanism"
+    ]
+    assert len(mechanisms) >= 2
+    for mechanism in mechanisms:
+        found = {name: text for name, text, _ in sections(mechanism.docstring)}
+        assert NAMED_TEST.search(found.get("Guarantee", "")), f"{mechanism.where} names no test"
+
+
+def test_no_section_is_empty(modules, definitions):
+    short = [
+        f"{where} {name}"
+        for where, name, text, _ in every_section(modules, definitions)
+        if len(text) < 8
+    ]
+    assert short == []
+
+
+def test_sections_are_in_google_style(modules, definitions):
+    inline = {
+        where.split(":")[0]
+        for where, _, _, google in every_section(modules, definitions)
+        if not google
+    }
+    assert sorted(inline) == []
+
+
+def test_every_test_and_page_that_is_named_exists(modules, definitions, root):
+    missing = set()
+    for where, _, text, _ in every_section(modules, definitions):
+        for path in NAMED_TEST.findall(text):
+            if not (root / path).is_file():
+                missing.add(f"{where} → {path}")
+        for path, heading in NAMED_PAGE.findall(text):
+            page = root / path
+            if not page.is_file():
+                missing.add(f"{where} → {path}")
+            elif heading and not re.search(
+                rf"^#+ {re.escape(heading)}$", page.read_text(encoding="utf-8"), re.MULTILINE
+            ):
+                missing.add(f"{where} → {path}, {heading!r}")
+    assert sorted(missing) == []
+
+
+def test_the_source_speaks_of_the_project_alone(modules):
+    """No path of a machine and no page that a reader of the repository cannot open."""
+    outside = re.compile(r"\.\./shared|\bspec/\w+\.md|/work/|/home/|sordino specification")
+    wrong = []
+    for module in modules:
+        for number, line in enumerate(module.path.read_text(encoding="utf-8").splitlines(), 1):
+            if outside.search(line):
+                wrong.append(f"{module.path.name}:{number}")
+    assert wrong == []

@@ -1,0 +1,93 @@
+"""One word for one thing."""
+
+COMMANDS = "cli"  # its modules are named after the commands, which are verbs
+VERBS = {
+    "account", "add", "align", "audit", "build", "calibrate", "certify", "check", "choose",
+    "clip", "compose", "compute", "convert", "draw", "estimate", "evaluate", "fit", "load", "make",
+    "measure", "optimize", "parse", "plan", "predict", "privatize", "read", "release", "render",
+    "run", "sample", "save", "simulate", "solve", "spend", "train", "validate", "verify", "write",
+}  # fmt: skip
+ALSO_NOUNS = {"spend", "release", "audit", "account", "draw", "measure"}
+FORBIDDEN = {"eta", "beta", "phi", "sigma", "adjacency", "ref", "prior", "embed", "privacy_params"}
+ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "cli"}
+ABOUT_PRIVACY_ALSO = {"sordino.rewards.likelihoods"}  # the likelihood of a randomized answer
+
+
+def test_modules_are_nouns(modules):
+    wrong = [
+        module.name
+        for module in modules
+        if module.stage != COMMANDS
+        and (
+            module.leaf.strip("_") in VERBS - ALSO_NOUNS
+            or module.leaf.endswith(("ize", "ify", "ise"))
+        )
+    ]
+    # The checks of arguments read as sentences (`_validate.positive(...)`): the one verb.
+    assert wrong == ["sordino._validate"]
+
+
+def test_no_function_shares_its_modules_name(functions):
+    wrong = [
+        function.where
+        for function in functions
+        if function.module.stage != COMMANDS
+        and function.name in function.module.name.split(".")[-2:]
+        and not function.parents
+    ]
+    assert wrong == []
+
+
+def test_no_forbidden_argument(functions):
+    wrong = [
+        f"{function.where}({argument.arg})"
+        for function in functions
+        if function.public
+        for argument in function.arguments
+        if argument.arg in FORBIDDEN
+    ]
+    assert wrong == []
+
+
+def test_no_forbidden_field(definitions):
+    wrong = [
+        f"{definition.where}.{item.target.id}"
+        for definition in definitions
+        if not definition.is_function
+        for item in definition.node.body
+        if hasattr(item, "annotation") and hasattr(item, "target") and hasattr(item.target, "id")
+        if item.target.id in FORBIDDEN
+    ]
+    assert wrong == []
+
+
+def test_epsilon_and_delta_are_only_ever_privacy(functions):
+    wrong = [
+        f"{function.where}({argument.arg})"
+        for function in functions
+        for argument in function.arguments
+        if argument.arg in {"epsilon", "delta"}
+        and function.public
+        and function.module.stage not in ABOUT_PRIVACY
+        and function.module.name not in ABOUT_PRIVACY_ALSO
+    ]
+    assert wrong == []
+
+
+def test_relations_units_and_trust_have_no_default(functions):
+    """An epsilon without them says nothing, so nobody may leave them out by accident."""
+    wrong = []
+    for function in functions:
+        if function.module.stage == COMMANDS or not function.public:
+            continue
+        given = function.node.args
+        pairs = [
+            *zip(reversed(given.args), reversed(given.defaults), strict=False),
+            *((a, d) for a, d in zip(given.kwonlyargs, given.kw_defaults, strict=True) if d),
+        ]
+        wrong += [
+            f"{function.where}({argument.arg}=)"
+            for argument, _ in pairs
+            if argument.arg in {"unit", "neighbors", "trust"}
+        ]
+    assert wrong == []

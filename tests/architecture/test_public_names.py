@@ -1,0 +1,98 @@
+"""What is exported, in the order of the data flow, and what importing it costs."""
+
+import ast
+import inspect
+import json
+import subprocess
+import sys
+
+import sordino
+
+PUBLIC = [
+    # errors
+    "AuditRefuted",
+    "BudgetExceeded",
+    "ConvergenceError",
+    "DataError",
+    "FileSystemError",
+    "LedgerDamaged",
+    "LedgerError",
+    "LedgerMismatch",
+    "PrivacyError",
+    "SordinoError",
+    "UsageError",
+    # what is promised, and what has been spent
+    "ADD_OR_REMOVE_ONE",
+    "REPLACE_ONE",
+    "REPLACE_SPECIAL",
+    "Guarantee",
+    "Ledger",
+    # how noise is added
+    "NonPrivate",
+    "RandomizedResponse",
+    # what people said
+    "FunctionFeatures",
+    "HashedText",
+    "Pairs",
+    "PrivatePairs",
+    "read_pairs",
+    # the crossing
+    "privatize",
+    # what people want, and what to do about it
+    "fit_reward",
+    "RewardModel",
+    "GibbsPolicy",
+    "gibbs_policy",
+    # worlds with a known answer
+    "simulate_pairs",
+    # showing it
+    "Certificate",
+    "certify",
+    "write_report",
+]
+MOST = 40
+HEAVY = ("torch", "transformers", "matplotlib", "opendp", "scipy", "dp_accounting", "sklearn")
+FOUND = "print(json.dumps([name for name in HEAVY if name in sys.modules]))"
+
+
+def test_the_list_is_in_the_order_of_the_data_flow():
+    assert [name for name in sordino.__all__ if name != "__version__"] == PUBLIC
+
+
+def test_the_stub_is_in_the_order_of_the_data_flow(root):
+    stub = ast.parse((root / "src/sordino/__init__.pyi").read_text(encoding="utf-8"))
+    names = [alias.asname for node in stub.body for alias in node.names]
+    assert [name for name in names if name != "__version__"] == PUBLIC
+
+
+def test_few_names():
+    assert len(PUBLIC) <= MOST
+    assert len(set(PUBLIC)) == len(PUBLIC)
+
+
+def test_every_public_object_is_there_and_documented():
+    for name in PUBLIC:
+        value = getattr(sordino, name)
+        if not inspect.isclass(value) and not inspect.isfunction(value):
+            value = type(value)  # the relations are values; their class says what they are
+        assert inspect.getdoc(value), name
+    assert set(PUBLIC) <= set(dir(sordino))
+
+
+def loaded(program):
+    """Which heavy libraries a fresh interpreter holds after running a program."""
+    program = f"import json, sys, sordino; HEAVY = {HEAVY!r}; {program}; {FOUND}"
+    found = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True
+    )
+    return set(json.loads(found.stdout))
+
+
+def test_import_loads_nothing_heavy():
+    assert loaded("pass") == set()
+
+
+def test_the_whole_surface_needs_no_deep_learning():
+    found = loaded("[getattr(sordino, name) for name in sordino.__all__]")
+    assert not found & {"torch", "transformers", "opendp", "matplotlib", "sklearn"}
+    assert "scipy" in found, "the probe sees what was loaded"

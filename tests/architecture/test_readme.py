@@ -1,0 +1,155 @@
+"""What the README shows can be run, what it lists exists, and what exists it lists."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+SKIPPED = re.compile(r"^(make|pip) ")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(text):
+    return [(found[1], found[2]) for found in BLOCK.finditer(text)]
+
+
+@pytest.fixture(scope="module")
+def readme(root):
+    return (root / "README.md").read_text(encoding="utf-8")
+
+
+def run_bash(script, folder):
+    """Run lines with ``sordino`` standing for the package of this interpreter."""
+    lines = [line for line in script.splitlines() if not SKIPPED.match(line)]
+    start = 'set -eu\nsordino() { "$PYTHON" -m sordino "$@"; }\n'
+    return subprocess.run(
+        ["bash", "-c", start + "\n".join(lines)],
+        cwd=folder,
+        env=os.environ | {"PYTHON": sys.executable, "PYTHONWARNINGS": "error", "COLUMNS": "100"},
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=600,
+    )
+
+
+def run_python(script, folder):
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=600,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(readme, tmp_path_factory):
+    """Where every block of the README was run, in order; Python blocks share their names."""
+    place = tmp_path_factory.mktemp("readme")
+    programs = []
+    for language, text in blocks(readme):
+        if language == "python":
+            programs.append(text)
+            continue
+        if language == "bash":
+            result = run_bash(text, place)
+            assert result.returncode == 0, f"{text}\n{result.stdout}\n{result.stderr}"
+    result = run_python("\n".join(programs), place)
+    assert result.returncode == 0, result.stderr
+    (place / "python.txt").write_text(result.stdout, encoding="utf-8")
+    return place
+
+
+def test_every_block_is_of_a_kind_that_is_run_or_shown(readme):
+    kinds = [language for language, _ in blocks(readme)]
+    assert set(kinds) <= {"bash", "python", "text"}
+    assert kinds.count("bash") >= 5
+    assert kinds.count("python") >= 3
+
+
+def test_a_failing_command_is_noticed(tmp_path):
+    assert run_bash("sordino align missing.jsonl --epsilon 1 --out runs", tmp_path).returncode == 7
+    assert run_bash("make nothing\npip install nothing", tmp_path).returncode == 0
+    assert run_python("raise SystemExit(3)", tmp_path).returncode == 3
+
+
+def test_the_blocks_run(folder):
+    run = folder / "runs/first"
+    assert {path.name for path in run.iterdir()} == {
+        "report.html",
+        "result.json",
+        "reward.json",
+        "spend.db",
+    }
+    (chosen,) = (folder / "chosen.jsonl").read_text(encoding="utf-8").splitlines()
+    assert set(json.loads(chosen)) == {"prompt", "answer", "probability"}
+    said = (folder / "python.txt").read_text(encoding="utf-8")
+    assert "when one label is replaced by any other (REPLACE_ONE)" in said
+    assert "These are raw judgments" in said
+    assert not list(folder.rglob("*.partial"))
+
+
+def test_every_file_that_the_blocks_wrote_is_documented(folder, root):
+    """Keys of JSON files are in docs/files.md, in backticks."""
+    page = (root / "docs/files.md").read_text(encoding="utf-8")
+    known = set(re.findall(r"`([^`]+)`", page))
+    for name in ("runs/first/result.json", "answers.manifest.json", "reward.json"):
+        value = json.loads((folder / name).read_text(encoding="utf-8"))
+        assert set(value) <= known, name
+    result = json.loads((folder / "runs/first/result.json").read_text(encoding="utf-8"))
+    for part in ("guarantee", "policy", "truth", "mechanism"):
+        assert set(result[part]) - {"name"} <= known, part
+    plain = {name for name in result["reward"] if not name.endswith("_standard_error")}
+    assert plain <= known
+
+
+def test_make_targets_exist(readme, root):
+    makefile = (root / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^(\w+):", makefile, re.MULTILINE))
+    text = readme + (root / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = {a or b for a, b in re.findall(r"^make (\w+)|`make (\w+)`", text, re.MULTILINE)}
+    assert {"demo", "test"} <= named
+    assert named <= targets
+
+
+def listed(tree):
+    """Return the paths of a drawn tree."""
+    paths, above = set(), []
+    for line in tree.splitlines():
+        found = re.match(r"^((?:│   |    )*)(?:[├└]── )?([\w./]+)", line)
+        depth = len(found[1]) // 4 + (1 if "── " in line else 0)
+        above = [*above[:depth], found[2].rstrip("/")]
+        paths.add("/".join(above))
+    return paths
+
+
+def test_the_tree_is_the_tree(readme, root):
+    (tree,) = (text for language, text in blocks(readme) if language == "text" and "├──" in text)
+    shown = listed(tree)
+    source = {
+        str(path.relative_to(root))
+        for path in (root / "src/sordino").rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    folders = {
+        str(path.parent.relative_to(root)) for path in (root / "src/sordino").rglob("*/__init__.py")
+    }
+    inside = {path for path in shown if path.startswith("src/sordino/")}
+    assert inside == source | folders
+    tests = {path for path in shown if path.startswith("tests/")}
+    there = {
+        str(path.relative_to(root))
+        for path in (root / "tests").iterdir()
+        if path.is_dir() and path.name != "__pycache__" and any(path.rglob("*.*"))
+    }
+    assert there - tests == set(), "folders of tests that the README does not list"
+
+
+def test_the_tree_is_read_with_its_folders():
+    tree = "a/\n├── b.py      text\n├── c/        more\n│   └── d.py  x\n└── e/\n    └── f.py"
+    assert listed(tree) == {"a", "a/b.py", "a/c", "a/c/d.py", "a/e", "a/e/f.py"}

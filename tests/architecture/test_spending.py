@@ -1,0 +1,90 @@
+"""Whoever can spend takes ``ledger=``; nobody else does, and the entry comes before the noise."""
+
+import ast
+
+SPENDERS = {
+    "sordino.privatization.in_memory.privatize",
+    "sordino.privatization.streaming.privatize_file",
+    "sordino.rewards.estimation.fit_reward",
+}
+LEDGER = "sordino.privacy.ledger"
+STEPS = {"sordino.privatization.crossing.reserve"}  # the one step that all crossings share
+DRAWS = {"answers", "release"}
+ENTROPY = "sordino._random"
+SEEDED = {"sordino.environments.annotators"}  # worlds: nothing private is in them
+
+
+def dotted(function):
+    return f"{function.module.name}.{function.name}"
+
+
+def test_a_keyword_ledger_means_that_it_spends(functions):
+    takes = {
+        dotted(function)
+        for function in functions
+        if "Ledger" in function.keyword_only.get("ledger", "")
+        and function.public
+        and function.module.stage != "cli"
+    }
+    assert takes == SPENDERS
+
+
+def test_nobody_else_reaches_a_reservation(functions):
+    """Follow the calls by name, from ``reserve`` upward, outside the command line."""
+    known = {"reserve"}
+    reached = set()
+    outside = [f for f in functions if f.module.stage != "cli" and f.module.name != LEDGER]
+    while True:
+        more = {f.where for f in outside if known & {name for name, _ in f.calls}} - reached
+        if not more:
+            break
+        reached |= more
+        known |= {f.name for f in outside if f.where in more}
+    public = {dotted(f) for f in outside if f.where in reached and not f.name.startswith("_")}
+    assert public == SPENDERS | STEPS
+
+
+def test_the_entry_is_written_before_noise_is_drawn(functions):
+    checked = 0
+    for function in functions:
+        reserved = [line for name, line in function.calls if name == "reserve"]
+        drawn = [line for name, line in function.calls if name in DRAWS]
+        if reserved and drawn:
+            checked += 1
+            assert min(reserved) < min(drawn), function.where
+    assert checked >= 2
+
+
+def test_noise_is_released_in_one_place(functions):
+    callers = {
+        dotted(function)
+        for function in functions
+        if any(name == "release" for name, _ in function.calls)
+    }
+    assert callers == {"sordino.privatization.crossing.answers"}
+
+
+def test_mechanisms_know_no_ledger(modules):
+    for module in modules:
+        if module.stage == "mechanisms":
+            imported = {
+                node.module for node in ast.walk(module.tree) if isinstance(node, ast.ImportFrom)
+            }
+            assert not any((name or "").endswith("privacy.ledger") for name in imported)
+
+
+def test_entropy_and_time_come_from_one_place(modules):
+    """So that a test can replace them, and so that no seed hides anywhere else."""
+    wrong = []
+    for module in modules:
+        if module.name in {ENTROPY, *SEEDED}:
+            continue
+        for node in ast.walk(module.tree):
+            names = [alias.name for alias in getattr(node, "names", []) if hasattr(alias, "name")]
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                roots = {getattr(node, "module", None) or "", *names}
+                if roots & {"secrets", "random", "time", "uuid", "datetime"}:
+                    wrong.append(f"{module.name}:{node.lineno} imports {sorted(roots)}")
+            if isinstance(node, ast.Attribute) and node.attr in {"urandom", "default_rng"}:
+                wrong.append(f"{module.name}:{node.lineno} {node.attr}")
+    assert wrong == []
