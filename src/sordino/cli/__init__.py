@@ -9,6 +9,10 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+# A command fits small problems: BLAS threads that wait for each other on a busy machine made it
+# up to five times slower. It must be said before numpy is loaded; the user's own choice stays.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import typer
 from typer.exceptions import TyperException
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -109,12 +109,20 @@ def label_budget(epsilon: float, budget: float | None, *, trust: str) -> Guarant
 
 def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
+    budget = {"budget": limit.to_dict()}
+    rows: list[Row] = []
     if path.exists():
-        ledger = Ledger.read(path)
-        ledger.budget = limit if change else ledger.budget
-        return ledger
-    payload = canonical_json({"data": data, "budget": limit.to_dict()})
-    return Ledger(path, [Row(sequence=1, kind="open", time="", payload=payload)])
+        rows = list(Ledger.read(path).rows)
+    else:
+        rows.append(_imagined("open", {"data": data, **budget}))
+    if change:
+        rows.append(_imagined("budget", budget))
+    return Ledger(path, rows)
+
+
+def _imagined(kind: str, payload: dict[str, Any]) -> Row:
+    """Return a row that is not written anywhere."""
+    return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload))
 
 
 def open_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -22,6 +22,7 @@ class WorstCase:
     other: np.ndarray
 
 
+@runtime_checkable
 class Mechanism(Protocol):
     """A source of noise: public settings are its fields, private data only ever arguments.
 
@@ -48,7 +49,12 @@ class Mechanism(Protocol):
         ...
 
     def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:
-        """Return the noised values; draws noise, so the spend must already be on a ledger."""
+        """Return the noised values; draws noise, so the spend must already be on a ledger.
+
+        Guarantee:
+            What :meth:`guarantee` returns for the relation, for any two neighboring inputs;
+            shown by the soundness tests of each mechanism.
+        """
         ...
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
@@ -34,6 +34,7 @@ _READABLE = (RANDOMIZED_RESPONSE, "label", REPLACE_ONE)
 _LONGEST_LINE = 1 << 26
 
 
+@runtime_checkable
 class Progress(Protocol):
     """What a long read reports to: how many bytes of the file have been taken in."""
 

@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -126,7 +126,7 @@ class Pairs(Comparisons):
     @classmethod
     def from_features(
         cls, differences: Any, labels: Any, *, persons: Iterable[str] | None = None
-    ) -> Self:
+    ) -> Pairs:
         """Return pairs from feature differences, put into an order that ignores the labels.
 
         A row x = φ(a) − φ(b) and its label say the same as −x with the other label, so each row

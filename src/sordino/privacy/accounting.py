@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from dp_accounting import NeighboringRelation
 
@@ -52,6 +52,7 @@ _NUMERICAL_STEPS = 16
 _LEAST_DELTA = 1e-10  # below it the allowance for Fourier transforms would eat the delta
 
 
+@runtime_checkable
 class _Shown(Protocol):
     """What every accountant answers: a closed bound or one of dp_accounting's."""
 
@@ -287,6 +288,7 @@ def calibrate(
     return high if holds(high, numerical=True) else _largest(holds, low, high, rtol)
 
 
+@runtime_checkable
 class _Holds(Protocol):
     def __call__(self, value: float, /, *, numerical: bool) -> bool: ...
 

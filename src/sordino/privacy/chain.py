@@ -10,24 +10,32 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from sordino import _validate
 from sordino._random import new_release_id
-from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError
+from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError, UsageError
 
 __all__ = [
     "FORMAT",
     "VERSION",
     "Row",
     "append",
+    "canonical_json",
     "connect",
+    "connect_reader",
+    "count",
     "create",
+    "exists",
     "read_rows",
+    "strict_json",
+    "text",
     "transaction",
     "verified",
 ]
@@ -36,6 +44,18 @@ FORMAT = "sordino.ledger"
 VERSION = 1
 _GENESIS = "0" * 64
 _BUSY_SECONDS = 60.0
+_MOST = 2**63 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
+_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_REFUSED = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_AUTH,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,7 +64,8 @@ class Row:
 
     ``kind`` is ``open`` (name and budget), ``reserve`` (a spend, durable before its noise),
     ``commit`` (the digest of what was released), ``repeat`` (more from stored answers, free),
-    ``receive`` (a file that was already private), ``budget`` (the owner changed the limit) or ``disjoint`` (scopes that share no unit).
+    ``receive`` (a file that was already private), ``budget`` (the owner changed the limit) or
+    ``disjoint`` (scopes that share no unit).
     """
 
     sequence: int
@@ -65,8 +86,19 @@ class Row:
 
     def computed_digest(self) -> str:
         """Return the SHA-256 of every column but the digest itself."""
-        columns = {name: value for name, value in asdict(self).items() if name != "digest"}
+        columns = {name: value for name, value in vars(self).items() if name != "digest"}
         return hashlib.sha256(canonical_json(columns).encode()).hexdigest()
+
+    def follows(self, last: Row | None) -> bool:
+        """Return whether this row is intact and stands right after ``last``."""
+        counts = (self.sequence, self.count)
+        texts = (value for name, value in vars(self).items() if name not in {"sequence", "count"})
+        if any(type(value) is not int for value in counts) or not all(
+            isinstance(value, str) for value in texts
+        ):
+            return False
+        expected = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
+        return (self.sequence, self.previous) == expected and self.digest == self.computed_digest()
 
 
 _COLUMNS = tuple(field.name for field in fields(Row))
@@ -78,50 +110,113 @@ def canonical_json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
+def strict_json(what: str, value: Any) -> str:
+    """Return :func:`canonical_json`; refuse what JSON cannot hold."""
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"{what} must be numbers, texts, lists and dicts that JSON can hold. Nothing was "
+            "recorded."
+        ) from None
+
+
+def text(what: str, value: Any) -> str:
+    """Return value if it is a text that a file can hold."""
+    if not isinstance(value, str) or not value or _SURROGATE.search(value):
+        raise UsageError(f"{what} must be a text of at least one character, got {value!r}.")
+    return value
+
+
+def count(value: Any) -> int:
+    """Return value if it is a number of events that a row can hold."""
+    result = _validate.integer("count", value, at_least=1)
+    if result > _MOST:
+        raise UsageError(f"count must be at most {_MOST}, got {result}.")
+    return result
+
+
 @contextmanager
 def _explained(path: Path) -> Iterator[None]:
-    """Turn SQLite's errors into ours: damage, a busy file, or a file system that refuses."""
+    """Turn errors of SQLite and of the system into ours: damage, a busy file, or a refusal."""
     try:
         yield
-    except sqlite3.OperationalError as error:
-        problem = str(error)
-    except sqlite3.DatabaseError:
-        raise LedgerDamaged(
-            f"{path.name} is not a readable ledger. Nothing was released. Restore it from a "
-            "backup that `sordino ledger verify --head` accepts."
-        ) from None
+    except SordinoError:
+        raise
+    except sqlite3.Error as error:
+        code, problem = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT), str(error)
+    except OSError as error:
+        code, problem = sqlite3.SQLITE_IOERR, error.strerror or "no access"
     else:
         return
-    if "locked" in problem or "busy" in problem:
+    kind = code & 0xFF  # the upper bits only say which call it was
+    if kind in _HELD:
         raise LedgerError(
             f"{path.name} is held by another process. Nothing was released; try again."
         )
-    if "no such table" in problem or "no such column" in problem or "malformed" in problem:
-        raise LedgerDamaged(f"{path.name} is not a sordino ledger. Nothing was released.")
-    raise FileSystemError(
-        f"{path.name} cannot be read or written ({problem}). Nothing was released. Check the "
-        "folder's permissions and free space."
+    if kind in _REFUSED and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+        raise FileSystemError(
+            f"{path.name} cannot be read or written ({problem}). Nothing was released. Check "
+            "that the folder can be written and has free space."
+        )
+    raise LedgerDamaged(
+        f"{path.name} is not a readable ledger. Nothing was released. Restore it from a backup "
+        "that `sordino ledger verify --head` accepts."
     )
 
 
+def exists(path: Path) -> bool:
+    """Return whether there is anything at ``path``.
+
+    Raises:
+        FileSystemError: The system refuses to say.
+    """
+    with _explained(path):
+        return path.exists()
+
+
 @contextmanager
-def connect(path: Path, *, read_only: bool = False) -> Iterator[sqlite3.Connection]:
+def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection]:
     """Yield a connection that makes every commit durable before it returns."""
     with _explained(path):
-        mode = "ro" if read_only else "rw"
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode={mode}",
+            f"{path.absolute().as_uri()}?{options}",
             uri=True,
             timeout=_BUSY_SECONDS,
             isolation_level=None,
         )
         try:
-            if not read_only:
-                connection.execute("PRAGMA journal_mode=WAL")
-                connection.execute("PRAGMA synchronous=FULL")
+            for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON"):
+                connection.execute(f"PRAGMA {pragma}")
             yield connection
         finally:
             connection.close()
+
+
+@contextmanager
+def connect_reader(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection for reading, also from a folder that cannot be written.
+
+    SQLite needs to write beside the file unless it is told that the file cannot change. That is
+    said only where nothing else works and no row waits beside the file; if a writer comes after
+    all, the chain shows it.
+    """
+    options = "mode=rw"
+    try:
+        with connect(path, options) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except FileSystemError:
+        if _waiting(path):
+            raise
+        options = "mode=ro&immutable=1"
+    with connect(path, options) as connection:
+        yield connection
+
+
+def _waiting(path: Path) -> bool:
+    """Return whether rows wait beside the file, as after a crash or while another writes."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
 
 
 @contextmanager
@@ -144,7 +239,15 @@ def append(connection: sqlite3.Connection, last: Row | None, **values: Any) -> R
     row = Row(**{**asdict(row), "digest": row.computed_digest()})
     marks = ",".join("?" * len(_COLUMNS))
     connection.execute(f"INSERT INTO rows VALUES ({marks})", tuple(asdict(row).values()))  # noqa: S608 (question marks only)
+    _refuse_other_end(connection, row)  # a foreign trigger may have dropped or changed it
     return row
+
+
+def _refuse_other_end(connection: sqlite3.Connection, row: Row) -> None:
+    """Refuse a table that does not hold a row that must be in it."""
+    query = "SELECT digest FROM rows WHERE sequence = ?"
+    if connection.execute(query, (row.sequence,)).fetchone() != (row.digest,):
+        raise LedgerDamaged("The ledger was replaced while in use. Nothing was released.")
 
 
 def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[Row]:
@@ -153,25 +256,20 @@ def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[R
     Raises:
         LedgerDamaged: A row was edited, inserted or removed.
     """
-    start = last.sequence if last else 0
+    query = f"SELECT {','.join(_COLUMNS)} FROM rows"  # noqa: S608 (our own names)
     if last:
-        found = connection.execute(
-            "SELECT digest FROM rows WHERE sequence = ?", (start,)
-        ).fetchone()
-        if found != (last.digest,):
-            raise LedgerDamaged("The ledger was replaced while in use. Nothing was released.")
-    query = f"SELECT {','.join(_COLUMNS)} FROM rows WHERE sequence > ? ORDER BY sequence"  # noqa: S608 (our own names)
-    rows = [
-        Row(**dict(zip(_COLUMNS, values, strict=True)))
-        for values in connection.execute(query, (start,))
-    ]
-    for row in rows:
-        expected = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
-        if (row.sequence, row.previous) != expected or row.digest != row.computed_digest():
+        _refuse_other_end(connection, last)
+        query += f" WHERE sequence > {last.sequence}"
+    rows: list[Row] = []
+    for values in connection.execute(f"{query} ORDER BY sequence"):
+        row = Row(**dict(zip(_COLUMNS, values, strict=True)))
+        if not row.follows(last):
             raise LedgerDamaged(
-                f"The ledger was edited: row {row.sequence} does not follow from the row before "
-                "it. Nothing was released. Restore it from a backup whose head you noted."
+                f"The ledger was edited: row {len(rows) + 1} of those read does not follow from "
+                "the row before it. Nothing was released. Restore it from a backup whose head "
+                "you noted."
             )
+        rows.append(row)
         last = row
     return rows
 
@@ -184,15 +282,20 @@ def verified(
     Raises:
         LedgerDamaged: See above, or a row was edited.
     """
-    rows = read_rows(connection)
-    if not rows or rows[0].kind != "open":
-        raise LedgerDamaged(f"{path.name} is not a sordino ledger: it has no first row.")
-    first = json.loads(rows[0].payload)
-    if first.get("format") != FORMAT or first.get("version", 0) > VERSION:
+    first = connection.execute("SELECT payload FROM rows ORDER BY sequence LIMIT 1").fetchone()
+    try:
+        payload = json.loads(first[0])
+        found, version = payload["format"], payload["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        found, version = None, None
+    if found != FORMAT or type(version) is not int or version < 1:
+        raise LedgerDamaged(f"{path.name} is not a sordino ledger. Nothing was released.")
+    if version > VERSION:
         raise LedgerDamaged(
-            f"{path.name} was written by a newer sordino (ledger version "
-            f"{first.get('version')}); this one reads up to {VERSION}. Upgrade sordino."
+            f"{path.name} was written by a newer sordino (ledger version {version}); this one "
+            f"reads up to {VERSION}. Nothing was released. Upgrade sordino."
         )
+    rows = read_rows(connection)
     if expected_head is not None and expected_head not in {row.digest for row in rows}:
         raise LedgerDamaged(
             f"{path.name} does not contain the head {expected_head[:12]}…: rows were cut off "
@@ -206,36 +309,58 @@ def create(path: Path, **first: Any) -> None:
 
     Raises:
         FileExistsError: Another process was faster.
+        LedgerDamaged: Rows of a ledger that was deleted still wait beside it.
         FileSystemError: The folder cannot be written.
     """
     partial = path.with_name(f".{path.name}.{new_release_id()}")
     try:
+        if _waiting(path) and not path.exists():  # in this order: a rival's log follows its file
+            raise LedgerDamaged(
+                f"{path.name} is gone, but {path.name}-wal beside it still holds rows. Nothing "
+                "was released. Restore the ledger, or move that file away too."
+            )
         partial.touch(exist_ok=False)
-        with connect(partial) as connection:
-            columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT NOT NULL')}" for name in _COLUMNS)
-            with transaction(connection):
-                connection.execute(f"CREATE TABLE rows ({columns}) STRICT")
-                for verb in ("UPDATE", "DELETE"):
-                    connection.execute(
-                        f"CREATE TRIGGER no_{verb.lower()} BEFORE {verb} ON rows "
-                        "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
-                    )
-                append(connection, None, **first)
+        _fill(partial, first)
         os.link(partial, path)
         _sync_folder(path.parent)
     except (FileExistsError, SordinoError):
         raise
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise FileSystemError(
-            f"The ledger {path.name} cannot be created ({error.strerror or 'no access'}). "
-            "Nothing was released."
+            f"The ledger {path.name} cannot be created "
+            f"({getattr(error, 'strerror', None) or 'not a name for a file'}). Nothing was "
+            "released. Check that the folder exists and can be written."
         ) from None
     finally:
-        partial.unlink(missing_ok=True)
+        _remove(partial)
+
+
+def _fill(path: Path, first: dict[str, Any]) -> None:
+    """Make an empty file a ledger with one row."""
+    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT NOT NULL')}" for name in _COLUMNS)
+    with connect(path) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")  # it stays so
+        with transaction(connection):
+            connection.execute(f"CREATE TABLE rows ({columns}) STRICT")
+            for verb in ("UPDATE", "DELETE"):
+                connection.execute(
+                    f"CREATE TRIGGER no_{verb.lower()} BEFORE {verb} ON rows "
+                    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+                )
+            append(connection, None, **first)
+
+
+def _remove(partial: Path) -> None:
+    """Take away a file and what SQLite may have left beside it."""
+    with suppress(OSError, ValueError):
+        for ending in ("", "-wal", "-shm"):
+            partial.with_name(partial.name + ending).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a new name in a folder survive a power cut."""
+    """Make a new name in a folder survive a power cut, where folders can be opened."""
+    if os.name == "nt":
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

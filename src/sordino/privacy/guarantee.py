@@ -109,7 +109,7 @@ class Guarantee:
         UsageError: A value is outside what is permitted.
 
     Source:
-        Dwork & Roth 2014, Definition 2.4; relations as in the specification's privacy table.
+        Dwork & Roth 2014, Definition 2.4; relations as in docs/privacy.md.
 
     Example:
         >>> Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local").odds

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from sordino import _random
 from sordino.errors import (
-    BudgetExceeded,
     FileSystemError,
     LedgerDamaged,
     LedgerMismatch,
@@ -22,10 +21,12 @@ from sordino.errors import (
 from sordino.privacy import chain
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
-from sordino.privacy.guarantee import Guarantee, merge, never_less
-from sordino.privacy.spend import Spend, check_disjoint, event_of, promise_of, refuse_mixing
+from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 
 __all__ = ["Head", "Ledger", "Reservation"]
+
+_ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the same
 
 
 class Head(NamedTuple):
@@ -48,7 +49,7 @@ class Reservation:
         Raises:
             PrivacyError: This reservation was committed before: one entry, one draw.
         """
-        self.ledger._commit(self.release_id, artifact_digest)  # noqa: SLF001 (its own ledger)
+        self.ledger._outcome("commit", self.release_id, artifact_digest)  # noqa: SLF001 (its own ledger)
 
 
 class Ledger:
@@ -76,11 +77,9 @@ class Ledger:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
         self._rows = list(rows)
-        first = json.loads(rows[0].payload)
-        self.data: str = first["data"]
-        self._spend = Spend()
-        for row in rows:
-            self._absorb(row)
+        self._books = Books.of(rows[0])
+        for row in rows[1:]:
+            self._books.take(row)
 
     @classmethod
     def open(
@@ -90,7 +89,7 @@ class Ledger:
         data: str | None = None,
         budget: Guarantee | None = None,
         expected_head: str | None = None,
-    ) -> Self:
+    ) -> Ledger:
         """Return the ledger at ``path``, verified; create it if there is none.
 
         Args:
@@ -110,7 +109,7 @@ class Ledger:
             FileSystemError: The file cannot be read or written.
         """
         path = Path(path)
-        if not path.exists():
+        if not chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
             cls._create(path, data, budget)
@@ -125,23 +124,23 @@ class Ledger:
         return ledger
 
     @classmethod
-    def read(cls, path: str | Path, *, expected_head: str | None = None) -> Self:
-        """Return the ledger at ``path`` for reading: nothing on disk is touched.
+    def read(cls, path: str | Path, *, expected_head: str | None = None) -> Ledger:
+        """Return the ledger at ``path`` for reading: no row is added, no file is left behind.
 
         Raises:
             FileSystemError: There is no such file.
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
         """
         path = Path(path)
-        if not path.is_file():
+        if not chain.exists(path):
             raise FileSystemError(f"There is no ledger {path.name} here.")
-        with chain.connect(path, read_only=True) as connection:
+        with chain.connect_reader(path) as connection:
             return cls(path, chain.verified(connection, path, expected_head))
 
     @staticmethod
     def _create(path: Path, data: str | None, budget: Guarantee | None) -> None:
         """Write a new ledger; if another process was faster, leave that one be."""
-        if not data or budget is None:
+        if data is None or budget is None:
             raise UsageError(
                 f"There is no ledger {path.name} yet: to create it, give data (a name for the "
                 "data set) and budget (a Guarantee)."
@@ -149,7 +148,7 @@ class Ledger:
         payload = {
             "format": chain.FORMAT,
             "version": chain.VERSION,
-            "data": data,
+            "data": chain.text("data", data),
             "budget": budget.to_dict(),
         }
         try:
@@ -157,35 +156,42 @@ class Ledger:
         except FileExistsError:
             return
 
-    def _absorb(self, row: Row) -> None:
-        """Take one verified row into the running totals."""
-        payload = json.loads(row.payload)
-        if row.kind in {"open", "budget"}:
-            self.budget = Guarantee.from_dict(payload["budget"])
-        elif row.kind == "reserve":
-            self._spend.add(row.scope, event_of(row), row.count)
-        elif row.kind == "disjoint":
-            self._spend.disjoint.update(payload["scopes"])
-        elif row.kind not in {"commit", "receive", "repeat"}:
-            raise LedgerDamaged(f"Row {row.sequence} of {self.path.name} is of an unknown kind.")
-
     @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        """Hold the write lock with every row of other processes taken in first."""
-        if not self.path.exists():
-            raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
-        with chain.connect(self.path) as connection, chain.transaction(connection):
-            for row in chain.read_rows(connection, self._rows[-1]):
-                self._rows.append(row)
-                self._absorb(row)
-            yield lambda **values: chain.append(
-                connection, self._rows[-1], time=_random.now(), **values
-            )
+    def _writing(self) -> Iterator[Callable[..., None]]:
+        """Hold the write lock, with every row of other processes taken in first.
 
-    def _keep(self, row: Row) -> None:
-        """Take in a row that this process has just made durable."""
+        What is written counts here only when it is durable; if this process is interrupted in
+        between, its next write reads the row from the file.
+        """
+        if not chain.exists(self.path):
+            raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
+        written: list[Row] = []
+
+        def write(**values: Any) -> None:
+            written.append(chain.append(connection, self._rows[-1], time=_random.now(), **values))
+
+        with _ONE_THREAD, chain.connect(self.path) as connection:
+            with chain.transaction(connection):
+                for row in chain.read_rows(connection, self._rows[-1]):
+                    self._take(row)
+                yield write
+            for row in written:
+                self._take(row)
+
+    def _take(self, row: Row) -> None:
+        """Take in a durable row: first what it costs, so that an interruption overcounts."""
+        self._books.take(row)
         self._rows.append(row)
-        self._absorb(row)
+
+    @property
+    def data(self) -> str:
+        """Return the name of the data set."""
+        return self._books.data
+
+    @property
+    def budget(self) -> Guarantee:
+        """Return the limit that holds now."""
+        return self._books.budget
 
     @property
     def head(self) -> Head:
@@ -205,8 +211,7 @@ class Ledger:
     @property
     def public_digest(self) -> str | None:
         """Return the digest of the public fields that this ledger is bound to, if any."""
-        digests = (json.loads(row.payload).get("public_digest") for row in self.spends)
-        return next((digest for digest in digests if digest), None)
+        return self._books.public_digest
 
     def total(self, *, delta: float | None = None) -> Guarantee | None:
         """Return what everything spent so far promises together; None before any spend.
@@ -214,44 +219,37 @@ class Ledger:
         Args:
             delta: Failure probability to compose for; the budget's own by default.
         """
-        if not self.spends:
+        books = self._books
+        if not books.promises:
             return None
-        delta = self.budget.delta if delta is None else delta
-        epsilon = self._spend.epsilon(neighbors=self.budget.neighbors, delta=delta)
-        return merge((promise_of(row) for row in self.spends), epsilon=epsilon, delta=delta)
+        delta = books.budget.delta if delta is None else delta
+        epsilon = books.spend.epsilon(neighbors=books.budget.neighbors, delta=delta)
+        return merge(books.promises, epsilon=epsilon, delta=delta)
 
     def remaining_epsilon(self) -> float:
         """Return the largest further pure epsilon that still fits, by bisection."""
-        return self._spend.remaining_epsilon(self.budget)
+        return self._books.spend.remaining_epsilon(self.budget)
 
     def check(
-        self, event: Event, *, promise: Guarantee, scope: str = "all", count: int = 1
+        self, event: Event, *, promise: Guarantee, scope: str = EVERYTHING, count: int = 1
     ) -> None:
         """Raise what :meth:`reserve` would raise, and write nothing.
 
         Raises:
+            UsageError: Event, scope or count cannot be written.
             PrivacyError: The promise is of another unit, relation or weaker trust.
             BudgetExceeded: The total would pass the budget.
         """
-        budget = self.budget
-        refuse_mixing(budget, promise, self.spends)
-        after = self._spend.with_one_more(scope, event, count)
-        if not after.fits(budget):
-            would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
-            raise BudgetExceeded(
-                f"This release would spend epsilon={never_less(would)} in total, over the budget "
-                f"of epsilon={budget.epsilon:g} (delta={budget.delta:g}) in {self.path.name}; "
-                f"{self.remaining_epsilon():.6g} is left. Nothing was released. Lower the "
-                "mechanism's epsilon, or have the data's owner raise the budget (the ledger "
-                "records it)."
-            )
+        event_to_row(event)
+        chain.text("scope", scope)
+        self._books.check(event, promise, scope, chain.count(count), name=self.path.name)
 
     def reserve(
         self,
         event: Event,
         *,
         promise: Guarantee,
-        scope: str = "all",
+        scope: str = EVERYTHING,
         count: int = 1,
         public_digest: str | None = None,
         details: dict[str, Any] | None = None,
@@ -267,6 +265,7 @@ class Ledger:
             details: Public numbers to keep with the entry (for example person totals).
 
         Raises:
+            UsageError: An argument cannot be written.
             PrivacyError: The promise does not fit this ledger.
             BudgetExceeded: The total would pass the budget.
             LedgerMismatch: The public fields are not those of this ledger's data set.
@@ -277,24 +276,25 @@ class Ledger:
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
-        payload |= {"public_digest": public_digest} if public_digest else {}
+        if public_digest is not None:
+            payload["public_digest"] = chain.text("public_digest", public_digest)
+        stored = chain.strict_json("details", payload)
         with self._writing() as write:
             self.check_data(None, public_digest)
             self.check(event, promise=promise, scope=scope, count=count)
-            row = write(
+            write(
                 kind="reserve",
                 release_id=release_id,
                 scope=scope,
                 event=kind,
                 parameters=canonical_json(parameters),
-                count=count,
+                count=chain.count(count),
                 unit=promise.unit,
                 neighbors=promise.neighbors.name,
                 trust=promise.trust,
                 randomness=promise.randomness,
-                payload=canonical_json(payload),
+                payload=stored,
             )
-        self._keep(row)
         return Reservation(self, release_id)
 
     def check_data(self, data: str | None, public_digest: str | None) -> None:
@@ -315,23 +315,28 @@ class Ledger:
                 "those it has seen. Nothing was released. Use that data set's own ledger."
             )
 
-    def _commit(self, release_id: str, artifact_digest: str) -> None:
-        """Record what a reservation released, once."""
+    def repeat(self, release_id: str, artifact_digest: str) -> None:
+        """Record another artifact made of answers that an earlier entry paid for: it is free.
+
+        Raises:
+            LedgerMismatch: There is no such entry on this ledger.
+        """
+        self._outcome("repeat", release_id, artifact_digest)
+
+    def _outcome(self, kind: str, release_id: str, artifact_digest: str) -> None:
+        """Record what an entry paid for: as a commit once, as a repeat any number of times."""
+        payload = canonical_json({"artifact": chain.text("artifact_digest", artifact_digest)})
         with self._writing() as write:
-            if any(row.kind == "commit" and row.release_id == release_id for row in self._rows):
+            if release_id not in self._books.paid:
+                raise LedgerMismatch(
+                    f"{self.path.name} holds no entry {release_id!r}: these answers were paid for "
+                    "on another ledger. Nothing was released. Use that ledger."
+                )
+            if kind == "commit" and release_id in self._books.committed:
                 raise PrivacyError(
                     "This reservation was already committed: one entry pays for one draw."
                 )
-            payload = canonical_json({"artifact": artifact_digest})
-            row = write(kind="commit", release_id=release_id, payload=payload)
-        self._keep(row)
-
-    def repeat(self, release_id: str, artifact_digest: str) -> None:
-        """Record another artifact made of answers that an earlier entry paid for: it is free."""
-        payload = canonical_json({"artifact": artifact_digest})
-        with self._writing() as write:
-            row = write(kind="repeat", release_id=release_id, payload=payload)
-        self._keep(row)
+            write(kind=kind, release_id=release_id, payload=payload)
 
     def receive(self, artifact_digest: str, promise: Guarantee) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
@@ -341,11 +346,14 @@ class Ledger:
             promise: What its manifest promises.
         """
         release_id = _random.new_release_id()
-        payload = {"artifact": artifact_digest, "promise": promise.to_dict()}
-        payload["caveats"] = list(promise.caveats)
+        payload = {
+            "artifact": chain.text("artifact_digest", artifact_digest),
+            "promise": promise.to_dict(),
+            "caveats": list(promise.caveats),
+        }
+        stored = chain.strict_json("promise", payload)
         with self._writing() as write:
-            row = write(kind="receive", release_id=release_id, payload=canonical_json(payload))
-        self._keep(row)
+            write(kind="receive", release_id=release_id, payload=stored)
         return release_id
 
     def change_budget(self, budget: Guarantee) -> None:
@@ -354,37 +362,27 @@ class Ledger:
         Raises:
             PrivacyError: Unit, relation or trust differ from the ledger's: those never change.
         """
-        fixed = ("unit", "neighbors", "trust")
-        if any(getattr(budget, name) != getattr(self.budget, name) for name in fixed):
-            raise PrivacyError(
-                "A budget may change in size only: unit, neighbors and trust are the ledger's."
-            )
+        refuse_other_terms(self.budget, budget)
         with self._writing() as write:
-            row = write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
-        self._keep(row)
+            write(kind="budget", payload=canonical_json({"budget": budget.to_dict()}))
 
     def declare_disjoint(self, scopes: Sequence[str], *, rule: str) -> None:
         """Record that scopes share no unit by a public rule, so that only the largest counts.
 
         Args:
-            scopes: Names of scopes, before anything was spent in them.
+            scopes: All scopes of the rule, by name, before anything was spent in them. Scopes of
+                different declarations may share units, so those add.
             rule: A key of :data:`sordino.privacy.spend.DISJOINT_RULES`.
 
         Raises:
-            UsageError: The rule does not fit the unit, or a scope was spent in before.
+            UsageError: The rule does not fit the unit, or a scope was spent in or declared before.
         """
-        check_disjoint(scopes, rule, self.budget)
+        names = scopes if isinstance(scopes, str) else list(scopes)
         with self._writing() as write:
-            if set(scopes) & {row.scope for row in self.spends}:
-                raise UsageError(
-                    "A scope can be declared disjoint only before it is first spent in. Nothing "
-                    "was recorded."
-                )
-            payload = canonical_json({"scopes": list(scopes), "rule": rule})
-            row = write(kind="disjoint", payload=payload)
-        self._keep(row)
+            self._books.check_disjoint(names, rule)
+            write(kind="disjoint", payload=canonical_json({"scopes": names, "rule": rule}))
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Ledger:
         return self
 
     def __exit__(

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
 
-from sordino.errors import PrivacyError, UsageError
+from sordino import _validate
+from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.chain import Row
 from sordino.privacy.events import Event, event_from_row
@@ -16,16 +20,33 @@ from sordino.privacy.guarantee import (
     Guarantee,
     NeighboringRelation,
     Unit,
+    never_less,
 )
 
 __all__ = [
     "DISJOINT_RULES",
+    "EVERYTHING",
+    "Books",
     "Spend",
     "check_disjoint",
     "event_of",
     "promise_of",
     "refuse_mixing",
 ]
+
+EVERYTHING = "all"
+"""The scope of a spend that names none: it concerns every unit."""
+
+_MOST_WORLDS = 10_000
+_NOT_OURS = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    PrivacyError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)  # what reading a value that this library never writes may raise
 
 DISJOINT_RULES: Mapping[str, Unit] = {
     "public-fields": "label",
@@ -44,12 +65,13 @@ its slot, so only relations that keep the number of slots may use it.
 class Spend:
     """Events per scope, and which scopes are disjoint by a public rule.
 
-    Inside a scope events compose. Scopes that were declared disjoint by a rule that one change
-    cannot alter touch different units, so only the largest counts; all other scopes add.
+    Inside a scope events compose. Scopes of one declaration touch different units, so only the
+    largest of them counts. Scopes of different declarations may share units (two ways to split
+    the same people), so the largest of each declaration add up, as do all other scopes.
     """
 
     events: dict[str, Counter[Event]] = field(default_factory=dict)
-    disjoint: set[str] = field(default_factory=set)
+    groups: list[frozenset[str]] = field(default_factory=list)
 
     def add(self, scope: str, event: Event, count: int) -> None:
         """Count one more spend."""
@@ -57,18 +79,27 @@ class Spend:
 
     def with_one_more(self, scope: str, event: Event, count: int) -> Spend:
         """Return what the spend would be, leaving this one as it is."""
-        after = Spend({name: events.copy() for name, events in self.events.items()}, self.disjoint)
+        after = Spend({name: events.copy() for name, events in self.events.items()}, self.groups)
         after.add(scope, event, count)
         return after
 
     def worlds(self) -> Iterator[Counter[Event]]:
-        """Yield what can touch one unit: everything shared, and one of the disjoint scopes."""
+        """Yield what can touch one unit: all that is shared, and one scope of each group."""
+        apart = frozenset[str]().union(*self.groups)
         shared: Counter[Event] = Counter()
         for scope, events in self.events.items():
-            if scope not in self.disjoint:
+            if scope not in apart:
                 shared.update(events)
-        apart = [events for scope, events in self.events.items() if scope in self.disjoint]
-        yield from (shared + events for events in apart or [Counter()])
+        for chosen in product(*(self._different(group) for group in self.groups)):
+            world = shared.copy()
+            for events in chosen:
+                world.update(events)
+            yield world
+
+    def _different(self, group: frozenset[str]) -> Iterable[Counter[Event]]:
+        """Return the spends in the scopes of a group, each only once."""
+        spends = [self.events[scope] for scope in group if scope in self.events] or [Counter()]
+        return {frozenset(events.items()): events for events in spends}.values()
 
     def epsilon(self, *, neighbors: NeighboringRelation, delta: float) -> float:
         """Return the composed bound for the worst-off unit."""
@@ -96,11 +127,14 @@ class Spend:
         )
 
 
-def check_disjoint(scopes: Iterable[str], rule: str, budget: Guarantee) -> None:
-    """Refuse a rule that one change could alter.
+def check_disjoint(
+    scopes: Sequence[str], rule: str, budget: Guarantee, groups: Sequence[frozenset[str]] = ()
+) -> None:
+    """Refuse a rule that one change could alter, and scopes of which that cannot be said.
 
     Raises:
-        UsageError: The rule is not in the closed list, or does not fit the ledger's relation.
+        UsageError: The rule is not in the closed list, or does not fit the ledger's relation; or
+            a scope is the one that concerns everything, or was declared before.
     """
     if DISJOINT_RULES.get(rule) != budget.unit:
         raise UsageError(
@@ -112,8 +146,25 @@ def check_disjoint(scopes: Iterable[str], rule: str, budget: Guarantee) -> None:
             "Adding or removing a record moves the slots of others: under ADD_OR_REMOVE_ONE "
             "scopes cannot be disjoint by slot. Nothing was recorded."
         )
-    if not all(isinstance(scope, str) and scope for scope in scopes):
-        raise UsageError("Scopes must be names of at least one character.")
+    if isinstance(scopes, str) or not all(isinstance(name, str) and name for name in scopes):
+        raise UsageError("Scopes must be a list of names of at least one character.")
+    if len(set(scopes)) < 2:  # noqa: PLR2004 (disjoint from what?)
+        raise UsageError("Disjoint scopes are at least two. Nothing was recorded.")
+    if EVERYTHING in scopes:
+        raise UsageError(
+            f"The scope {EVERYTHING!r} concerns every unit, so it is disjoint from none. Nothing "
+            "was recorded."
+        )
+    if any(not group.isdisjoint(scopes) for group in groups):
+        raise UsageError(
+            "A scope was declared disjoint from others before; that says nothing of these. "
+            "Nothing was recorded. Name all scopes of one rule in one declaration."
+        )
+    if math.prod(len(group) for group in (*groups, set(scopes))) > _MOST_WORLDS:
+        raise UsageError(
+            f"More than {_MOST_WORLDS} combinations of disjoint scopes would have to be composed "
+            "at every spend. Nothing was recorded. Declare fewer scopes."
+        )
 
 
 def event_of(row: Row) -> Event:
@@ -143,7 +194,7 @@ def promise_of(row: Row, *, delta: float = 0.0) -> Guarantee:
     )
 
 
-def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Row]) -> None:
+def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Guarantee]) -> None:
     """Refuse a promise that cannot be composed with what a ledger counts.
 
     Raises:
@@ -160,9 +211,176 @@ def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Row])
             "This ledger promises that nobody but the person sees raw judgments "
             "(trust='local'), but this process saw them. Nothing was released."
         )
-    grades = {"labels-only" in promise_of(row).caveats for row in earlier}
+    grades = {"labels-only" in other.caveats for other in earlier}
     if promise.unit == "person" and grades - {"labels-only" in promise.caveats}:
         raise PrivacyError(
             "Person-level promises about labels only and about whole records cannot share a "
             "ledger. Nothing was released."
         )
+
+
+@dataclass
+class Books:
+    """What the rows of one ledger say, added up; every row is checked as it is taken in.
+
+    Attributes:
+        data: Name of the data set.
+        budget: The limit that holds now.
+        spend: What was spent.
+        promises: What spending rows promise, sizes apart, each kind once.
+        public_digest: Digest of the public fields, once one was recorded.
+        paid: Ids of the entries that spent or received.
+        committed: Ids of the entries whose outcome is recorded.
+    """
+
+    data: str
+    budget: Guarantee
+    spend: Spend = field(default_factory=Spend)
+    promises: set[Guarantee] = field(default_factory=set)
+    public_digest: str | None = None
+    paid: set[str] = field(default_factory=set)
+    committed: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, first: Row) -> Books:
+        """Return the books that a ledger's first row opens.
+
+        Raises:
+            LedgerDamaged: It does not name a data set and a budget.
+        """
+        try:
+            payload = json.loads(first.payload)
+            if first.kind == "open" and isinstance(payload["data"], str):
+                return cls(payload["data"], Guarantee.from_dict(payload["budget"]))
+        except _NOT_OURS:
+            pass
+        raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
+
+    def take(self, row: Row) -> None:
+        """Take in the next row.
+
+        Raises:
+            LedgerDamaged: It says something that this library never writes.
+        """
+        try:
+            payload, parameters = json.loads(row.payload), json.loads(row.parameters)
+            {
+                "reserve": self._reserve,
+                "commit": self._outcome,
+                "repeat": self._outcome,
+                "receive": self._receive,
+                "budget": self._budget,
+                "disjoint": self._disjoint,
+            }[row.kind](row, {**payload, **parameters})
+        except _NOT_OURS:
+            raise LedgerDamaged(
+                f"Row {row.sequence} of the ledger says what no sordino writes. Nothing was "
+                "released. Restore the ledger from a backup whose head you noted."
+            ) from None
+
+    def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
+        """Refuse a spend that does not belong here, or that would pass the budget.
+
+        Raises:
+            PrivacyError: The promise is of another unit, relation or weaker trust.
+            BudgetExceeded: The total would pass the budget.
+        """
+        budget = self.budget
+        refuse_mixing(budget, promise, self.promises)
+        after = self.spend.with_one_more(scope, event, count)
+        if after.fits(budget):
+            return
+        would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
+        left = never_less(-self.spend.remaining_epsilon(budget)).lstrip("-")  # never more
+        raise BudgetExceeded(
+            f"This release would spend epsilon={never_less(would)} in total, over the budget of "
+            f"epsilon={budget.epsilon:.15g} (delta={budget.delta:.15g}) in {name}; {left} is "
+            "left. Nothing was released. Lower the mechanism's epsilon, or have the data's owner "
+            "raise the budget (the ledger records it)."
+        )
+
+    def _reserve(self, row: Row, payload: dict[str, Any]) -> None:
+        """Take in a spend."""
+        event, promise = event_of(row), _stated(row, payload["caveats"])
+        refuse_mixing(self.budget, promise, self.promises)
+        digest = payload.get("public_digest")
+        if not isinstance(digest, str | None) or not row.scope:
+            raise TypeError(row.kind)
+        count = _validate.integer("count", row.count, at_least=1)
+        accounting.fits(
+            {event: count}, neighbors=promise.neighbors, epsilon=math.inf, delta=0.0
+        )  # refuses what no accountant supports
+        self.spend.add(row.scope, event, count)
+        self.promises.add(promise)
+        self.paid.add(row.release_id)
+        self.public_digest = self.public_digest or digest
+
+    def _outcome(self, row: Row, payload: dict[str, Any]) -> None:
+        """Take in the digest of what an earlier entry paid for."""
+        if row.release_id not in self.paid or not isinstance(payload["artifact"], str):
+            raise LookupError(row.kind)
+        if row.kind == "commit":
+            self.committed.add(row.release_id)
+
+    def _receive(self, row: Row, payload: dict[str, Any]) -> None:
+        """Take in a file that was already private."""
+        Guarantee.from_dict(payload["promise"], _names(payload["caveats"]))
+        if not isinstance(payload["artifact"], str):
+            raise TypeError(row.kind)
+        self.paid.add(row.release_id)
+
+    def _budget(self, _: Row, payload: dict[str, Any]) -> None:
+        """Take in a new limit."""
+        budget = Guarantee.from_dict(payload["budget"])
+        refuse_other_terms(self.budget, budget)
+        self.budget = budget
+
+    def _disjoint(self, _: Row, payload: dict[str, Any]) -> None:
+        """Take in a declaration."""
+        scopes = _names(payload["scopes"])
+        self.check_disjoint(scopes, payload["rule"])
+        self.spend.groups.append(frozenset(scopes))
+
+    def check_disjoint(self, scopes: Sequence[str], rule: str) -> None:
+        """Refuse a declaration that would undercount; errors as in :func:`check_disjoint`."""
+        check_disjoint(scopes, rule, self.budget, self.spend.groups)
+        if not self.spend.events.keys().isdisjoint(scopes):
+            raise UsageError(
+                "A scope can be declared disjoint only before it is first spent in. Nothing was "
+                "recorded."
+            )
+
+
+def refuse_other_terms(old: Guarantee, new: Guarantee) -> None:
+    """Refuse a budget that counts something else than the one before.
+
+    Raises:
+        PrivacyError: Unit, relation or trust differ.
+    """
+    fixed = ("unit", "neighbors", "trust")
+    if any(getattr(new, name) != getattr(old, name) for name in fixed):
+        raise PrivacyError(
+            "A budget may change in size only: unit, neighbors and trust are the ledger's."
+        )
+
+
+def _names(value: Any) -> list[str]:
+    """Return a list of texts as it is."""
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise TypeError(value)
+    return value
+
+
+def _stated(row: Row, caveats: Any) -> Guarantee:
+    """Return what a spending row promises, its size left open."""
+    return Guarantee.from_dict(
+        {
+            "epsilon": math.inf,
+            "delta": 0.0,
+            "unit": row.unit,
+            "neighbors": row.neighbors,
+            "trust": row.trust,
+            "randomness": row.randomness,
+        },
+        caveats=_names(caveats),
+    )

@@ -62,8 +62,8 @@ def _row(row: Mapping[str, Any]) -> dict[str, str]:
 def write_report(
     path: str | Path,
     certificate: Certificate,
-    *,
     ledger: Ledger | None = None,
+    *,
     force: bool = False,
 ) -> None:
     """Write one HTML page that says what an artifact promises and what was spent.
@@ -71,13 +71,14 @@ def write_report(
     Args:
         path: The page; one file that loads nothing from outside.
         certificate: From :func:`sordino.certify`.
-        ledger: The ledger to show in full; left out, only its head is named.
+        ledger: The ledger to show; left out, the page has no section on what was spent.
         force: Overwrite the page.
 
     Raises:
         UsageError: The path exists and ``force`` is False.
         FileSystemError: It cannot be written.
     """
-    values = certificate.to_dict()
+    told = certificate.to_dict()
+    values = {key: told[key] for key in ("guarantee", "caveats")} | {"data": {"name": told["data"]}}
     shown = None if ledger is None else describe_ledger_rows(ledger)
     write_text(Path(path), render_report(summarize(values, ledger=shown)), force=force)

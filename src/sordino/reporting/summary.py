@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from sordino import _validate
 from sordino._version import __version__
@@ -34,7 +34,7 @@ _Plain = Mapping[str, Any]
 
 def calibration_bins(
     differences: Float[np.ndarray, " n"],
-    targets: Float[np.ndarray, " n"],
+    targets: Shaped[np.ndarray, " n"],
     flip_probability: float,
     bins: int = 10,
 ) -> list[dict[str, Any]]:
@@ -62,7 +62,7 @@ def calibration_bins(
         UsageError: ``flip_probability`` or ``bins`` is outside its range.
 
     Source:
-        Debiased answers: specification of local privacy, Warner 1965.
+        Debiased answers: docs/local.md; Warner 1965.
 
     Example:
         >>> bins = calibration_bins(np.array([-1.0, 1.0]), np.array([0.0, 1.0]), 0.25, bins=2)

@@ -286,8 +286,9 @@ def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) ->
             "mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
         )
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    reservation = ledger.reserve(mechanism.event, promise=promise)
-    reservation.commit(pairs.public_digest)  # of the public fields: raw labels are not digested
+    digest = pairs.public_digest
+    reservation = ledger.reserve(mechanism.event, promise=promise, public_digest=digest)
+    reservation.commit(digest)  # of the public fields: raw labels are not digested
     public = {name: getattr(pairs, name) for name in Pairs.__dataclass_fields__ if name != "labels"}
     return PrivatePairs(
         **public,
@@ -295,5 +296,5 @@ def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) ->
         flip_probability=0.0,
         guarantee=promise,
         release_ids=(reservation.release_id,),
-        artifact=pairs.public_digest,
+        artifact=digest,
     )

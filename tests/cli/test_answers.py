@@ -1,0 +1,168 @@
+"""Files that are private already: their manifest says how, and a wrong one is refused."""
+
+import json
+
+import pytest
+
+from sordino.privacy.ledger import Ledger
+
+from .conftest import CANARY
+
+COMMANDS = {
+    "align": ["align", "p.jsonl", "--out", "out"],
+    "align dry": ["align", "p.jsonl", "--out", "out", "--dry-run"],
+    "fit": ["fit", "p.jsonl", "--out", "reward.json"],
+}
+commands = pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+
+
+@pytest.fixture
+def private(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    assert folder.run("privatize", "in.jsonl", "--epsilon", 1, "--out", "p.jsonl").code == 0
+    return folder
+
+
+def change(folder, **values):
+    path = folder / "p.manifest.json"
+    found = json.loads(path.read_text()) | values
+    path.write_text(json.dumps({name: v for name, v in found.items() if v is not None}))
+
+
+def refused(folder, command, *words):
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == 4, said.err
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    for word in ("manifest", *words):
+        assert word in said.err
+    assert CANARY not in said.err
+    assert folder.state() == before
+
+
+def test_the_manifest_has_exactly_the_fields_of_the_design(private):
+    found = json.loads((private / "p.manifest.json").read_text())
+    assert set(found) == {
+        "format", "version", "sha256", "mechanism", "epsilon", "flip_probability", "unit",
+        "neighbors", "trust", "caveats",
+    }  # fmt: skip
+    assert (found["format"], found["version"]) == ("sordino.manifest", 1)
+    lines = [json.loads(line) for line in (private / "p.jsonl").read_text().splitlines()]
+    assert {tuple(line) for line in lines} == {("prompt", "first", "second", "answer")}
+
+
+@commands
+def test_no_manifest(private, command):
+    (private / "p.manifest.json").unlink()
+    refused(private, command, "there is no p.manifest.json")
+
+
+@commands
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "7", "null", "{}", '{"format": "other"}', "\ufeff"]
+)
+def test_malformed_manifest(private, command, text):
+    (private / "p.manifest.json").write_text(text)
+    refused(private, command, "not a sordino.manifest file")
+
+
+def test_manifest_that_is_not_utf8_or_a_folder(private):
+    (private / "p.manifest.json").write_bytes(b"\xff\xfe")
+    refused(private, COMMANDS["fit"], "not a sordino.manifest file")
+    (private / "p.manifest.json").unlink()
+    (private / "p.manifest.json").mkdir()
+    refused(private, COMMANDS["fit"], "there is no")
+
+
+INF = float("inf")
+NAN = float("nan")
+CHANGES = {
+    "other file": ({"sha256": "0" * 64}, "another file"),
+    "sha256 is a number": ({"sha256": 7}, "wrong type"),
+    "smaller epsilon": ({"epsilon": 0.5}, "disagree"),
+    "larger epsilon": ({"epsilon": 2.0}, "disagree"),
+    "other flips": ({"flip_probability": 0.3}, "disagree"),
+    "no noise": ({"flip_probability": 0.0}, "disagree"),
+    "NaN flips": ({"flip_probability": NAN}, "disagree"),
+    "epsilon 0": ({"epsilon": 0.0}, "wrong"),
+    "epsilon -1": ({"epsilon": -1.0}, "wrong"),
+    "epsilon inf": ({"epsilon": "inf"}, "wrong"),
+    "epsilon Infinity": ({"epsilon": INF}, "wrong"),
+    "epsilon NaN": ({"epsilon": NAN}, "wrong"),
+    "epsilon text": ({"epsilon": "one"}, "wrong"),
+    "epsilon list": ({"epsilon": [1]}, "wrong"),
+    "newer": ({"version": 2}, "newer"),
+    "version text": ({"version": "1"}, "newer"),
+    "other format": ({"format": "sordino.reward"}, "not a sordino.manifest"),
+    "extra key": ({"count": 40}, "exactly the fields"),
+    "missing key": ({"trust": None}, "exactly the fields"),
+    "missing caveats": ({"caveats": None}, "exactly the fields"),
+    "caveats text": ({"caveats": "simulated"}, "wrong"),
+    "unknown caveat": ({"caveats": ["unheard-of"]}, "wrong"),
+    "caveats of numbers": ({"caveats": [1]}, "wrong"),
+    "other mechanism": ({"mechanism": "laplace"}, "laplace"),
+    "other unit": ({"unit": "person"}, "person"),
+    "unknown unit": ({"unit": "soul"}, "wrong"),
+    "other neighbors": ({"neighbors": "REPLACE_SPECIAL"}, "REPLACE_SPECIAL"),
+    "unknown neighbors": ({"neighbors": "NONE"}, "wrong"),
+    "unknown trust": ({"trust": "everybody"}, "wrong"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "word"), CHANGES.values(), ids=CHANGES)
+def test_wrong_manifest(private, values, word):
+    change(private, **values)
+    for command in COMMANDS.values():
+        refused(private, command, word)
+
+
+@commands
+def test_answers_that_were_edited(private, command):
+    path = private / "p.jsonl"
+    path.write_text(path.read_text().replace('"answer":1', '"answer":0', 1))
+    refused(private, command, "sha256")
+
+
+def test_answers_give_the_promise_of_their_manifest_and_spend_nothing(private):
+    said = private.run(*COMMANDS["align"], "--json")
+    assert said.code == 0
+    assert said.value["guarantee"]["epsilon"] == 1.0
+    assert said.value["guarantee"]["trust"] == "central"
+    assert said.value["caveats"] == ["randomized-at-ingestion"]
+    ledger = Ledger.read(private / "out/spend.db")
+    assert (ledger.total(), [row.kind for row in ledger.rows]) == (None, ["open", "receive"])
+
+
+def test_answers_from_the_persons_own_device_are_local(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    words = ["privatize", "in.jsonl", "--epsilon", 2, "--out", "p.jsonl.gz", "--on-device"]
+    assert folder.run(*words).code == 0
+    assert (folder / "p.manifest.json").exists()
+    said = folder.run("align", "p.jsonl.gz", "--out", "out", "--json")
+    assert said.value["guarantee"]["trust"] == "local"
+    assert (said.value["guarantee"]["epsilon"], said.value["caveats"]) == (2.0, [])
+
+
+def test_simulated_answers_stay_simulated(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    words = ["privatize", "in.jsonl", "--epsilon", 2, "--out", "p.jsonl", "--simulate-seed", 1]
+    assert "SIMULATED" in folder.run(*words).out
+    said = folder.run("align", "p.jsonl", "--out", "out")
+    assert "SIMULATED" in said.out
+    result = json.loads((folder / "out/result.json").read_text())
+    assert result["guarantee"]["randomness"] == "simulated"
+    assert "simulated" in result["caveats"]
+
+
+def test_answers_are_not_randomized_twice(private):
+    before = private.state()
+    said = private.run("privatize", "p.jsonl", "--epsilon", 1, "--out", "q.jsonl")
+    assert (said.code, said.out) == (2, "")
+    assert private.state() == before
+
+
+def test_raw_judgments_are_not_fitted(private):
+    before = private.state()
+    said = private.run("fit", "in.jsonl", "--out", "reward.json")
+    assert (said.code, said.out, "raw" in said.err) == (2, "", True)
+    assert private.state() == before

@@ -1,0 +1,314 @@
+"""What a run writes and says: one JSON object, dry runs, ledgers, public files, dropped pairs."""
+
+import json
+import re
+import sqlite3
+
+import pytest
+
+from sordino.privacy.ledger import Ledger
+
+from .conftest import CANARY, pair
+
+ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon", "1"]
+PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon", "1"]
+both = pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "privatize"])
+WRITTEN = {
+    "align": {"out/spend.db", "out/result.json", "out/report.html", "out/reward.json"},
+    "privatize": {"out.spend.db", "out.jsonl", "out.manifest.json"},
+}
+SAME = {"prompt": f"{CANARY} p", "chosen": f"{CANARY} x", "rejected": f"{CANARY} x"}
+
+
+def database(command):
+    return "out/spend.db" if command[0] == "align" else "out.spend.db"
+
+
+@pytest.fixture
+def ready(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    return folder
+
+
+def refused(folder, command, code, *words):
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == code, said.err
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert all(word in said.err for word in words), said.err
+    assert folder.state() == before
+
+
+# --- results ---
+
+
+def test_align_writes_what_the_contract_says(ready):
+    said = ready.run(*ALIGN, "--json")
+    assert (said.code, said.err) == (0, "")
+    outputs = {"result.json", "report.html", "reward.json", "spend.db"}
+    assert ready.names() == {"in.jsonl"} | {f"out/{name}" for name in outputs}
+    result = said.value
+    assert result == json.loads((ready / "out/result.json").read_text())
+    fields = {
+        "guarantee": {"epsilon", "delta", "unit", "neighbors", "trust", "randomness"},
+        "data": {"pairs"},
+        "reward": {
+            "accuracy", "accuracy_standard_error", "negative_log_likelihood", "calibration_slope",
+        },
+        "policy": {"temperature", "win_rate", "win_rate_interval", "kl"},
+    }  # fmt: skip
+    assert all(names <= set(result[field]) for field, names in fields.items())
+    assert result["guarantee"] == {
+        "epsilon": 1.0, "delta": 0.0, "unit": "label", "neighbors": "REPLACE_ONE",
+        "trust": "central", "randomness": "system",
+    }  # fmt: skip
+    assert result["caveats"] == ["randomized-at-ingestion"]
+    assert result["seconds"] > 0
+
+
+def test_as_a_process_of_its_own(ready):
+    said = ready.process(*PRIVATIZE, "--json")
+    assert (said.code, said.err) == (0, "")
+    assert said.value["spend"] == 1.0
+    assert said.value["ledger"]["rows"] == 3
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["fit", "out.jsonl", "--out", "reward.json"],
+        ["choose", "out", "in2.jsonl"],
+        ["choose", "out", "in2.jsonl", "--out", "chosen.jsonl"],
+        ["ledger", "show", "out.spend.db"],
+        ["ledger", "verify", "out.spend.db"],
+        ["ledger", "support"],
+        ["report", "out", "--force"],
+        ["simulate", "pairs", "--out", "s.jsonl", "--n", "5"],
+        [*ALIGN, "--force", "--dry-run", "--budget", "9"],
+        [*PRIVATIZE, "--force", "--dry-run", "--budget", "9"],
+        [*PRIVATIZE, "--force", "--budget", "9", "--simulate-seed", "1"],
+    ],
+)
+def test_json_is_exactly_one_object_on_stdout(ready, words):
+    assert ready.run(*ALIGN).code == 0
+    assert ready.run(*PRIVATIZE).code == 0
+    ready.write("in2.jsonl", [{"prompt": "p", "candidates": ["a", "b"]}])
+    said = ready.run(*words, "--json")
+    assert said.code == 0, said.err
+    assert isinstance(said.value, dict)
+    if "--simulate-seed" in words:
+        assert "SIMULATED" in said.err
+    else:
+        assert said.err == ""
+
+
+# --- dry runs ---
+
+
+@both
+@pytest.mark.parametrize("people", [False, True], ids=["no ids", "ids"])
+def test_dry_run_touches_nothing_and_says_what_the_run_then_spends(ready, pairs, command, people):
+    rows = [row | ({"person": f"p{i % 3}"} if people else {}) for i, row in enumerate(pairs)]
+    ready.write("in.jsonl", rows)
+    before = ready.state()
+    plan = ready.run(*command, "--dry-run", "--json")
+    assert (plan.code, ready.state()) == (0, before)
+    assert ready.run(*command).code == 0
+    ledger = Ledger.read(ready / database(command))
+    assert plan.value["spend"] == ledger.total().epsilon == 1.0
+    assert set(plan.value["caveats"]) == set(ledger.total().caveats)
+    if people:
+        details = json.loads(ledger.spends[0].payload)["details"]
+        assert details == {"largest_person_labels": 14, "largest_person_epsilon": 14.0}
+        assert {name: plan.value[name] for name in details} == details
+    before = ready.state()
+    more = [*command, "--force", "--dry-run", "--budget", "5", "--json"]
+    again = ready.run(*more)
+    assert (again.code, ready.state()) == (0, before)
+    assert again.value["spend"] == (0.0 if people else 1.0)
+
+
+@both
+def test_dry_run_refuses_what_the_run_would_refuse(ready, command):
+    refused(ready, [*command, "--dry-run", "--budget", "0.5"], 3, "budget")
+    assert ready.run(*command).code == 0
+    refused(ready, [*command, "--dry-run"], 2, "exists")
+    refused(ready, [*command, "--dry-run", "--force"], 3, "budget")
+    refused(ready, [*command, "--dry-run", "--force", "--data", "other"], 6, "other")
+
+
+# --- ledgers ---
+
+
+@both
+def test_over_budget_from_the_start_leaves_nothing(ready, command):
+    refused(ready, [*command, "--budget", "0.5"], 3, "epsilon=1", "0.5")
+
+
+@both
+def test_over_budget_on_a_shared_ledger(ready, command):
+    ledger = ["--ledger", "shared.db"]
+    assert ready.run(*command, *ledger, "--budget", "2").code == 0
+    assert ready.run(*command, *ledger, "--force").code == 0
+    refused(ready, [*command, *ledger, "--force"], 3, "shared.db", "Nothing was released")
+    assert ready.run(*command, *ledger, "--force", "--budget", "3").code == 0
+
+
+@both
+def test_ledger_of_another_data_set_by_name(ready, command):
+    ledger = ["--ledger", "shared.db", "--force"]
+    assert ready.run(*command, *ledger, "--budget", "9", "--data", "one").code == 0
+    refused(ready, [*command, *ledger, "--data", "two"], 6, "'one'", "'two'")
+
+
+@both
+def test_ledger_of_another_data_set_by_its_public_fields(ready, pairs, command):
+    ledger = ["--ledger", "shared.db", "--force"]
+    assert ready.run(*command, *ledger, "--budget", "9").code == 0
+    ready.write("in.jsonl", pairs[::-1])
+    refused(ready, [*command, *ledger], 6, "another data set")
+    turned = [p | {"chosen": p["rejected"], "rejected": p["chosen"]} for p in pairs]
+    ready.write("in.jsonl", turned)  # other labels are the same public fields
+    assert ready.run(*command, *ledger).code == 0
+
+
+@both
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "UPDATE rows SET parameters = '{\"epsilon\": 0.1}' WHERE kind = 'reserve'",
+        "UPDATE rows SET payload = replace(payload, '1.0', '100.0') WHERE kind = 'open'",
+        "DELETE FROM rows WHERE kind = 'reserve'",
+        "DROP TABLE rows",
+    ],
+)
+def test_edited_ledger(ready, command, edit):
+    assert ready.run(*command).code == 0
+    path = ready / database(command)
+    with sqlite3.connect(path) as connection:
+        for trigger in ("no_update", "no_delete"):
+            connection.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+        connection.execute(edit)
+    connection.close()
+    refused(
+        ready,
+        [*command, "--force", "--budget", "9"],
+        6,
+        path.name.split(".", maxsplit=1)[0] and "edger",
+    )
+    for words in (["ledger", "verify"], ["ledger", "show"]):
+        said = ready.run(*words, path)
+        assert (said.code, said.out) == (6, "")
+
+
+@both
+@pytest.mark.parametrize("content", [b"", b"not a ledger", b"SQLite format 3\0" + b"x" * 200])
+def test_a_file_that_is_no_ledger(ready, command, content):
+    (ready / "spend.db").write_bytes(content)
+    said = ready.run(*command, "--ledger", "spend.db")
+    assert (said.code, said.out) == (6, "")
+    assert (ready / "spend.db").read_bytes() == content
+    assert ready.names() <= {"in.jsonl", "spend.db", "spend.db-wal", "spend.db-shm"}
+
+
+def test_a_memo_that_was_damaged(ready, pairs):
+    ready.write("in.jsonl", [row | {"person": "p"} for row in pairs])
+    assert ready.run(*PRIVATIZE).code == 0
+    (ready / "out.spend.memo.db").write_bytes(b"no memo" * 100)
+    refused(ready, [*PRIVATIZE, "--force"], 6, "memo")
+
+
+def test_ledger_head_of_another_time(ready):
+    assert ready.run(*PRIVATIZE).code == 0
+    words = ["ledger", "verify", "out.spend.db", "--head"]
+    head = ready.run(*words[:-1], "--json").value["head"]
+    assert ready.run(*words, head).code == 0
+    refused(ready, [*words, "0" * 64], 6, "head")
+
+
+# --- identical answers ---
+
+
+@both
+def test_dropped_pairs_are_counted_everywhere(ready, pairs, command):
+    ready.write("in.jsonl", [SAME, *pairs, SAME, SAME])
+    refused(ready, command, 4, "line 1", "--drop-identical")
+    command = [*command, "--drop-identical"]
+    plan = ready.run(*command, "--dry-run", "--json").value
+    assert (plan["pairs"], plan["dropped_identical"]) == (40, 3)
+    assert re.search(r"dropped +3 ", ready.run(*command, "--dry-run").out)
+    said = ready.run(*command)
+    assert said.code == 0
+    assert re.search(r"dropped +3 ", said.out)
+    value = ready.run(*command, "--json", "--force", "--budget", "9").value
+    assert (value["data"] if command[0] == "align" else value)["dropped_identical"] == 3
+    if command[0] == "align":
+        assert value["data"]["pairs"] == 40
+    else:
+        assert len((ready / "out.jsonl").read_text().splitlines()) == 40
+
+
+@both
+def test_nothing_dropped_is_said_in_json_only(ready, command):
+    said = ready.run(*command)
+    assert "dropped" not in said.out
+    value = ready.run(*command, "--json", "--force", "--budget", "9").value
+    assert (value["data"] if command[0] == "align" else value)["dropped_identical"] == 0
+
+
+# --- files declared public ---
+
+
+@pytest.mark.parametrize("change", ["same", "reversed", "turned", "more", "half", "privatized"])
+def test_evaluate_refuses_the_private_file(ready, pairs, change):
+    public = {
+        "same": pairs,
+        "reversed": pairs[::-1],
+        "turned": [p | {"chosen": p["rejected"], "rejected": p["chosen"]} for p in pairs],
+        "more": [*pairs, *(pair(index) for index in range(100, 130))],
+        "half": pairs[:10],
+        "privatized": pairs,
+    }[change]
+    ready.write("public.jsonl", public)
+    command = ALIGN
+    if change == "privatized":
+        assert ready.run(*PRIVATIZE).code == 0
+        command = ["align", "out.jsonl", "--out", "out"]
+    refused(ready, [*command, "--evaluate", "public.jsonl"], 2, "--evaluate", "private")
+
+
+def test_evaluate_on_a_public_file(ready):
+    ready.write("public.jsonl", [pair(index) for index in range(100, 130)])
+    result = ready.run(*ALIGN, "--evaluate", "public.jsonl", "--json").value
+    assert set(result["public_evaluation"]) >= {
+        "pairs",
+        "accuracy",
+        "negative_log_likelihood",
+        "win_rate",
+    }
+    assert result["public_evaluation"]["pairs"] == 30
+
+
+def test_truth_of_a_simulation(folder):
+    words = ["simulate", "pairs", "--out", "in.jsonl", "--truth", "t.json", "--n", "60"]
+    assert folder.run(*words).code == 0
+    result = folder.run(*ALIGN, "--truth", "t.json", "--json").value
+    assert set(result["truth"]) == {"kl_regret", "value", "best_value"}
+    (folder / "t.json").write_text("{}")
+    before = folder.state()
+    assert folder.run(*ALIGN, "--truth", "t.json", "--force", "--budget", "9").code == 4
+    assert folder.state() == before
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+@both
+def test_a_handful_of_pairs(folder, pairs, command, n):
+    """Whatever comes out, the spend is on the ledger and no crash is seen."""
+    folder.write("in.jsonl", pairs[:n])
+    said = folder.run(*command)
+    assert "InternalError" not in said.err
+    assert said.code in {0, 4}
+    assert folder.names() - {"in.jsonl"} == (
+        {database(command)} if said.code else WRITTEN[command[0]]
+    )
+    assert len(Ledger.read(folder / database(command)).spends) == 1

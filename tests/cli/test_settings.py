@@ -1,0 +1,274 @@
+"""Settings that cannot be used, outputs that exist or cannot be written, and nothing spent."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sordino.errors import DataError
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.ledger import Ledger
+
+from .conftest import CANARY, pair
+
+ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon"]
+PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon"]
+both = pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "privatize"])
+
+
+@pytest.fixture
+def ready(folder, pairs):
+    folder.write("in.jsonl", pairs)
+    return folder
+
+
+def refused(folder, command, code, *words, lines=1):
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == code, said.err
+    assert said.out == ""
+    assert lines is None or len(said.err.splitlines()) == lines, said.err
+    for word in words:
+        assert word in said.err
+    assert CANARY not in said.err
+    assert folder.state() == before
+    return said
+
+
+@both
+@pytest.mark.parametrize("epsilon", ["0", "-1", "-0.0", "nan", "inf", "-inf", "1e-30"])
+def test_epsilon_out_of_range(ready, command, epsilon):
+    refused(ready, [*command, epsilon], 2, "epsilon")
+
+
+@both
+@pytest.mark.parametrize("epsilon", ["abc", "", "1,5", "one"])
+def test_epsilon_that_is_no_number(ready, command, epsilon):
+    refused(ready, [*command, epsilon], 2, "--epsilon", lines=None)
+
+
+def test_align_of_raw_judgments_needs_epsilon(ready):
+    refused(ready, ALIGN[:-1], 2, "--epsilon", "raw")
+    refused(ready, [*ALIGN[:-1], "--dry-run"], 2, "--epsilon", "raw")
+
+
+def test_privatize_needs_epsilon(ready):
+    refused(ready, PRIVATIZE[:-1], 2, "--epsilon", lines=None)
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (["--temperature", "0"], "--temperature"),
+        (["--temperature", "nan"], "--temperature"),
+        (["--dimension", "0"], "--dimension"),
+        (["--ridge", "-1"], "--ridge"),
+        (["--budget", "-1"], "--budget"),
+        (["--budget", "nan"], "--budget"),
+        (["--data", ""], "--data"),
+        (["--data", "\udcff"], "--data"),
+        (["--simulate-seed", "-1"], "--simulate-seed"),
+        (["--way", "central"], "central"),
+        (["--way", "nonsense"], "--way"),
+        (["--neighbors", "zero-out"], "zero-out"),
+        (["--person-field", "chosen"], "chosen"),
+        (["--person-field", "rejected"], "rejected"),
+        (["--no-such-option"], "--no-such-option"),
+    ],
+)
+def test_other_settings_out_of_range(ready, more, word):
+    refused(ready, [*ALIGN, "1", *more], 2, word, lines=None)
+    if more[0] in {"--budget", "--data", "--simulate-seed", "--person-field"}:
+        refused(ready, [*PRIVATIZE, "1", *more], 2, word, lines=None)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_features_that_are_not_finite(value):
+    rows = [[1.0, 2.0], [3.0, value]]
+    with pytest.raises(DataError, match="row 1") as caught:
+        Pairs.from_features(rows, [0, 1])
+    assert "3.0" not in str(caught.value)
+
+
+# --- outputs that exist ---
+
+
+@both
+@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+def test_existing_output_is_kept(ready, command, kind):
+    target = ready / command[3]
+    if kind == "file":
+        target.write_text("mine")
+    elif kind == "folder":
+        target.mkdir()
+    else:
+        target.symlink_to(ready / "nowhere")
+    refused(ready, [*command, "1"], 2, target.name, "exists", "--force")
+
+
+def test_existing_manifest_is_kept(ready):
+    (ready / "out.manifest.json").write_text("mine")
+    refused(ready, [*PRIVATIZE, "1"], 2, "out.manifest.json", "exists")
+
+
+def test_force_does_not_replace_a_folder_by_a_file(ready):
+    (ready / "out.jsonl").mkdir()
+    refused(ready, [*PRIVATIZE, "1", "--force"], 7, "out.jsonl", "folder")
+
+
+def test_force_does_not_replace_a_file_by_a_folder(ready):
+    (ready / "out").write_text("mine")
+    refused(ready, [*ALIGN, "1", "--force"], 7, "out")
+
+
+@both
+def test_force_overwrites_and_keeps_the_ledger(ready, command):
+    assert ready.run(*command, "1").code == 0
+    database = ready / ("out/spend.db" if command is ALIGN else "out.spend.db")
+    head = Ledger.read(database).head.digest
+    said = ready.run(*command, "1", "--force")
+    assert said.code == 3  # the budget was the first epsilon, and it is spent
+    assert Ledger.read(database, expected_head=head).head.digest == head
+    assert ready.run(*command, "1", "--force", "--budget", "2").code == 0
+    ledger = Ledger.read(database, expected_head=head)
+    assert ledger.total().epsilon == 2.0
+    assert [row.kind for row in ledger.rows].count("budget") == 1
+
+
+@pytest.mark.parametrize("target", ["out.spend.db", "out.spend.memo.db"])
+def test_force_never_overwrites_a_ledger_or_a_memo(ready, pairs, target):
+    ready.write("in.jsonl", [row | {"person": f"p{i}"} for i, row in enumerate(pairs)])
+    assert ready.run(*PRIVATIZE, "1").code == 0
+    command = ["privatize", "in.jsonl", "--out", target, "--epsilon", "1", "--force"]
+    refused(ready, command, 2, target, "ledger")
+    assert ready.run(*ALIGN, "1").code == 0
+    for words in (["report", "out"], ["fit", "out.jsonl"], ["choose", "out", "in.jsonl"]):
+        refused(ready, [*words, "--out", target, "--force"], 2, target, "ledger")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["privatize", "in.jsonl", "--out", "in.jsonl", "--epsilon", "1", "--force"],
+        ["privatize", "in.jsonl", "--out", "o.jsonl", "--ledger", "o.jsonl", "--epsilon", "1"],
+        ["privatize", "./in.jsonl", "--out", f"{os.curdir}/in.jsonl", "--epsilon", "1", "--force"],
+    ],
+)
+def test_input_output_and_ledger_are_different_files(ready, command):
+    refused(ready, command, 2, "different")
+
+
+# --- outputs that cannot be written ---
+
+
+@both
+def test_output_in_a_missing_or_impossible_place_spends_nothing(ready, command):
+    place = "/proc/1/none" if command is ALIGN else "missing"
+    words = [*command[:3], f"{place}/{command[3]}", "--epsilon", "1", "--ledger", "other.db"]
+    refused(ready, words, 7, "cannot be")
+    assert not (ready / "other.db").exists()
+
+
+@both
+def test_output_in_a_folder_that_may_not_be_written_spends_nothing(ready, command):
+    (ready / "closed").mkdir(mode=0o555)
+    words = [*command[:3], f"closed/{command[3]}", "--epsilon", "1", "--ledger", "open/l.db"]
+    (ready / "open").mkdir(mode=0o777)
+    if os.geteuid() == 0:
+        for parent in [ready.path, *ready.path.parents[:2]]:
+            parent.chmod(0o755)
+        os.seteuid(65534)
+    try:
+        said = ready.run(*words)
+    finally:
+        os.seteuid(os.getuid())
+    assert said.code == 7
+    assert "Permission denied" in said.err
+    assert ready.names() == {"in.jsonl"}
+
+
+# --- a full disk ---
+
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[1]), resource.RLIM_INFINITY))
+from sordino.cli import main
+sys.argv = ["sordino", *sys.argv[2:]]
+main()
+"""
+
+
+def check_after_a_full_disk(folder, database, outputs):
+    """Nothing half-written; whatever may have been drawn is on the ledger."""
+    names = folder.names()
+    assert not [name for name in names if "partial" in name]
+    assert not set(outputs) & names
+    if (folder / database).exists():
+        kinds = [row.kind for row in Ledger.read(folder / database).rows]
+        assert kinds in (["open"], ["open", "reserve"], ["open", "reserve", "commit"])
+        return kinds
+    return []
+
+
+@pytest.mark.parametrize(
+    ("command", "limit", "spent"),
+    [
+        (PRIVATIZE, 3000, False),
+        (PRIVATIZE, 40_000, True),
+        (ALIGN, 3000, False),
+        ([*ALIGN[:-1], "--dimension", "8192", "--epsilon"], 40_000, True),
+    ],
+)
+def test_a_limit_on_file_size_like_a_full_disk(folder, command, limit, spent):
+    folder.write(
+        "in.jsonl", [pair(index, prompt="long " * 100 + str(index)) for index in range(200)]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(limit), *command, "1"],
+        capture_output=True, text=True, cwd=folder.path,
+    )  # fmt: skip
+    assert done.returncode == 7, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert (done.stdout, CANARY in done.stderr) == ("", False)
+    database = "out/spend.db" if command[0] == "align" else "out.spend.db"
+    outputs = ["out.jsonl", "out.manifest.json", "out/result.json", "out/report.html"]
+    kinds = check_after_a_full_disk(folder, database, [*outputs, "out/reward.json"])
+    assert ("reserve" in kinds) == spent
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+@pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "privatize"])
+def test_a_disk_that_is_really_full(folder, command):
+    folder.write(
+        "in.jsonl", [pair(index, prompt="long " * 100 + str(index)) for index in range(400)]
+    )
+    disk = folder / "disk"
+    disk.mkdir()
+    size = "40k" if command is ALIGN else "150k"
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(disk)], capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("mounting is not allowed here")
+    try:
+        words = [*command[:3], f"disk/{command[3]}", "--epsilon", "1"]
+        said = folder.process(*words)
+        assert said.code == 7, said.err
+        assert (said.out, len(said.err.splitlines())) == ("", 1)
+        names = {name for name in folder.names() if name.startswith("disk/")}
+        allowed = {"disk/out/spend.db", "disk/out.spend.db"}
+        assert {name.removesuffix("-wal").removesuffix("-shm") for name in names} <= allowed
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_standard_output_on_a_full_disk(ready):
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sordino", *PRIVATIZE, "1", "--dry-run", "--json"],
+            stdout=full, stderr=subprocess.PIPE, text=True, cwd=ready.path,
+        )  # fmt: skip
+    assert done.returncode == 7
+    assert "Traceback" not in done.stderr

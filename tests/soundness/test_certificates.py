@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import sordino
+from sordino.rewards.estimation import fit_reward
+
+
+@pytest.fixture
+def released(linear_world, ledger):
+    pairs, _ = linear_world(100, 3)
+    account = ledger(2.0)
+    answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.5), ledger=account)
+    return fit_reward(answers, ridge=1.0), account
+
+
+def test_a_certificate_states_what_the_ledger_paid(released):
+    reward, account = released
+    certificate = sordino.certify(reward, account)
+    assert certificate.guarantee.epsilon == 1.5
+    assert certificate.guarantee.caveats == ("randomized-at-ingestion",)
+    assert certificate.ledger_head == account.head
+    assert certificate.ledger_total.epsilon == 1.5
+    policy = sordino.gibbs_policy(reward, temperature=1.0)
+    other = sordino.certify(policy, account)
+    assert other.artifact == "policy"
+    assert other.digest != certificate.digest
+    assert account.head.digest in str(other.to_dict())
+
+
+def test_an_artifact_cannot_claim_more_than_was_paid_for(released, budget):
+    reward, account = released
+    boastful = replace(reward, guarantee=budget(0.1))
+    with pytest.raises(sordino.PrivacyError, match="claims"):
+        sordino.certify(boastful, account)
+
+
+def test_an_artifact_needs_its_own_ledger(released, ledger):
+    reward, account = released
+    with pytest.raises(sordino.PrivacyError, match="lacks an entry"):
+        sordino.certify(reward, ledger(2.0))
+    with pytest.raises(sordino.PrivacyError, match="lacks an entry"):
+        sordino.certify(replace(reward, release_ids=()), account)
+
+
+def test_entries_must_have_paid_for_these_answers(released):
+    reward, account = released
+    with pytest.raises(sordino.PrivacyError, match="other answers"):
+        sordino.certify(replace(reward, artifact="00" * 32), account)
+
+
+def test_an_entry_that_was_never_committed_certifies_nothing(linear_world, ledger, released):
+    reward, _ = released
+    account = ledger(2.0)
+    coin = sordino.RandomizedResponse(1.0)
+    promise = coin.guarantee(unit="label", neighbors=sordino.REPLACE_ONE, trust="central")
+    reservation = account.reserve(coin.event, promise=promise)
+    with pytest.raises(sordino.PrivacyError, match="never committed"):
+        sordino.certify(replace(reward, release_ids=(reservation.release_id,)), account)
+
+
+def test_simulated_randomness_is_certified_for_study_only(linear_world, ledger):
+    pairs, _ = linear_world(100, 3)
+    account = ledger(2.0)
+    coin = sordino.RandomizedResponse(1.0)
+    answers = sordino.privatize(pairs, coin, ledger=account, simulate_seed=3)
+    reward = fit_reward(answers, ridge=1.0)
+    with pytest.raises(sordino.PrivacyError, match="simulated"):
+        sordino.certify(reward, account)
+    certificate = sordino.certify(reward, account, for_study=True)
+    assert certificate.guarantee.simulated
+    assert "SIMULATED" in str(certificate)
+
+
+def test_two_releases_of_the_same_data_compose(linear_world, ledger):
+    pairs, _ = linear_world(100, 3)
+    account = ledger(2.0)
+    coin = sordino.RandomizedResponse(0.75)
+    first = fit_reward(sordino.privatize(pairs, coin, ledger=account), ridge=1.0)
+    second = fit_reward(sordino.privatize(pairs, coin, ledger=account), ridge=1.0)
+    assert sordino.certify(first, account).guarantee.epsilon == 0.75
+    certificate = sordino.certify(second, account)
+    assert certificate.guarantee.epsilon == 0.75
+    assert certificate.ledger_total.epsilon == 1.5
+
+
+def test_answers_that_arrived_private_keep_the_promise_of_their_manifest(
+    released, ledger, budget, linear_world
+):
+    reward, _ = released
+    account = ledger(2.0, trust="local")
+    release_id = account.receive(reward.artifact, budget(1.5, trust="local"))
+    arrived = replace(reward, release_ids=(release_id,), guarantee=budget(1.5, trust="local"))
+    certificate = sordino.certify(arrived, account)
+    assert certificate.guarantee.trust == "local"
+    assert certificate.guarantee.epsilon == 1.5
+    assert certificate.ledger_total is None
+
+
+def test_stored_answers_are_certified_by_the_entry_that_paid(linear_world, ledger):
+    pairs, _ = linear_world(40, 3)
+    people = [f"p{i % 9}" for i in range(40)]
+    linked = sordino.Pairs.from_features(pairs.given, pairs.labels, persons=people)
+    account = ledger(1.0)
+    coin = sordino.RandomizedResponse(1.0)
+    sordino.privatize(linked, coin, ledger=account)
+    again = fit_reward(sordino.privatize(linked, coin, ledger=account), ridge=1.0)
+    certificate = sordino.certify(again, account)
+    assert certificate.guarantee.epsilon == 1.0
+    assert certificate.ledger_total.epsilon == 1.0

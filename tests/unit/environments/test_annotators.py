@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.special import expit
+
+import sordino
+from sordino.environments.annotators import TrueReward, simulate_pairs
+
+
+def test_the_same_seed_gives_the_same_world():
+    one, other = (list(simulate_pairs(50, seed=7)[0]) for _ in range(2))
+    assert one == other
+    assert one != list(simulate_pairs(50, seed=8)[0])
+
+
+def test_people_follow_the_known_reward_with_bradley_terry_noise():
+    # Calibration over 20,000 pairs: |z| < 4.5 in each half has false alarm 1e-5; choosing at
+    # random or always the better answer is off by more than 20 standard errors.
+    rows, truth = simulate_pairs(20_000, seed=1)
+    rows = list(rows)
+    gap = truth.score([r["chosen"] for r in rows]) - truth.score([r["rejected"] for r in rows])
+    sizes = abs(gap)
+    for part in (sizes <= np.median(sizes), sizes > np.median(sizes)):
+        p = expit(sizes[part])
+        hits = np.where(gap[part] == 0, p, gap[part] > 0)
+        error = np.sqrt((p * (1 - p)).sum())
+        assert abs(hits.sum() - p.sum()) < 4.5 * error
+    assert sizes.mean() > 0.5
+
+
+def test_answers_of_a_pair_differ_and_people_are_spread():
+    rows = list(simulate_pairs(60, seed=0, people=7)[0])
+    assert all(row["chosen"] != row["rejected"] for row in rows)
+    assert {row["person"] for row in rows} == {f"p{i}" for i in range(7)}
+    assert "person" not in next(simulate_pairs(1, seed=0)[0])
+
+
+@pytest.mark.parametrize(("n", "people"), [(0, None), (-1, None), (2.5, None), (3, 0)])
+def test_sizes_are_whole_numbers_of_at_least_one(n, people):
+    with pytest.raises(sordino.UsageError, match="at least 1"):
+        simulate_pairs(n, seed=0, people=people)
+
+
+def test_the_best_value_is_the_best_of_all_policies():
+    truth = TrueReward({})
+    scores = np.array([[1.0, 0.0], [-0.5, 2.0]])
+    temperature = 0.5
+    result = truth.value(np.full((2, 2), 0.5), scores, temperature)
+
+    def loss(logits: np.ndarray) -> float:
+        p = expit(logits)
+        return -truth.value(np.stack([p, 1 - p], axis=1), scores, temperature)["value"]
+
+    best = -minimize(loss, np.zeros(2), tol=1e-12).fun
+    assert result["best_value"] == pytest.approx(best, abs=1e-8)
+    assert result["value"] == pytest.approx(scores.mean())
+    assert result["kl_regret"] == pytest.approx(best - scores.mean(), abs=1e-8)
+
+
+def test_the_best_policy_has_no_regret():
+    truth = TrueReward({})
+    scores = np.array([[3.0, 1.0]])
+    p = expit(2.0 / 0.25)
+    assert truth.value(np.array([[p, 1 - p]]), scores, 0.25)["kl_regret"] == pytest.approx(0)
+
+
+def test_a_truth_comes_back_from_its_file_and_a_malformed_one_is_refused(tmp_path):
+    truth = TrueReward({"then": 0.4})
+    path = tmp_path / "truth.json"
+    path.write_text(json.dumps(truth.to_dict()))
+    assert TrueReward.load(path) == truth
+    for weights in (None, [1], {"then": "much"}):
+        path.write_text(json.dumps(truth.to_dict() | {"weights": weights}))
+        with pytest.raises(sordino.DataError, match="weights"):
+            TrueReward.load(path)
+
+
+def test_chat_messages_are_scored_by_their_content():
+    assert TrueReward({"then": 0.4}).score(
+        [[{"role": "assistant", "content": "Then rest, then go."}]]
+    ) == pytest.approx([0.8])
