@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
 import zlib
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,7 @@ __all__ = [
     "atomic_draft",
     "atomic_writer",
     "explained",
+    "finite",
     "read_json",
     "refuse_existing",
     "refuse_output",
@@ -172,6 +174,15 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
     """Write UTF-8 text whole or not at all; errors as in :func:`atomic_draft`."""
     with atomic_writer(path, force=force) as file:
         file.write(text.encode())
+
+
+def finite(value: Any) -> Any:
+    """Return a value for JSON in which every number that is not finite has become null."""
+    if isinstance(value, Mapping):
+        return {name: finite(part) for name, part in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def to_json(value: Any) -> str:

@@ -312,3 +312,16 @@ def test_a_handful_of_pairs(folder, pairs, command, n):
         {database(command)} if said.code else WRITTEN[command[0]]
     )
     assert len(Ledger.read(folder / database(command)).spends) == 1
+
+
+def test_what_cannot_be_measured_is_null_and_nothing_crashes(folder, pairs):
+    """One person is one cluster, which has no standard error."""
+    folder.write("in.jsonl", [row | {"person": "p"} for row in pairs])
+    said = folder.run(*ALIGN, "--json")
+    assert said.value["reward"]["accuracy_standard_error"] is None
+    assert said.value == json.loads((folder / "out/result.json").read_text())
+    said = folder.run(*ALIGN, "--force")
+    assert (said.code, "not available" in said.out) == (0, True)
+    assert folder.run(*PRIVATIZE).code == 0
+    said = folder.run("fit", "out.jsonl", "--out", "reward.json")
+    assert (said.code, "not available" in said.out) == (0, True)

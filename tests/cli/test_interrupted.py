@@ -77,7 +77,9 @@ def check_left_behind(path, database, number):
 def scenarios(folder, command, *, again):
     """One folder for every moment and signal."""
     made = []
-    for moment, number in product(MOMENTS[command[0]], ENDS):
+    polite = [("words:1", signal.SIGINT), ("replace:-1", signal.SIGINT)]
+    both = product(MOMENTS[command[0]], (signal.SIGKILL, signal.SIGTERM))
+    for moment, number in (*both, *polite):
         point, count = moment.split(":")
         place = folder / f"{point}{count}-{number.name}"
         place.mkdir()

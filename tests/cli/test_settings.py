@@ -175,7 +175,8 @@ def test_output_in_a_missing_or_impossible_place_spends_nothing(ready, command):
 def test_output_in_a_folder_that_may_not_be_written_spends_nothing(ready, command):
     (ready / "closed").mkdir(mode=0o555)
     words = [*command[:3], f"closed/{command[3]}", "--epsilon", "1", "--ledger", "open/l.db"]
-    (ready / "open").mkdir(mode=0o777)
+    (ready / "open").mkdir()
+    (ready / "open").chmod(0o777)
     if os.geteuid() == 0:
         for parent in [ready.path, *ready.path.parents[:2]]:
             parent.chmod(0o755)
@@ -186,6 +187,24 @@ def test_output_in_a_folder_that_may_not_be_written_spends_nothing(ready, comman
         os.seteuid(os.getuid())
     assert said.code == 7
     assert "Permission denied" in said.err
+    assert ready.names() == {"in.jsonl"}
+
+
+def test_a_run_folder_that_may_not_be_written_spends_nothing(ready):
+    """It exists already, and the ledger lies elsewhere, where writing is allowed."""
+    (ready / "out").mkdir(mode=0o555)
+    (ready / "open").mkdir()
+    (ready / "open").chmod(0o777)
+    if os.geteuid() == 0:
+        for parent in [ready.path, *ready.path.parents[:2]]:
+            parent.chmod(0o755)
+        os.seteuid(65534)
+    try:
+        said = ready.run(*ALIGN, "1", "--force", "--ledger", "open/l.db")
+    finally:
+        os.seteuid(os.getuid())
+    assert said.code == 7
+    assert "result.json cannot be written (Permission denied)" in said.err
     assert ready.names() == {"in.jsonl"}
 
 

@@ -1,15 +1,16 @@
+# ruff: noqa: S311, S608 (seeded flips; statements of our own)
 """What the ledger promises: edits are seen, races do not overspend, failures do not spend."""
 
 import json
 import os
 import random
-import resource
 import shutil
 import sqlite3
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from dataclasses import asdict, fields
 
 import pytest
@@ -32,6 +33,7 @@ BUDGET = sordino.Guarantee(2.0, **TERMS)
 PROMISE = sordino.Guarantee(0.1, **TERMS)
 EVENT = PureEvent(0.1)
 COLUMNS = [field.name for field in fields(chain.Row)]
+OTHERS = ",".join(COLUMNS[1:])
 
 
 @pytest.fixture
@@ -76,12 +78,12 @@ def rehash(path, rows):
     connection.close()
 
 
-def refused(path, codes=(6,)):
-    """Check that neither reading nor opening gives a ledger, with one of these exit codes."""
+def refused(path):
+    """Check that neither reading nor opening gives a ledger, and that both say it is damaged."""
     for attempt in (Ledger.read, Ledger.open):
         with pytest.raises(SordinoError) as caught:
             attempt(path)
-        assert caught.value.exit_code in codes, caught.value
+        assert caught.value.exit_code == 6, caught.value
         assert "/" not in str(caught.value).replace("`sordino ledger verify --head`", "")
 
 
@@ -106,12 +108,10 @@ def test_an_edit_of_any_column_of_any_row_is_seen(path, sequence, column):
         "DELETE FROM rows WHERE sequence = 1",
         "DELETE FROM rows WHERE sequence = 3",
         "DELETE FROM rows",
-        "INSERT INTO rows SELECT 8, kind, time, release_id, scope, event, parameters, count, unit,"
-        " neighbors, trust, randomness, payload, previous, digest FROM rows WHERE sequence = 3",
-        "INSERT INTO rows SELECT 0, kind, time, release_id, scope, event, parameters, count, unit,"
-        " neighbors, trust, randomness, payload, previous, digest FROM rows WHERE sequence = 3",
-        "INSERT INTO rows SELECT -5, kind, time, release_id, scope, event, parameters, count, unit,"
-        " neighbors, trust, randomness, payload, previous, digest FROM rows WHERE sequence = 3",
+        *(
+            f"INSERT INTO rows SELECT {place}, {OTHERS} FROM rows WHERE sequence = 3"
+            for place in (8, 0, -5)
+        ),
         "UPDATE rows SET sequence = sequence + 1 - 2 * (sequence % 2) + 100",
         "UPDATE rows SET digest = X'00' WHERE sequence = 2",
         "DROP TABLE rows",
@@ -134,6 +134,29 @@ def test_two_rows_that_change_places_are_seen(path):
         "UPDATE rows SET sequence = 3 WHERE sequence = 4",
         "UPDATE rows SET sequence = 4 WHERE sequence = 99",
     )
+    refused(path)
+
+
+def resealed(rows):
+    """Return rows of which each has its own digest, whatever the one before says."""
+    for row in rows:
+        sealed = chain.Row(**row)
+        yield tuple({**row, "digest": sealed.computed_digest()}.values())
+
+
+@pytest.mark.parametrize("gap", [True, False])
+def test_a_row_taken_out_is_seen_though_each_row_is_sealed_anew(path, gap):
+    rows = [asdict(row) for row in Ledger.read(path).rows]
+    del rows[2]
+    for number, row in enumerate(rows if not gap else []):
+        row["sequence"] = number + 1  # numbers close the gap, the chain does not
+    if gap:  # the chain closes the gap, numbers do not
+        for before, row in zip(rows, rows[1:], strict=False):
+            before["digest"] = chain.Row(**before).computed_digest()
+            row["previous"] = before["digest"]
+    raw(path, "DELETE FROM rows")
+    marks = ",".join("?" * len(COLUMNS))
+    raw(path, *((f"INSERT INTO rows VALUES ({marks})", values) for values in resealed(rows)))
     refused(path)
 
 
@@ -160,7 +183,7 @@ def test_values_of_other_types_are_seen(path):
 def test_a_file_cut_short_is_seen(path, size):
     content = path.read_bytes()
     path.write_bytes(content[: int(size * len(content)) if isinstance(size, float) else size])
-    refused(path, codes=(6, 7))
+    refused(path)
 
 
 @pytest.mark.parametrize("seed", range(80))
@@ -175,12 +198,9 @@ def test_flipped_bytes_are_seen_or_change_nothing(path, seed):
     for attempt in (Ledger.read, Ledger.open):
         try:
             found = attempt(path)
-        except LedgerError as error:
-            assert error.exit_code == 6
-        except FileSystemError as error:
-            assert error.exit_code == 7
-        else:
-            assert found.rows == before
+        except (LedgerError, FileSystemError):
+            continue
+        assert found.rows == before
 
 
 def test_a_flipped_ledger_never_spends_without_a_record(path):
@@ -213,7 +233,7 @@ def test_a_database_of_something_else_is_refused_and_left_alone(tmp_path):
     before = path.read_bytes()
     refused(path)
     assert path.read_bytes() == before
-    assert os.listdir(tmp_path) == ["spend.db"]
+    assert [file.name for file in tmp_path.iterdir()] == ["spend.db"]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +330,6 @@ def test_an_unknown_row_stays_refused_in_a_process_that_met_it(path):
     for _ in range(3):
         with pytest.raises(LedgerDamaged):
             ledger.reserve(EVENT, promise=PROMISE)
-    assert Ledger.read.__func__ is not None
     with sqlite3.connect(path) as connection:
         assert connection.execute("SELECT count(*) FROM rows").fetchone() == (8,)
     connection.close()
@@ -439,7 +458,7 @@ RACE = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("rivals", [2, 4, 4, 4])
+@pytest.mark.parametrize("rivals", [2, 3, 4, 8])
 def test_rivals_neither_overspend_nor_lose_an_entry(tmp_path, rivals):
     command = [sys.executable, "-c", RACE, str(tmp_path), str(rivals)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300)
@@ -454,7 +473,9 @@ def test_rivals_neither_overspend_nor_lose_an_entry(tmp_path, rivals):
     assert not list(tmp_path.glob(".*"))
 
 
-def test_threads_share_one_ledger_without_losing_or_doubling_an_entry(tmp_path):
+def test_threads_share_one_ledger_without_losing_or_doubling_an_entry(tmp_path, monkeypatch):
+    take = Ledger._take
+    monkeypatch.setattr(Ledger, "_take", lambda *row: (time.sleep(0.005), take(*row)))
     ledger = Ledger.open(tmp_path / "spend.db", data="answers", budget=BUDGET)
     given = []
 
@@ -581,7 +602,7 @@ def test_a_path_that_cannot_be_a_ledger_is_explained(tmp_path):
         assert str(tmp_path) not in str(caught.value)
         with pytest.raises(FileSystemError):
             Ledger.read(place)
-    assert sorted(os.listdir(tmp_path)) == ["file", "folder.db", "nowhere.db"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder.db", "nowhere.db"]
 
 
 def test_names_that_mean_something_in_a_url_are_only_names(tmp_path):
@@ -619,7 +640,7 @@ def test_reading_leaves_no_file_behind_and_changes_none(path):
     before = path.read_bytes()
     Ledger.read(path).total()
     assert path.read_bytes() == before
-    assert os.listdir(path.parent) == ["spend.db"]
+    assert [file.name for file in path.parent.iterdir()] == ["spend.db"]
 
 
 # Nothing raw
@@ -739,7 +760,3 @@ def test_gaussian_spends_compose_as_one_gaussian_not_by_adding(tmp_path):
     alone = Ledger.open(tmp_path / "alone.db", data="answers", budget=budget)
     alone.reserve(GaussianEvent(0.1), promise=PROMISE)
     assert ledger.total().epsilon < 2.2 * alone.total().epsilon
-
-
-def test_this_file_was_not_limited(tmp_path):
-    assert resource.getrlimit(resource.RLIMIT_FSIZE)[0] == resource.RLIM_INFINITY

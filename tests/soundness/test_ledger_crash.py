@@ -55,7 +55,7 @@ DRIVER = textwrap.dedent(
         sordino.Ledger.open(home / "spend.db", data="answers", budget=BUDGET)
         time.sleep(1)
 
-    def killed(work, home, longest):
+    def killed(work, home, unit):
         child = os.fork()
         if child == 0:
             try:
@@ -66,28 +66,27 @@ DRIVER = textwrap.dedent(
             except BaseException as error:
                 print(repr(error), file=sys.stderr, flush=True)
                 os._exit(9)
-        time.sleep(rng.random() * longest)
+        time.sleep(unit * 0.3 * 60 ** rng.random())  # from a part of it to twenty
         os.kill(child, signal.SIGKILL)
         status = os.waitpid(child, 0)[1]
         return "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
 
-    spend_one = folder / "warm"
-    spend_one.mkdir()
-    start = time.perf_counter()
-    warm = sordino.Ledger.open(spend_one / "spend.db", data="answers", budget=BUDGET)
-    opened = time.perf_counter() - start
-    warm.reserve(PureEvent(0.1), promise=PROMISE).commit("0" * 64)
-    once = time.perf_counter() - start
+    for warm in ("cold", "warm"):  # the first one also imports
+        (folder / warm).mkdir()
+        start = time.perf_counter()
+        ledger = sordino.Ledger.open(folder / warm / "spend.db", data="answers", budget=BUDGET)
+        opened = time.perf_counter() - start
+        ledger.reserve(PureEvent(0.1), promise=PROMISE).commit("0" * 64)
+        once = time.perf_counter() - start
 
     found = {"killed": 0, "spent_out": 0, "unrecorded": 0, "over": 0, "most": 0, "failed": 0,
-             "absent": 0, "present": 0, "midway": 0, "strays": 0, "uncommitted": 0}
+             "absent": 0, "present": 0, "strays": 0, "uncommitted": 0}
     home, fresh = None, 0
     for number in range(kills):
         if home is None or mode == "create":
             home = folder / str(number)
             home.mkdir()
-        ended = killed(create if mode == "create" else spend, home,
-                       1.5 * opened if mode == "create" else 3 * once)
+        ended = killed(*((create, home, opened) if mode == "create" else (spend, home, once)))
         found["killed"] += ended == "killed"
         found["failed"] += ended in (0, 9)
         path = home / "spend.db"

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import sqlite3
 import tempfile
 from fractions import Fraction
 from itertools import product
@@ -13,16 +12,14 @@ import pytest
 
 from sordino._random import SystemEntropy
 from sordino.auditing.exact import exact_epsilon, label_neighbors
-from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization import streaming
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.in_memory import privatize
-from sordino.privatization.streaming import FileSettings, privatize_file
+from sordino.privatization.streaming import privatize_file
 
 COIN = RandomizedResponse(0.5)
 FLIP, KEEP = 0, 2**64 - 1
@@ -240,227 +237,3 @@ def test_half_the_noise_is_refuted(monkeypatch):
     monkeypatch.setitem(CHANCE, FLIP, Fraction(weaker, 2**64))
     monkeypatch.setitem(CHANCE, KEEP, 1 - Fraction(weaker, 2**64))
     assert loss(in_memory, ONE_RECORD) > COIN.epsilon
-
-
-# --- the ledger comes first ---
-
-
-def durable_kinds(path):
-    """The kinds of all rows that another process sees at this moment."""
-    with sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True) as connection:
-        kinds = [row[0] for row in connection.execute("SELECT kind FROM rows ORDER BY sequence")]
-    connection.close()
-    return kinds
-
-
-def watch_coins(monkeypatch, path):
-    """Note what the ledger says whenever a coin is drawn."""
-    seen = []
-    honest = SystemEntropy.words
-
-    def words(self, n):
-        seen.append((durable_kinds(path), n))
-        return honest(self, n)
-
-    monkeypatch.setattr(SystemEntropy, "words", words)
-    return seen
-
-
-def privatize_in_batches(tmp_path, monkeypatch, case):
-    monkeypatch.setattr(streaming, "_BATCH", 1)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows_of(case, (1,) * len(case))))
-    ledger = new_ledger(folder=tmp_path)
-    seen = watch_coins(monkeypatch, ledger.path)
-    privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
-    return ledger, seen
-
-
-@pytest.mark.parametrize("case", [TWO_PEOPLE, NOBODY_TWICE, TWO_QUESTIONS])
-def test_every_coin_of_every_batch_comes_after_the_entry(tmp_path, monkeypatch, case):
-    ledger, seen = privatize_in_batches(tmp_path, monkeypatch, case)
-    assert [n for _, n in seen] == [1, 1]
-    assert all(kinds == ["open", "reserve"] for kinds, _ in seen)
-    assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit"]
-
-
-def test_in_memory_the_entry_comes_first(tmp_path, monkeypatch):
-    ledger = new_ledger(folder=tmp_path)
-    seen = watch_coins(monkeypatch, ledger.path)
-    privatize(read_pairs(rows_of(TWO_PEOPLE, (1, 0))), COIN, ledger=ledger)
-    assert seen == [(["open", "reserve"], 2)]
-
-
-def test_a_coin_before_the_entry_is_caught_by_the_same_spy(tmp_path, monkeypatch):
-    honest = Crossing.reserve
-
-    def hasty(self, survey, public_digest):
-        self.entropy.words(1)
-        return honest(self, survey, public_digest)
-
-    monkeypatch.setattr(Crossing, "reserve", hasty)
-    _, seen = privatize_in_batches(tmp_path, monkeypatch, TWO_PEOPLE)
-    assert not all(kinds == ["open", "reserve"] for kinds, _ in seen)
-
-
-@pytest.mark.parametrize("case", ALL_CASES, ids=NAMES)
-def test_over_budget_no_coin_is_drawn_and_nothing_is_written(tmp_path, monkeypatch, case):
-    ledger = new_ledger(0.4, folder=tmp_path)
-    seen = watch_coins(monkeypatch, ledger.path)
-    rows = rows_of(case, (1,) * len(case))
-    with pytest.raises(BudgetExceeded):
-        privatize(read_pairs(rows), COIN, ledger=ledger)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    with pytest.raises(BudgetExceeded):
-        privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
-    assert seen == []
-    assert durable_kinds(ledger.path) == ["open"]
-    assert not list(tmp_path.glob("*out*"))
-
-
-def test_an_output_that_cannot_be_written_costs_nothing(tmp_path, monkeypatch):
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows_of(TWO_PEOPLE, (1, 0))))
-    ledger = new_ledger(folder=tmp_path)
-    seen = watch_coins(monkeypatch, ledger.path)
-    with pytest.raises(OSError, match="cannot be written"):
-        privatize_file(raw, tmp_path / "missing" / "out.jsonl", COIN, ledger=ledger)
-    assert (seen, durable_kinds(ledger.path)) == ([], ["open"])
-
-
-# --- person ids ---
-
-
-def test_a_later_run_returns_what_was_stored_at_no_cost(tmp_path):
-    ledger = new_ledger(folder=tmp_path)
-    case = [(f"p{i % 7}", f"q{i}") for i in range(60)]
-    first = privatize(read_pairs(rows_of(case, [1] * 60)), COIN, ledger=ledger)
-    spent = ledger.total().epsilon
-    changed = privatize(read_pairs(rows_of(case, [0] * 60)), COIN, ledger=ledger)
-    assert changed.answers.tolist() == first.answers.tolist()
-    assert 0 < first.answers.mean() < 1
-    assert ledger.total().epsilon == spent == ONCE
-    assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit", "repeat"]
-    assert changed.release_ids == first.release_ids
-
-
-def test_memory_and_file_share_one_memo(tmp_path):
-    case = [(f"p{i}", "q") for i in range(40)]
-    rows = rows_of(case, [1] * 40)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    ledger = new_ledger(folder=tmp_path)
-    first = privatize(read_pairs(rows), COIN, ledger=ledger)
-    privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
-    second = read_pairs(tmp_path / "out.jsonl")
-    assert second.answers.tolist() == first.answers.tolist()
-    assert len(ledger.spends) == 1
-
-
-def test_stored_answers_are_bound_to_their_coin(tmp_path):
-    ledger = new_ledger(folder=tmp_path)
-    pairs = read_pairs(rows_of(TWO_PEOPLE, (1, 0)))
-    privatize(pairs, COIN, ledger=ledger)
-    for other in ({"mechanism": RandomizedResponse(0.6)}, {"mechanism": COIN, "simulate_seed": 1}):
-        with pytest.raises(PrivacyError, match="other settings"):
-            privatize(pairs, **other, ledger=ledger)
-    assert len(ledger.spends) == 1
-
-
-def test_stored_answers_are_bound_to_their_ledger(tmp_path):
-    pairs = read_pairs(rows_of(TWO_PEOPLE, (1, 0)))
-    privatize(pairs, COIN, ledger=new_ledger(folder=tmp_path))
-    (tmp_path / "spend.db").unlink()
-    fresh = new_ledger(9.0, folder=tmp_path)
-    with pytest.raises(PrivacyError, match="another ledger"):
-        privatize(pairs, COIN, ledger=fresh)
-    assert fresh.spends == ()
-
-
-def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkeypatch):
-    ledger = new_ledger(folder=tmp_path)
-    case = [(f"p{i}", "q") for i in range(40)]
-    pairs = read_pairs(rows_of(case, [1] * 40))
-    honest, other = Crossing.reserve, []
-
-    def slow(self, survey, public_digest):
-        reservation = honest(self, survey, public_digest)
-        if not other:
-            other.append(None)
-            other[0] = privatize(pairs, COIN, ledger=Ledger.open(ledger.path))
-        return reservation
-
-    monkeypatch.setattr(Crossing, "reserve", slow)
-    mine = privatize(pairs, COIN, ledger=ledger)
-    assert mine.answers.tolist() == other[0].answers.tolist()
-    assert len(Ledger.open(ledger.path).spends) == 2
-
-
-# --- caveats ---
-
-
-@pytest.mark.parametrize(
-    ("case", "settings", "expected"),
-    [
-        (ONE_RECORD, {}, {"person-total", "randomized-at-ingestion"}),
-        (ANA_TWICE, {}, {"person-total", "randomized-at-ingestion"}),
-        ([(None, "q")], {}, {"randomized-at-ingestion"}),
-        (NOBODY_TWICE, {}, {"repeats-not-linked", "randomized-at-ingestion"}),
-        ([(None, "q"), (None, "r")], {}, {"randomized-at-ingestion"}),
-        ([(None, "q")], {"on_device": True}, set()),
-        (NOBODY_TWICE, {"on_device": True}, {"repeats-not-linked"}),
-        ([(None, "q")], {"simulate_seed": 3}, {"randomized-at-ingestion", "simulated"}),
-    ],
-)
-def test_caveats_appear_exactly_when_they_should(tmp_path, case, settings, expected):
-    trust = "local" if settings.get("on_device") else "central"
-    rows = rows_of(case, (1,) * len(case))
-    ledger = new_ledger(trust=trust, folder=tmp_path)
-    promise = privatize(read_pairs(rows), COIN, ledger=ledger, **settings).guarantee
-    assert set(promise.caveats) == expected
-    assert (promise.trust, promise.unit) == (trust, "label")
-    assert promise.simulated == ("simulated" in expected)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    manifest = privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger, **settings)
-    assert set(manifest.caveats) == expected
-    assert read_pairs(tmp_path / "out.jsonl").guarantee == promise
-
-
-def test_central_answers_never_enter_a_ledger_that_promises_local(tmp_path):
-    ledger = new_ledger(trust="local", folder=tmp_path)
-    with pytest.raises(PrivacyError, match="local"):
-        privatize(read_pairs(rows_of(ONE_RECORD, (1,))), COIN, ledger=ledger)
-    assert ledger.spends == ()
-
-
-def test_settings_that_would_publish_the_judgment_are_refused(tmp_path):
-    rows = rows_of([(None, "q")], (1,))
-    for name in ("chosen", "rejected", "label", "answer", "first", "second", "prompt"):
-        with pytest.raises(UsageError, match="person field"):
-            read_pairs(rows, person_field=name)
-    raw = tmp_path / "raw.jsonl"
-    raw.write_text(json.dumps(rows[0]))
-    with pytest.raises(UsageError, match="person field"):
-        privatize_file(
-            raw,
-            tmp_path / "out.jsonl",
-            COIN,
-            ledger=new_ledger(folder=tmp_path),
-            settings=FileSettings(person_field="chosen"),
-        )
-
-
-def test_a_seed_below_zero_is_refused_before_anything(tmp_path):
-    ledger = new_ledger(folder=tmp_path)
-    with pytest.raises(UsageError, match="simulate_seed"):
-        privatize(read_pairs(rows_of(ONE_RECORD, (1,))), COIN, ledger=ledger, simulate_seed=-1)
-    assert ledger.spends == ()
-
-
-def test_a_person_total_is_needed_for_private_pairs_only_once(tmp_path):
-    ledger = new_ledger(folder=tmp_path)
-    private = privatize(read_pairs(rows_of(ONE_RECORD, (1,))), COIN, ledger=ledger)
-    with pytest.raises(PrivacyError, match="already"):
-        privatize(private, COIN, ledger=ledger)

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from sordino import _random
+from sordino._files import finite
 
 __all__ = ["Bar", "explain_crash", "finish", "grid", "say_error", "table"]
 
@@ -96,7 +97,7 @@ def finish(
 ) -> None:
     """Print either one JSON object or a summary table."""
     if as_json:
-        sys.stdout.write(json.dumps(value, indent=1, allow_nan=False) + "\n")
+        sys.stdout.write(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
         if simulated:
             Console(stderr=True).print(_SIMULATED)
     else:

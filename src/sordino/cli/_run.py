@@ -13,6 +13,7 @@ from sordino import _random, _validate
 from sordino._files import (
     atomic_draft,
     explained,
+    finite,
     read_json,
     refuse_existing,
     refuse_unwritable,
@@ -256,29 +257,31 @@ def _released(
     policy = gibbs_policy(reward, temperature=settings.temperature)
     certificate = certify(policy, ledger, for_study=True)
     model = to_json(reward.to_dict())
-    result = {
-        "format": RESULT_FORMAT,
-        "version": RESULT_VERSION,
-        "sordino": __version__,
-        "way": "local",
-        **describe_guarantee_and_caveats(certificate.guarantee),
-        "mechanism": {
-            "name": "randomized-response",
-            "flip_probability": private.flip_probability,
-        },
-        "data": {
-            "name": ledger.data,
-            "pairs": len(private),
-            "dropped_identical": private.dropped,
-        },
-        "reward": _reward(held_out, reward),
-        "policy": measure_policy(held_out, settings.temperature),
-        **_extras(inputs, policy),
-        "calibration": calibration(held_out),
-        "certificate": certificate.to_dict(),
-        "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
-        "seconds": round(_random.clock() - started, 3),
-    }
+    result: dict[str, Any] = finite(
+        {
+            "format": RESULT_FORMAT,
+            "version": RESULT_VERSION,
+            "sordino": __version__,
+            "way": "local",
+            **describe_guarantee_and_caveats(certificate.guarantee),
+            "mechanism": {
+                "name": "randomized-response",
+                "flip_probability": private.flip_probability,
+            },
+            "data": {
+                "name": ledger.data,
+                "pairs": len(private),
+                "dropped_identical": private.dropped,
+            },
+            "reward": _reward(held_out, reward),
+            "policy": measure_policy(held_out, settings.temperature),
+            **_extras(inputs, policy),
+            "calibration": calibration(held_out),
+            "certificate": certificate.to_dict(),
+            "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
+            "seconds": round(_random.clock() - started, 3),
+        }
+    )
     files = {"reward.json": model, "report.html": page(result, ledger)}
     files["result.json"] = to_json(result)
     _publish(settings.out, files, force=settings.force)

@@ -9,7 +9,14 @@ from typing import Any
 
 from sordino.privacy.guarantee import Guarantee, never_less
 
-__all__ = ["align_rows", "describe_promise", "dropped_row", "ledger_rows", "plan_rows"]
+__all__ = [
+    "align_rows",
+    "describe_accuracy",
+    "describe_promise",
+    "dropped_row",
+    "ledger_rows",
+    "plan_rows",
+]
 
 
 def describe_promise(values: Mapping[str, Any]) -> str:
@@ -26,6 +33,11 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
+def describe_accuracy(measured: Mapping[str, Any]) -> str:
+    """Return an accuracy with its standard error."""
+    return f"{_number(measured['accuracy'])} ± {_number(measured['accuracy_standard_error'])}"
+
+
 def dropped_row(dropped: int) -> dict[str, str]:
     """Return a line on pairs that were left out, if any were."""
     return {"dropped": f"{dropped:,} with identical answers"} if dropped else {}
@@ -40,8 +52,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "caveats": ", ".join(result["caveats"]) or "none",
         "pairs": f"{result['data']['pairs']:,}",
         **dropped_row(result["data"]["dropped_identical"]),
-        "accuracy": f"{_number(reward['accuracy'])} ± "
-        f"{_number(reward['accuracy_standard_error'])} (held out, debiased)",
+        "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
         "calibration slope": _number(reward["calibration_slope"], 2),
         "win rate": f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at "
         f"temperature {policy['temperature']:g}",

@@ -11,7 +11,7 @@ from sordino._files import refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
-from sordino.cli._table import describe_promise
+from sordino.cli._table import describe_accuracy, describe_promise
 from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
@@ -56,7 +56,7 @@ def fit(
     rows = {
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(promise.caveats) or "none",
-        "accuracy": f"{measured['accuracy']:.3f} ± {measured['accuracy_standard_error']:.3f}",
+        "accuracy": describe_accuracy(measured),
         "written": out.name,
     }
     finish("sordino fit", rows, value, as_json=as_json, simulated=promise.simulated)

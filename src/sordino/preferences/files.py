@@ -31,7 +31,7 @@ MANIFEST_FORMAT = "sordino.manifest"
 MANIFEST_VERSION = 1
 RANDOMIZED_RESPONSE = "randomized-response"
 _READABLE = (RANDOMIZED_RESPONSE, "label", REPLACE_ONE)
-_LONGEST_LINE = 1 << 26
+_LONGEST_LINE = 1 << 24
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
     """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked.
 
     Raises:
-        DataError: The file is no valid gzip, or one line is larger than 64 MiB.
+        DataError: The file is no valid gzip, or one line is larger than 16 MiB.
         FileSystemError: It cannot be read.
     """
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
@@ -70,7 +70,7 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
         except UNPACKING_ERRORS:
             line = b""
     if line:
-        raise DataError(f"line {number}: longer than 64 MiB; one record per line is expected.")
+        raise DataError(f"line {number}: longer than 16 MiB; one record per line is expected.")
     raise DataError(f"after line {number}: the file is not valid gzip, or it was cut short.")
 
 

@@ -145,6 +145,8 @@ def _explained(path: Path) -> Iterator[None]:
         raise
     except sqlite3.Error as error:
         code, problem = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT), str(error)
+    except UnicodeError:  # SQLite quotes the damage, Python cannot read the quotation
+        code, problem = sqlite3.SQLITE_CORRUPT, ""
     except OSError as error:
         code, problem = sqlite3.SQLITE_IOERR, error.strerror or "no access"
     else:

@@ -88,7 +88,7 @@ def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
         "kind": str(entry.get("kind") or ""),
         "event": str(entry.get("event") or ""),
         "parameters": ", ".join(f"{key} {_value(value)}" for key, value in parameters.items()),
-        "count": str(entry.get("count", "")),
+        "count": str(entry.get("count") or ""),
         "scope": str(entry.get("scope") or ""),
         "release": release,
         "release_text": release if len(release) <= _SHORT else f"{release[:_SHORT]}…",

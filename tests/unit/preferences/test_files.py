@@ -1,0 +1,190 @@
+"""JSON Lines in every dress, and what a privatized file and its manifest look like."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from sordino.errors import DataError, FileSystemError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences import files
+from sordino.preferences.files import (
+    Manifest,
+    manifest_path,
+    read_lines,
+    read_manifest,
+    read_mappings,
+    read_records,
+    stem,
+    to_line,
+)
+from sordino.preferences.pairs import read_pairs
+from sordino.preferences.records import parse_record
+
+ROWS = [
+    {"prompt": "1", "chosen": "a", "rejected": "b"},
+    {"prompt": "😀", "chosen": "c\u2028", "rejected": "d\r\n"},
+    {"prompt": "3 é", "chosen": "e\x85", "rejected": "f\x0b"},
+]
+LINES = [json.dumps(row, ensure_ascii=False) for row in ROWS]
+DATA = Path(__file__).parents[4] / "shared" / "data"
+
+
+def seen(path):
+    return [(row.prompt, {row.first, row.second}) for row in read_records(path)]
+
+
+EXPECTED = [(row["prompt"], {row["chosen"], row["rejected"]}) for row in ROWS]
+DRESSES = {
+    "plain": "\n".join(LINES) + "\n",
+    "no last line feed": "\n".join(LINES),
+    "CRLF": "\r\n".join(LINES) + "\r\n",
+    "blank lines": "\n\n" + " \t \n".join(line + "\n" for line in LINES) + "\n\n",
+    "BOM": "\ufeff" + "\n".join(LINES),
+    "escaped": "\n".join(json.dumps(row) for row in ROWS),
+    "spaces around": "\n".join(f"  {line}\t" for line in LINES),
+}
+
+
+@pytest.mark.parametrize("text", DRESSES.values(), ids=DRESSES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_dresses(tmp_path, text, packed):
+    path = tmp_path / ("x.jsonl.gz" if packed else "x.jsonl")
+    path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
+    assert seen(path) == EXPECTED
+
+
+def test_gzip_of_several_members(tmp_path):
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(b"".join(gzip.compress(line.encode() + b"\n") for line in LINES))
+    assert seen(path) == EXPECTED
+
+
+def test_a_mark_in_the_middle_is_no_byte_order_mark(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text(LINES[0] + "\n\ufeff" + LINES[1])
+    with pytest.raises(DataError, match="line 2"):
+        seen(path)
+
+
+def test_a_huge_line(tmp_path):
+    path = tmp_path / "x.jsonl"
+    row = {"prompt": "p", "chosen": "x" * 5_000_000, "rejected": "é" * 1_000_000}
+    path.write_text(json.dumps(row, ensure_ascii=False))
+    (record,) = read_records(path)
+    assert record.size == 6_000_001
+
+
+def test_the_longest_line_is_refused_one_byte_later(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "_LONGEST_LINE", 100)
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(b"a" * 98 + b"\n" + b"b" * 99 + b"\n")
+    with pytest.raises(DataError, match="line 2"):
+        list(read_lines(path))
+    path.write_bytes(b"a" * 98 + b"\n" + b"b" * 98 + b"\n")
+    assert [number for number, _ in read_lines(path)] == [1, 2]
+
+
+def test_line_numbers_count_blank_lines(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("\n\n" + LINES[0] + "\n\n{")
+    with pytest.raises(DataError, match="line 5"):
+        list(read_mappings(path))
+
+
+def test_progress_never_passes_the_size(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text((LINES[0] + "\n") * 5000)
+    calls = []
+    list(read_records(path, progress=lambda done, total: calls.append((done, total))))
+    assert len(calls) == 5000 // 1024
+    assert all(0 < done <= total for done, total in calls)
+
+
+def test_missing_file_and_folder(tmp_path):
+    with pytest.raises(FileSystemError, match="No such file"):
+        list(read_lines(tmp_path / "none"))
+    with pytest.raises(FileSystemError, match="folder"):
+        list(read_lines(tmp_path))
+
+
+def test_mixed_kinds_are_refused(tmp_path):
+    labeled = {"prompt": "p", "first": "a", "second": "b"}
+    path = tmp_path / "x.jsonl"
+    path.write_text(json.dumps(labeled | {"label": 1}) + "\n" + json.dumps(labeled | {"answer": 1}))
+    with pytest.raises(DataError, match="line 2: raw"):
+        list(read_records(path))
+
+
+@pytest.mark.parametrize("name", ["p.jsonl", "p.jsonl.gz", "p"])
+def test_names_beside_a_file(name):
+    assert stem(Path(name)) == "p"
+    assert manifest_path(Path("a") / name) == Path("a/p.manifest.json")
+
+
+@pytest.mark.parametrize("answer", [0, 1])
+@pytest.mark.parametrize("person", [None, "ana 😀"])
+def test_lines_that_are_written_read_back(answer, person):
+    row = {"prompt": "p\n", "chosen": "a\u2028", "rejected": "b", "person": person, "secret": 1}
+    record = parse_record(row, "line 1")
+    line = to_line(record, answer)
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    values = json.loads(line)
+    assert tuple(values) == ("prompt", "first", "second", "answer") + ("person",) * bool(person)
+    back = parse_record(values, "line 1")
+    assert (back.key, back.first, back.person) == (record.key, record.first, record.person)
+    assert (back.outcome, back.privatized) == (answer, True)
+
+
+def manifest(tmp_path, content=b"{}\n", **changes):
+    path = tmp_path / "p.jsonl"
+    path.write_bytes(content)
+    coin = RandomizedResponse(1.0)
+    values = {
+        "sha256": files.sha256_of(path), "mechanism": "randomized-response",
+        "epsilon": coin.realized_epsilon, "flip_probability": coin.flip_probability,
+        "unit": "label", "neighbors": "REPLACE_ONE", "trust": "local", "caveats": (),
+    } | changes  # fmt: skip
+    made = Manifest(**values)
+    manifest_path(path).write_text(json.dumps(made.to_dict()))
+    return path, made
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 0.1, 1.0, 10.0, 40.0, 44.36])
+def test_manifests_read_back(tmp_path, epsilon):
+    coin = RandomizedResponse(epsilon)
+    numbers = {"epsilon": coin.realized_epsilon, "flip_probability": coin.flip_probability}
+    path, made = manifest(tmp_path, caveats=("person-total", "simulated"), **numbers)
+    assert read_manifest(path) == made
+    assert read_manifest(path).guarantee.simulated
+    elsewhere = manifest_path(path).rename(tmp_path / "other.json")
+    assert read_manifest(path, elsewhere) == made
+
+
+def test_a_manifest_promises_exactly_what_it_says(tmp_path):
+    promise = read_manifest(manifest(tmp_path)[0]).guarantee
+    assert (promise.epsilon, promise.delta, promise.unit) == (1.0, 0.0, "label")
+    assert (promise.trust, promise.simulated, promise.caveats) == ("local", False, ())
+
+
+def test_an_empty_privatized_file_has_no_pairs(tmp_path):
+    path, _ = manifest(tmp_path, content=b"")
+    with pytest.raises(DataError, match="empty"):
+        read_pairs(path)
+
+
+@pytest.mark.parametrize("name", ["hh_helpful_a.jsonl.gz", "hh_helpful_b.jsonl.gz"])
+def test_real_files(name):
+    path = DATA / name
+    if not path.exists():
+        pytest.skip("shared/data is not beside this checkout")
+    pairs = read_pairs(path)
+    with gzip.open(path, "rt") as lines:
+        rows = [json.loads(line) for line in lines]
+    assert len(pairs) == len(rows)
+    assert 0.45 < pairs.labels.mean() < 0.55  # chosen answers stand first half of the time
+    for index, row in enumerate(rows):
+        preferred = (pairs.second, pairs.first)[pairs.labels[index]][index]
+        assert (pairs.prompts[index], preferred) == (row["prompt"], row["chosen"])

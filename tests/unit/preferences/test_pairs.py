@@ -1,0 +1,208 @@
+"""Pairs: what is public does not depend on labels, and what is dropped is counted."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from sordino.errors import DataError, UsageError
+from sordino.preferences.features import HashedText
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
+
+ROWS = [{"prompt": f"p{i}", "chosen": f"a{i}", "rejected": f"b{i}"} for i in range(20)]
+SAME = {"prompt": "p", "chosen": "x", "rejected": "x"}
+LABELS = st.lists(st.integers(0, 1), min_size=1, max_size=12)
+
+
+def rows_with(labels, people=None):
+    rows = []
+    for index, label in enumerate(labels):
+        sides = (f"a{index}", f"b{index}")[:: 1 if label else -1]
+        row = {"prompt": f"p{index % 5}", "chosen": sides[0], "rejected": sides[1]}
+        rows.append(row | ({"person": people[index]} if people else {}))
+    return rows
+
+
+def public(pairs):
+    return (
+        pairs.keys, pairs.public_digest, pairs.prompts, pairs.first, pairs.second, pairs.persons,
+        pairs.dropped, len(pairs), repr(pairs),
+    )  # fmt: skip
+
+
+@given(LABELS, st.booleans())
+def test_everything_public_is_independent_of_the_labels(labels, linked):
+    people = [f"p{index % 3}" for index in range(len(labels))] if linked else None
+    one = read_pairs(rows_with(labels, people))
+    other = read_pairs(rows_with([1 - label for label in labels], people))
+    assert public(one) == public(other)
+    assert (one.labels + other.labels == 1).all()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda rows: rows[::-1],
+        lambda rows: rows[:-1],
+        lambda rows: [*rows, SAME],
+        lambda rows: [rows[0] | {"prompt": "other"}, *rows[1:]],
+        lambda rows: [rows[0] | {"chosen": "other"}, *rows[1:]],
+        lambda rows: [row | {"person": "p"} for row in rows],
+    ],
+)
+def test_the_digest_sees_every_public_change(change):
+    other = read_pairs(change(ROWS), drop_identical=True)
+    assert other.public_digest != read_pairs(ROWS).public_digest
+
+
+def test_any_iterable_of_mappings(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+
+    class Lazy:
+        def __iter__(self):
+            return iter(ROWS)
+
+    sources = [ROWS, tuple(ROWS), iter(ROWS), (row for row in ROWS), Lazy(), path, str(path)]
+    digests = {read_pairs(source).public_digest for source in sources}
+    assert len(digests) == 1
+
+
+def test_answers_need_a_file_with_a_manifest():
+    with pytest.raises(DataError, match="manifest"):
+        read_pairs([{"prompt": "p", "first": "a", "second": "b", "answer": 1}])
+
+
+def test_identical_answers_are_dropped_and_counted():
+    rows = [SAME, *ROWS, SAME]
+    with pytest.raises(DataError, match="record 1: both answers are the same"):
+        read_pairs(rows)
+    pairs = read_pairs(rows, drop_identical=True)
+    assert (len(pairs), pairs.dropped) == (20, 2)
+    assert read_pairs(ROWS, drop_identical=True).dropped == 0
+    with pytest.raises(DataError, match="No pair is left"):
+        read_pairs([SAME], drop_identical=True)
+
+
+@pytest.mark.parametrize("source", [[], {}, [None], ["text"], [{}], [[1]]])
+def test_sources_that_hold_no_records(source):
+    with pytest.raises(DataError):
+        read_pairs(source)
+
+
+# --- first_rows ---
+
+
+def test_first_rows_of_people():
+    people = ["ana", "ana", "ben", "ana", "ben"]
+    questions = [0, 0, 0, 1, 0]
+    rows = [
+        {"prompt": f"{q}", "chosen": "ab"[i % 2], "rejected": "ba"[i % 2], "person": who}
+        for i, (who, q) in enumerate(zip(people, questions, strict=True))
+    ]
+    assert read_pairs(rows).first_rows().tolist() == [True, False, True, True, False]
+
+
+def test_first_rows_without_people_are_all_rows():
+    rows = [{"prompt": "p", "chosen": "a", "rejected": "b"}] * 3
+    assert read_pairs(rows).first_rows().tolist() == [True] * 3
+
+
+# --- from_features ---
+
+FLOATS = st.floats(-1e6, 1e6).map(lambda x: x + 0.0)
+MATRICES = arrays.arrays(
+    np.float64, arrays.array_shapes(min_dims=2, max_dims=2, max_side=6), elements=FLOATS
+)
+
+
+@given(MATRICES, st.data())
+def test_features_turned_by_sign_turn_the_label(rows, data):
+    rows = rows[(rows != 0).any(axis=1)]
+    if not len(rows):
+        return
+    n = len(rows)
+    labels = np.array(data.draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)))
+    turns = np.array(data.draw(st.lists(st.sampled_from([-1, 1]), min_size=n, max_size=n)))
+    pairs = Pairs.from_features(rows, labels)
+    turned = Pairs.from_features(rows * turns[:, None], labels ^ (turns < 0))
+    other = Pairs.from_features(rows, 1 - labels)
+    assert public(pairs) == public(turned) == public(other)
+    assert pairs.given.tobytes() == turned.given.tobytes() == other.given.tobytes()
+    assert pairs.labels.tolist() == turned.labels.tolist() == (1 - other.labels).tolist()
+    signs = np.where(pairs.labels == 1, 1, -1)[:, None] * pairs.given
+    assert np.array_equal(signs, np.where(labels == 1, 1, -1)[:, None] * rows)
+
+
+def test_chosen_minus_rejected_gives_nothing_away():
+    """All labels are 1 as written; after turning they are as mixed as the signs are."""
+    rows = np.random.default_rng(0).normal(size=(400, 3))
+    pairs = Pairs.from_features(rows, np.ones(400, dtype=int))
+    assert (pairs.given[:, 0] > 0).all()
+    assert pairs.labels.tolist() == (rows[:, 0] > 0).astype(int).tolist()
+
+
+def test_a_leading_zero_and_a_negative_zero():
+    pairs = Pairs.from_features([[0.0, -2.0], [-0.0, 2.0]], [1, 1])
+    assert pairs.given.tolist() == [[0.0, 2.0], [0.0, 2.0]]
+    assert not np.signbit(pairs.given).any()
+    assert pairs.labels.tolist() == [0, 1]
+    assert pairs.keys[0] == pairs.keys[1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "labels", "word"),
+    [
+        ([[1.0], [float("nan")]], [0, 1], "row 1"),
+        ([[float("inf")]], [0], "row 0"),
+        ([[1.0], [0.0]], [0, 1], "row 1 is zero"),
+        ([[1.0]], [2], "0 or 1"),
+        ([[1.0]], [0.5], "0 or 1"),
+        ([[1.0]], [float("nan")], "0 or 1"),
+        ([[1.0]], ["1"], "0 or 1"),
+        ([[1.0]], [1, 0], "0 or 1"),
+        ([[1.0]], 1, "0 or 1"),
+        ([1.0], [1], "dimension"),
+        (np.zeros((0, 2)), [], "empty"),
+        ([["a"]], [1], "numeric"),
+        ([[1j]], [1], "numeric"),
+    ],
+)
+def test_arrays_that_cannot_be_used(rows, labels, word):
+    with pytest.raises(DataError, match=word):
+        Pairs.from_features(rows, labels)
+
+
+@pytest.mark.parametrize(
+    "people", [["a"], ["a", None], ["a", 1.5], ["a", "\ud800"], ["a", "b", "c"]]
+)
+def test_people_that_cannot_be_used(people):
+    with pytest.raises(DataError, match="persons"):
+        Pairs.from_features([[1.0], [2.0]], [0, 1], persons=people)
+
+
+def test_people_of_features_are_linked():
+    pairs = Pairs.from_features([[1.0], [-1.0], [1.0]], [0, 1, 1], persons=["a", "a", 7])
+    assert pairs.persons == ("a", "a", "7")
+    assert pairs.first_rows().tolist() == [True, False, True]
+
+
+def test_features_are_needed_for_texts_and_refused_for_numbers():
+    texts, numbers = read_pairs(ROWS), Pairs.from_features([[1.0]], [1])
+    features = HashedText(dimension=16)
+    assert texts.differences(features).shape == (20, 16)
+    assert numbers.differences(None).tolist() == [[1.0]]
+    for pairs, given_features in ((texts, None), (numbers, features)):
+        with pytest.raises(UsageError, match="features"):
+            pairs.differences(given_features)
+
+
+def test_pairs_cannot_be_compared_or_shown():
+    pairs = read_pairs(ROWS)
+    assert repr(pairs) == "Pairs(n=20)"
+    assert pairs != read_pairs(ROWS)
+    assert "PrivatePairs" not in repr(pairs)
+    assert not isinstance(pairs, PrivatePairs)

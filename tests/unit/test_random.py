@@ -1,0 +1,52 @@
+"""What a run takes from outside itself."""
+
+import os
+import re
+
+import numpy as np
+
+from sordino import _random
+
+
+def test_system_entropy_asks_the_operating_system_for_every_word(monkeypatch):
+    asked = []
+
+    def urandom(n):
+        asked.append(n)
+        return bytes(range(n))
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    words = _random.SystemEntropy().words(4)
+    assert asked == [32]
+    assert words.tobytes() == bytes(range(32))
+    assert (words.dtype, words.shape) == (np.uint64, (4,))
+
+
+def test_a_release_uses_system_entropy_unless_a_seed_is_given():
+    assert isinstance(_random.entropy(None), _random.SystemEntropy)
+    assert _random.entropy(None).randomness == "system"
+    assert _random.entropy(0).randomness == "simulated"
+
+
+def test_numpy_seeds_do_not_reach_system_entropy():
+    draws = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002 (the global one is meant)
+        draws.append(_random.entropy(None).words(4).tobytes())
+    assert draws[0] != draws[1]
+
+
+def test_a_seeded_stream_repeats_and_goes_on():
+    one, other = _random.entropy(7), _random.entropy(7)
+    first, second = one.words(5), one.words(5)
+    assert np.array_equal(first, other.words(5))
+    assert not np.array_equal(first, second)
+    assert not np.array_equal(first, _random.entropy(8).words(5))
+    assert first.dtype == np.uint64
+
+
+def test_ids_and_times():
+    assert re.fullmatch(r"[0-9a-f]{16}", _random.new_release_id())
+    assert len({_random.new_release_id() for _ in range(100)}) == 100
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ", _random.now())
+    assert _random.clock() <= _random.clock()
