@@ -24,7 +24,7 @@ def _read_stub() -> dict[str, str]:
 
 
 _HOME = _read_stub()
-__all__ = list(_HOME)  # noqa: PLE0605 (the stub is the list)
+__all__ = list(_HOME)
 
 
 def __getattr__(name: str) -> _Any:

@@ -289,6 +289,19 @@ def test_evaluate_on_a_public_file(ready):
     assert result["public_evaluation"]["pairs"] == 30
 
 
+def test_questions_of_the_private_file_are_left_out_of_a_public_evaluation(ready, pairs):
+    ready.write("public.jsonl", [*pairs[:5], *(pair(index) for index in range(100, 130))])
+    result = ready.run(*ALIGN, "--evaluate", "public.jsonl", "--json").value
+    assert result["public_evaluation"]["pairs"] == 30
+
+
+def test_too_few_questions_are_refused_before_anything_is_spent(folder):
+    folder.write("in.jsonl", [pair(0)])
+    before = folder.state()
+    refused(folder, ALIGN, 4, "too few")
+    assert folder.state() == before
+
+
 def test_truth_of_a_simulation(folder):
     words = ["simulate", "pairs", "--out", "in.jsonl", "--truth", "t.json", "--n", "60"]
     assert folder.run(*words).code == 0
@@ -303,14 +316,12 @@ def test_truth_of_a_simulation(folder):
 @pytest.mark.parametrize("n", [1, 2, 3, 5])
 @both
 def test_a_handful_of_pairs(folder, pairs, command, n):
-    """Whatever comes out, the spend is on the ledger and no crash is seen."""
+    """It works, or it is refused before anything is spent; no crash is seen."""
     folder.write("in.jsonl", pairs[:n])
     said = folder.run(*command)
     assert "InternalError" not in said.err
     assert said.code in {0, 4}
-    assert folder.names() - {"in.jsonl"} == (
-        {database(command)} if said.code else WRITTEN[command[0]]
-    )
+    assert folder.names() - {"in.jsonl"} == (set() if said.code else WRITTEN[command[0]])
     assert len(Ledger.read(folder / database(command)).spends) == 1
 
 

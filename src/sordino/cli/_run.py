@@ -44,7 +44,13 @@ from sordino.reporting.result import (
     measure_truth,
 )
 from sordino.reporting.summary import summarize
-from sordino.rewards.estimation import Design, HeldOut, cross_fit, fit_reward
+from sordino.rewards.estimation import (
+    Design,
+    HeldOut,
+    cross_fit,
+    fit_reward,
+    refuse_too_few,
+)
 from sordino.rewards.model import RewardModel
 
 __all__ = ["Inputs", "Settings", "cross", "page", "plan", "read_inputs", "read_run", "run"]
@@ -125,6 +131,7 @@ def read_inputs(
         pairs = read_pairs(
             source, drop_identical=drop_identical, person_field=person_field, progress=bar
         )
+    refuse_too_few(pairs)
     public = None if evaluate is None else _read_public(evaluate, pairs, person_field)
     return Inputs(
         pairs=pairs, public=public, truth=None if truth is None else TrueReward.load(truth)
@@ -132,7 +139,7 @@ def read_inputs(
 
 
 def _read_public(path: Path, pairs: Pairs | PrivatePairs, person_field: str) -> Pairs:
-    """Return judgments that the user declares public; refuse the private ones."""
+    """Return judgments that the user declares public, without questions of the private file."""
     problem: SordinoError | None = None
     try:
         public = read_pairs(path, drop_identical=True, person_field=person_field)
@@ -150,7 +157,7 @@ def _read_public(path: Path, pairs: Pairs | PrivatePairs, person_field: str) -> 
             "in both files, and their labels would show in the metrics. Nothing was done. Give "
             "a file whose judgments are public."
         )
-    return public
+    return public.without(private)
 
 
 def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.estimation import Design, cross_fit, fit_reward
+from sordino.rewards.estimation import Design, cross_fit, fit_reward, refuse_too_few
 
 
 @app.command()
@@ -46,6 +46,7 @@ def fit(
             "These are raw judgments; a reward fitted on them would give them away. Nothing was "
             "fitted. Randomize them first with `sordino privatize`, or use `sordino align`."
         )
+    refuse_too_few(pairs)
     features = HashedText(dimension=dimension)
     design = Design.of(pairs, features)
     reward = fit_reward(pairs, features=features, ridge=ridge, design=design)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +122,17 @@ class Pairs(Comparisons):
     """
 
     labels: Integer[np.ndarray, " n"] = field(kw_only=True)
+
+    def without(self, questions: Collection[bytes]) -> Pairs:
+        """Return the judgments of other questions than these, by their keys: a public rule."""
+        rows = [index for index, key in enumerate(self.keys) if key not in questions]
+        columns: dict[str, Any] = {"labels": self.labels[rows]}
+        for name in ("keys", "prompts", "first", "second", "persons"):
+            column = getattr(self, name)
+            columns[name] = tuple(column[index] for index in rows) if column else column
+        if self.given is not None:
+            columns["given"] = self.given[rows]
+        return replace(self, **columns)
 
     @classmethod
     def from_features(

@@ -156,7 +156,7 @@ def _explained(path: Path) -> Iterator[None]:
         raise LedgerError(
             f"{path.name} is held by another process. Nothing was released; try again."
         )
-    if kind in _REFUSED and code != sqlite3.SQLITE_IOERR_SHORT_READ:
+    if kind in _REFUSED:
         raise FileSystemError(
             f"{path.name} cannot be read or written ({problem}). Nothing was released. Check "
             "that the folder can be written and has free space."

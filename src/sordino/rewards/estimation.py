@@ -14,20 +14,30 @@ from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.non_private import NonPrivate
 from sordino.preferences.features import Features
-from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.likelihoods import DebiasedLogistic, debias, debiased_loss
 from sordino.rewards.model import RewardModel
 from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 
-__all__ = ["Design", "HeldOut", "choose_ridge", "cross_fit", "fit_design", "fit_reward", "ridges"]
+__all__ = [
+    "Design",
+    "HeldOut",
+    "choose_ridge",
+    "cross_fit",
+    "fit_design",
+    "fit_reward",
+    "refuse_too_few",
+    "ridges",
+]
 
 BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
 _FOLDS = 5
 _POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
 _MANY = 50_000  # pairs above which one held-out part is precise enough
+_MEASURING = 1  # the level of the folds that metrics are measured on
 _ATOL = 1e-7  # accepted norm of the gradient, per pair
 
 
@@ -55,7 +65,6 @@ class Design:
         """
         once = np.flatnonzero(pairs.first_rows())
         differences = pairs.differences(features)
-        questions = np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8")
         clusters = None
         if pairs.persons is not None:
             clusters = np.unique(np.asarray(pairs.persons), return_inverse=True)[1][once]
@@ -64,7 +73,7 @@ class Design:
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
             feature_bound=_bound(differences, features),
-            questions=questions[once].astype(np.uint64),
+            questions=_questions(pairs)[once],
             clusters=clusters,
         )
 
@@ -94,8 +103,31 @@ class Design:
 
         ``level`` tells the folds that measure from those that choose.
         """
-        mixed = (self.questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
-        return np.asarray((mixed >> np.uint64(33)) % np.uint64(_FOLDS), dtype=np.int64)
+        return _folds(self.questions, level)
+
+
+def _questions(pairs: Comparisons) -> Integer[np.ndarray, " n"]:
+    """Return 64 bits of every question's key."""
+    return np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8").astype(np.uint64)
+
+
+def _folds(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
+    """Return a fold for every question; a level mixes them in its own way."""
+    mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(_FOLDS), dtype=np.int64)
+
+
+def refuse_too_few(pairs: Comparisons) -> None:
+    """Refuse pairs of which none can be held out, from public fields, before anything is spent.
+
+    Raises:
+        DataError: All questions fall into one part.
+    """
+    if len(np.unique(_folds(_questions(pairs), _MEASURING))) < 2:  # noqa: PLR2004 (in and out)
+        raise DataError(
+            f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
+            "ones; a dozen is the least. Nothing was spent."
+        )
 
 
 def _bound(differences: Any, features: Features | None) -> float:
@@ -194,14 +226,14 @@ def cross_fit(
     Raises:
         DataError: There are too few different questions to hold any out.
     """
-    folds = design.folds(1)
+    folds = design.folds(_MEASURING)
     predictions = np.zeros(len(design))
     for done, fold in enumerate(np.unique(folds)):
         if progress:
             progress(done, _FOLDS)
         inside = design.part(folds != fold)
         if not len(inside):
-            raise DataError("Too few different questions to measure anything on held-out ones.")
+            raise DataError("These are too few different questions to hold any out.")
         solution, _ = fit_design(inside, ridge=ridge, ball=ball, level=2)
         rows = np.flatnonzero(folds == fold)
         predictions[rows] = design.differences[rows] @ solution.theta

@@ -7,7 +7,13 @@ from sklearn.linear_model import LogisticRegression
 
 import sordino
 from sordino.rewards import estimation
-from sordino.rewards.estimation import Design, choose_ridge, cross_fit, fit_reward
+from sordino.rewards.estimation import (
+    Design,
+    choose_ridge,
+    cross_fit,
+    fit_reward,
+    refuse_too_few,
+)
 
 
 def private(ledger, pairs, epsilon: float, seed: int = 1) -> sordino.PrivatePairs:
@@ -137,8 +143,10 @@ def test_predictions_are_bradley_terry(budget):
 
 def test_too_few_questions_cannot_be_measured(linear_world, ledger):
     pairs = sordino.Pairs.from_features([[1.0, 2.0]], [1])
+    with pytest.raises(sordino.DataError, match=r"too few.*Nothing was spent"):
+        refuse_too_few(pairs)
     design = Design.of(private(ledger, pairs, 1.0), None)
-    with pytest.raises(sordino.DataError, match="Too few"):
+    with pytest.raises(sordino.DataError, match="too few"):
         cross_fit(design, ridge=1.0)
 
 
