@@ -322,7 +322,8 @@ def test_a_handful_of_pairs(folder, pairs, command, n):
     assert "InternalError" not in said.err
     assert said.code in {0, 4}
     assert folder.names() - {"in.jsonl"} == (set() if said.code else WRITTEN[command[0]])
-    assert len(Ledger.read(folder / database(command)).spends) == 1
+    if said.code == 0:
+        assert len(Ledger.read(folder / database(command)).spends) == 1
 
 
 def test_what_cannot_be_measured_is_null_and_nothing_crashes(folder, pairs):
