@@ -22,7 +22,7 @@ from .preferences.features import FunctionFeatures as FunctionFeatures
 from .preferences.features import HashedText as HashedText
 from .preferences.pairs import Pairs as Pairs
 from .preferences.pairs import PrivatePairs as PrivatePairs
-from .preferences.pairs import read_pairs as read_pairs
+from .preferences.reading import read_pairs as read_pairs
 from .privatization.in_memory import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
 from .rewards.model import RewardModel as RewardModel

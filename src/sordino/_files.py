@@ -217,9 +217,11 @@ def read_json(path: Path, *, kind: str, version: int, problem: str) -> dict[str,
     if not isinstance(value, Mapping) or value.get("format") != kind:
         raise DataError(f"{problem}: {path.name} is not a {kind} file.")
     found = value.get("version")
-    if not isinstance(found, int) or found > version:
+    if type(found) is not int or found < 1:
+        raise DataError(f"{problem}: {path.name} has no version number.")
+    if found > version:
         raise DataError(
-            f"{problem}: {path.name} was written by a newer sordino (version {found!r}; this one "
+            f"{problem}: {path.name} was written by a newer sordino (version {found}; this one "
             f"reads up to {version}). Upgrade sordino."
         )
     return dict(value)

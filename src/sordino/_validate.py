@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from contextlib import suppress
 from numbers import Integral, Real
 from typing import Any
 
@@ -22,11 +23,18 @@ __all__ = [
 ]
 
 
+_MOST = 2**63 - 1  # what a file and an array can hold
+
+
 def number(name: str, value: Any) -> float:
     """Return value as a float; refuse what is not a real number, and NaN."""
-    if isinstance(value, bool) or not isinstance(value, Real) or math.isnan(float(value)):
-        raise UsageError(f"{name} must be a number, got {value!r}.")
-    return float(value)
+    result = math.nan
+    if not (isinstance(value, bool) or not isinstance(value, Real)):
+        with suppress(OverflowError):
+            result = float(value)
+    if math.isnan(result):
+        raise UsageError(f"{name} must be a number that a float can hold, got {value!r}.")
+    return result
 
 
 def positive(name: str, value: Any) -> float:
@@ -53,17 +61,19 @@ def failure_probability(name: str, value: Any, *, zero: bool = True) -> float:
     return result
 
 
-def integer(name: str, value: Any, *, at_least: int) -> int:
-    """Return value as an int; refuse what is not a whole number of at least ``at_least``."""
+def integer(name: str, value: Any, *, at_least: int, at_most: int = _MOST) -> int:
+    """Return value as an int; refuse what is not a whole number between the two bounds."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < at_least:
         raise UsageError(f"{name} must be a whole number of at least {at_least}, got {value!r}.")
+    if int(value) > at_most:
+        raise UsageError(f"{name} must be at most {at_most}.")
     return int(value)
 
 
 def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
     """Return value; refuse what is not one of the permitted ones."""
     choices = tuple(permitted)
-    if value not in choices:
+    if not any(value is choice or value == choice for choice in choices):
         shown = ", ".join(repr(getattr(choice, "name", choice)) for choice in choices)
         raise UsageError(f"{name} must be one of {shown}; got {value!r}.")
     return value
@@ -71,7 +81,10 @@ def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
 
 def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
     """Return value as a float64 array; refuse a wrong shape and any NaN or infinity."""
-    array = np.asarray(value)
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        array = np.asarray(None)
     if array.dtype.kind not in "biuf":
         raise DataError(f"{name} must be numeric, got dtype {array.dtype}.")
     if array.ndim != ndim:

@@ -87,8 +87,10 @@ def certify(
             artifact claims more than was paid for; or randomness was simulated.
 
     Guarantee:
-        The certificate's ε and δ are composed anew from the entries, so they hold for the
-        artifact whatever it says of itself. Shown by tests/soundness/test_certificates.py.
+        The certificate's ε and δ are composed anew from the entries, so they hold for every
+        reward that :func:`sordino.fit_reward` made of the answers those entries paid for. They
+        do not prove that the weights in the artifact were made so: whoever writes an artifact by
+        hand can write any weights. Shown by tests/soundness/test_certificates.py.
     """
     reward = artifact.reward if isinstance(artifact, GibbsPolicy) else artifact
     guarantee = _paid(reward, ledger)

@@ -9,7 +9,7 @@ import pytest
 from sordino import _random, cli
 from sordino._random import SystemEntropy
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.pairs import read_pairs
+from sordino.preferences.reading import read_pairs
 
 EPSILON = 1.0
 THRESHOLD = RandomizedResponse(EPSILON).threshold

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import tempfile
+from dataclasses import replace
 from fractions import Fraction
 from itertools import product
 from pathlib import Path
@@ -12,8 +13,9 @@ import pytest
 
 from sordino._random import SystemEntropy
 from sordino.auditing.exact import exact_epsilon, label_neighbors
+from sordino.errors import PrivacyError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.pairs import read_pairs
+from sordino.preferences.reading import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -228,11 +230,19 @@ def test_chosen_first_order_is_refuted(monkeypatch, run):
         return False, hashlib.sha256(repr((prompt, sorted([one, other]))).encode()).digest()
 
     monkeypatch.setattr("sordino.preferences.records.canonical", as_given)
+    if run is in_memory:
+        with pytest.raises(PrivacyError, match="canonical order"):
+            loss(run, ONE_RECORD)
+    monkeypatch.setattr("sordino.preferences.pairs.canonical", as_given)
     assert loss(run, ONE_RECORD) == float("inf")
 
 
 def test_half_the_noise_is_refuted(monkeypatch):
     weaker = COIN.threshold // 2
+    honest = privatize(read_pairs(rows_of(ONE_RECORD, [1])), COIN, ledger=new_ledger())
+    with pytest.raises(PrivacyError, match="flipped with probability"):
+        replace(honest, flip_probability=weaker / 2**64)
+    monkeypatch.setattr("sordino.preferences.pairs.flip_probability", lambda _: weaker / 2**64)
     monkeypatch.setattr(RandomizedResponse, "threshold", property(lambda _: weaker))
     monkeypatch.setitem(CHANCE, FLIP, Fraction(weaker, 2**64))
     monkeypatch.setitem(CHANCE, KEEP, 1 - Fraction(weaker, 2**64))

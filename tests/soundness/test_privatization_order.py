@@ -9,7 +9,7 @@ import pytest
 from sordino._random import SystemEntropy
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.pairs import read_pairs
+from sordino.preferences.reading import read_pairs
 from sordino.privacy.ledger import Ledger
 from sordino.privatization import streaming
 from sordino.privatization.crossing import Crossing

@@ -157,8 +157,8 @@ def test_json_is_strict_and_finite():
         (b"[" * 100_000, "not a k file"),
         (b'{"format": "other", "version": 1}', "not a k file"),
         (b'{"format": "k", "version": 3}', "newer"),
-        (b'{"format": "k"}', "newer"),
-        (b'{"format": "k", "version": "1"}', "newer"),
+        (b'{"format": "k"}', "no version number"),
+        (b'{"format": "k", "version": "1"}', "no version number"),
     ],
 )
 def test_json_of_ours_that_cannot_be_read(tmp_path, text, word):

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
@@ -75,7 +76,7 @@ def table(title: str, rows: Mapping[str, Any], *, simulated: bool = False) -> No
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows.items():
-        grid.add_row(name, str(value))
+        grid.add_row(name, escape(str(value)))
     console.print(grid)
 
 
@@ -83,7 +84,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     """Print a table with a heading for every column."""
     shown = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(*row)
+        shown.add_row(*map(escape, row))
     Console().print(shown)
 
 
@@ -115,6 +116,6 @@ def explain_crash(error: BaseException) -> None:
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
     sys.stderr.write(
         f"InternalError: {type(error).__name__} at {place}. This is a bug in sordino; its message "
-        "is withheld because it may quote data. Nothing was released after it. Please report it "
-        "with the command you ran.\n"
+        "is withheld because it may quote data. The ledger says what was spent before it. Please "
+        "report it with the command you ran.\n"
     )

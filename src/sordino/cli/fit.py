@@ -14,7 +14,8 @@ from sordino.cli._console import Bar, finish
 from sordino.cli._table import describe_accuracy, describe_promise
 from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs, read_pairs
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.reading import read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
 from sordino.rewards.estimation import Design, cross_fit, fit_reward, refuse_too_few
 

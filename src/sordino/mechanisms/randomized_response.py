@@ -28,6 +28,7 @@ from sordino.privacy.guarantee import (
 __all__ = ["RandomizedResponse"]
 
 _CHUNK = 1 << 20
+_LEAST = 1e-6  # below it 1 − 2·flip has no digits left to learn from
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,8 @@ class RandomizedResponse:
             that 64-bit words can realize) the smaller realized value counts.
 
     Raises:
-        UsageError: ``epsilon`` is not a finite number above 0, or so small that every answer
-            would be a fair coin.
+        UsageError: ``epsilon`` is not a finite number above 0, or below 1e-6, where every
+            answer is as good as a fair coin.
 
     Guarantee:
         Pure ε per label (unit ``"label"``, ``REPLACE_ONE``), δ = 0, for any labels, prompts and
@@ -64,10 +65,10 @@ class RandomizedResponse:
     def __post_init__(self) -> None:
         """Refuse an epsilon that cannot be realized or carries no information."""
         object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        if self.threshold == 2**63:
+        if self.epsilon < _LEAST:
             raise UsageError(
-                f"epsilon must be at least 1e-18, got {self.epsilon!r}: every answer would be a "
-                "fair coin."
+                f"epsilon must be at least {_LEAST:g}, got {self.epsilon!r}: every answer would "
+                "be as good as a fair coin."
             )
 
     @property

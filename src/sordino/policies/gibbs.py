@@ -58,6 +58,15 @@ class GibbsPolicy:
     reward: RewardModel
     temperature: float = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Refuse what is no released reward, or no temperature."""
+        if not isinstance(self.reward, RewardModel):
+            raise PrivacyError(
+                f"A policy needs a RewardModel from fit_reward, got {type(self.reward).__name__}."
+            )
+        value = _validate.positive("temperature", self.temperature)
+        object.__setattr__(self, "temperature", value)
+
     def _flat(
         self,
         prompts: Sequence[Text],
@@ -198,8 +207,4 @@ def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy:
     Source:
         KLDP, §2; PPKL, §2.
     """
-    if not isinstance(reward, RewardModel):
-        raise PrivacyError(
-            f"gibbs_policy needs a RewardModel from fit_reward, got {type(reward).__name__}."
-        )
-    return GibbsPolicy(reward, temperature=_validate.positive("temperature", temperature))
+    return GibbsPolicy(reward, temperature=temperature)

@@ -10,11 +10,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from sordino import _validate
 from sordino._files import UNPACKING_ERRORS, explained, read_json, sha256_of, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import Record, parse_record
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
-from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, float_from_json
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee
 
 __all__ = [
     "MANIFEST_FORMAT",
@@ -241,8 +242,8 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
         result = Manifest(
             **{name: values[name] for name in wanted - {"caveats", "epsilon", "flip_probability"}},
             caveats=_known_caveats(values["caveats"]),
-            epsilon=float_from_json(values["epsilon"]),
-            flip_probability=float(values["flip_probability"]),
+            epsilon=_validate.positive("epsilon", values["epsilon"]),
+            flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
         )
         promise = result.guarantee
         flips = flip_probability(result.epsilon)
@@ -256,6 +257,9 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
             f"neighbors {result.neighbors!r}; this sordino reads {RANDOMIZED_RESPONSE!r} with "
             "unit 'label' and neighbors 'REPLACE_ONE'."
         )
+    ingested = "randomized-at-ingestion" in result.caveats
+    if ingested != (result.trust == "central"):
+        raise DataError(f"{problem} contradicts itself: trust and caveats disagree.")
     if not math.isclose(flips, result.flip_probability, rel_tol=1e-9) or (
         randomized_response_epsilon(result.epsilon) < result.epsilon * (1 - 1e-9)
     ):

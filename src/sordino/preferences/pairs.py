@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import math
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +13,18 @@ from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.features import Features, differences
-from sordino.preferences.files import Progress, alike, read_manifest, read_records
-from sordino.preferences.records import Record, Text, parse_record, person_key, person_text
+from sordino.preferences.records import (
+    Text,
+    canonical,
+    person_key,
+    person_text,
+)
+from sordino.privacy.conversions import flip_probability
 from sordino.privacy.guarantee import Guarantee
 
-__all__ = ["Comparisons", "Pairs", "PrivatePairs", "PublicDigest", "kept", "read_pairs"]
+__all__ = ["Comparisons", "Pairs", "PrivatePairs", "PublicDigest"]
 
 
 class PublicDigest:
@@ -64,6 +69,16 @@ class Comparisons:
     given: Float[np.ndarray, "n d"] | None = None
     persons: tuple[str, ...] | None = None
     dropped: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths: one question, one answer, one coin."""
+        for name in ("prompts", "first", "second", "given", "persons"):
+            column = getattr(self, name)
+            if column is not None and len(column) not in {len(self)} | _absent(self, name):
+                raise DataError(
+                    f"{name} must have one entry for each of the {len(self)} keys, got "
+                    f"{len(column)}."
+                )
 
     def __len__(self) -> int:
         """Return the number of comparisons."""
@@ -123,6 +138,32 @@ class Pairs(Comparisons):
 
     labels: Integer[np.ndarray, " n"] = field(kw_only=True)
 
+    def __post_init__(self) -> None:
+        """Refuse labels that are not one 0 or 1 for every question."""
+        super().__post_init__()
+        object.__setattr__(self, "labels", _outcomes("labels", self.labels, len(self)))
+
+    def refuse_other_order(self) -> None:
+        """Refuse pairs whose order or keys were not made by the public rule.
+
+        Pairs written as "chosen first" would give every label away, whatever the noise.
+
+        Raises:
+            PrivacyError: A row is not in canonical order, or its key is of another question.
+        """
+        if self.given is None:
+            texts = zip(self.prompts, self.first, self.second, strict=True)
+            found = [canonical(*text) for text in texts]
+        else:
+            leads = _leads(self.given)
+            found = [(lead < 0, _row_key(row)) for lead, row in zip(leads, self.given, strict=True)]
+        for index, (pair, key) in enumerate(zip(found, self.keys, strict=True)):
+            if pair != (False, key):
+                raise PrivacyError(
+                    f"Row {index} is not in canonical order, so its position could tell its "
+                    "label. Nothing was released. Make pairs with read_pairs or from_features."
+                )
+
     def without(self, questions: Collection[bytes]) -> Pairs:
         """Return the judgments of other questions than these, by their keys: a public rule."""
         rows = [index for index, key in enumerate(self.keys) if key not in questions]
@@ -163,9 +204,9 @@ class Pairs(Comparisons):
         if not nonzero.any(axis=1).all():
             index = int(np.flatnonzero(~nonzero.any(axis=1))[0])
             raise DataError(f"differences: row {index} is zero; identical answers say nothing.")
-        lead = rows[np.arange(len(rows)), nonzero.argmax(axis=1)]
+        lead = _leads(rows)
         rows = rows * np.sign(lead)[:, None] + 0.0  # + 0.0 turns −0.0 into 0.0
-        keys = tuple(hashlib.sha256(row.tobytes()).digest() for row in rows)
+        keys = tuple(map(_row_key, rows))
         people = None if persons is None else _people(persons, len(rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
@@ -196,6 +237,26 @@ class PrivatePairs(Comparisons):
     guarantee: Guarantee = field(kw_only=True)
     release_ids: tuple[str, ...] = field(default=(), kw_only=True)
     artifact: str = field(kw_only=True)
+    seal: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse answers that are not those that the promise was made for."""
+        super().__post_init__()
+        object.__setattr__(self, "answers", _outcomes("answers", self.answers, len(self)))
+        seal = digest_of_answers(self.public_digest, self.answers)
+        if self.seal not in {None, seal}:
+            raise PrivacyError(
+                "These are not the answers that were released under this promise, so it does not "
+                "speak for them. Make private pairs with privatize or read_pairs."
+            )
+        object.__setattr__(self, "seal", seal)
+        epsilon = self.guarantee.epsilon
+        flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon)
+        if not math.isclose(self.flip_probability, flips, rel_tol=1e-9):
+            raise PrivacyError(
+                f"Answers that promise epsilon={epsilon:g} are flipped with probability "
+                f"{flips:.9g}, not {self.flip_probability:.9g}."
+            )
 
     def received(self, release_id: str) -> PrivatePairs:
         """Return the same answers, tied to the ledger entry that recorded their arrival."""
@@ -211,101 +272,31 @@ def _people(persons: Iterable[Any], n: int) -> tuple[str, ...]:
     return people
 
 
-def kept(
-    records: Iterable[Record], digest: PublicDigest, *, drop_identical: bool
-) -> Iterator[Record]:
-    """Yield the records that carry a preference; every one enters the digest first.
-
-    Args:
-        records: In file order.
-        digest: Takes in the public fields of all of them, and counts what is dropped.
-        drop_identical: Leave out pairs of identical answers, a rule on public fields, instead of
-            refusing them.
-
-    Raises:
-        DataError: A pair has identical answers and they are not to be dropped.
-    """
-    for record in records:
-        digest.add(record.key, record.person)
-        if not record.identical:
-            yield record
-            continue
-        if not drop_identical:
-            raise DataError(
-                f"{record.where}: both answers are the same, so nothing can be preferred. Remove "
-                "it, or drop all such pairs with drop_identical=True (--drop-identical)."
-            )
-        digest.dropped += 1
+def _absent(pairs: Comparisons, name: str) -> set[int]:
+    """Return the lengths besides n that a column may have: texts are left out with features."""
+    return {0} if name in {"prompts", "first", "second"} and pairs.given is not None else set()
 
 
-def read_pairs(
-    source: str | Path | Iterable[Mapping[str, Any]],
-    *,
-    drop_identical: bool = False,
-    person_field: str = "person",
-    manifest: str | Path | None = None,
-    progress: Progress | None = None,
-) -> Pairs | PrivatePairs:
-    """Return the pairs of a file, or of any iterable of mappings (a ``datasets`` object, say).
-
-    Raw records hold ``chosen`` and ``rejected`` (texts, chat messages, or transcripts whose
-    shared beginning is the prompt) or ``prompt``, ``first``, ``second`` and ``label``;
-    privatized ones hold ``answer`` and need their manifest. Which of two answers is called
-    ``first`` is decided by a hash of the text, so it tells nothing about the label.
-
-    Args:
-        source: A ``.jsonl`` or ``.jsonl.gz`` file, or mappings.
-        drop_identical: Drop pairs of identical answers instead of refusing them.
-        person_field: Name of the optional public person id.
-        manifest: Manifest of a privatized file, if not beside it.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A record or the manifest cannot be used; place and field are named.
-        FileSystemError: The file cannot be read.
-
-    Example:
-        >>> read_pairs([{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"}])
-        Pairs(n=1)
-    """
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        records = read_records(path, person_field=person_field, progress=progress)
-    else:
-        path = None
-        numbered = ((row, f"record {number}") for number, row in enumerate(source, start=1))
-        records = alike(
-            parse_record(row, where, person_field=person_field) for row, where in numbered
-        )
-    digest = PublicDigest()
-    rows = list(kept(records, digest, drop_identical=drop_identical))
-    if not rows:
-        raise DataError("No pair is left: every record has identical answers.")
-    public = columns(rows, digest)
-    outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    if not rows[0].privatized:
-        return Pairs(**public, labels=outcomes)
-    if path is None:
-        raise DataError("Randomized answers can only be read from a file with a manifest.")
-    found = read_manifest(path, None if manifest is None else Path(manifest))
-    return PrivatePairs(
-        **public,
-        answers=outcomes,
-        flip_probability=found.flip_probability,
-        guarantee=found.guarantee,
-        artifact=found.sha256,
-    )
+def _outcomes(name: str, values: Any, n: int) -> Integer[np.ndarray, " n"]:
+    """Return n outcomes of 0 or 1 that nobody can change afterwards."""
+    outcomes = np.array(values)
+    if outcomes.shape != (n,) or not np.isin(outcomes, (0, 1)).all():
+        raise DataError(f"{name} must be 0 or 1, one for each of the {n} keys.")
+    outcomes = outcomes.astype(np.int8)
+    outcomes.setflags(write=False)
+    return outcomes
 
 
-def columns(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
-    """Return the public columns of records, as :class:`Comparisons` takes them."""
-    persons = tuple(row.person for row in rows if row.person is not None)
-    return {
-        "keys": tuple(row.key for row in rows),
-        "public_digest": digest.hexdigest(),
-        "dropped": digest.dropped,
-        "prompts": tuple(row.prompt for row in rows),
-        "first": tuple(row.first for row in rows),
-        "second": tuple(row.second for row in rows),
-        "persons": persons or None,
-    }
+def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
+    """Return the first nonzero entry of every row."""
+    return np.asarray(rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)])
+
+
+def _row_key(row: Float[np.ndarray, " d"]) -> bytes:
+    """Return the key of a question that is known by its features only."""
+    return hashlib.sha256(row.tobytes()).digest()
+
+
+def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) -> str:
+    """Return the SHA-256 of released answers together with what they answer."""
+    return hashlib.sha256(f"{public_digest}\n".encode() + answers.tobytes()).hexdigest()

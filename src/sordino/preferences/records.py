@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
@@ -30,6 +31,7 @@ __all__ = [
 Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
+_TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
 _TURN = "\n\nAssistant:"
 _FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", "answer")
 
@@ -166,32 +168,48 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
 
 
 def _answers(row: Mapping[str, Any], one: str, other: str, where: str) -> tuple[Text, Text]:
-    """Return the texts of two fields, which must be of one kind."""
-    texts = read_text(row, one, where), read_text(row, other, where)
-    if isinstance(texts[0], str) != isinstance(texts[1], str):
-        raise DataError(f"{where}: {one!r} and {other!r} must both be texts or both be messages.")
-    return texts
+    """Return the texts of two fields, which must be of one kind.
+
+    An error names both fields: which of two answers is malformed tells which was chosen.
+    """
+    if one not in row or other not in row:
+        raise DataError(f"{where}: fields {one!r} and {other!r} are both needed; one is missing.")
+    texts = [_as_text(row[name]) for name in (one, other)]
+    kinds = {type(text) for text in texts}
+    if len(kinds) > 1 or (not all(texts) and kinds == {list}) or kinds == {type(None)}:
+        raise DataError(f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}.")
+    return texts[0], texts[1]  # type: ignore[return-value]
 
 
 def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
     """Return one field as a text or as a list of messages."""
     if name not in row:
         raise DataError(f"{where}: field {name!r} is missing.")
-    value = row[name]
+    text = _as_text(row[name])
+    if text is None or (text == [] and name != "prompt"):
+        raise DataError(f"{where}: field {name!r} must be {_TEXT_OR_MESSAGES}.")
+    return text
+
+
+def _as_text(value: Any) -> Text | None:
+    """Return a text, or messages of role and content alone, or None if it is neither.
+
+    Other fields of a message, and the order of its fields, go nowhere: they may differ between
+    the chosen and the rejected answer.
+    """
     if isinstance(value, str):
         return value
-    if isinstance(value, Sequence) and not isinstance(value, bytes):
-        messages = [dict(message) for message in value if isinstance(message, Mapping)]
-        whole = all(
-            isinstance(message.get("role"), str) and isinstance(message.get("content"), str)
-            for message in messages
-        )
-        if whole and len(messages) == len(value) and (messages or name == "prompt"):
-            return messages
-    raise DataError(
-        f"{where}: field {name!r} must be a text, or a list of messages with a 'role' and a "
-        "'content' text each."
-    )
+    if not isinstance(value, Sequence) or isinstance(value, bytes):
+        return None
+    messages = [
+        {"role": message.get("role"), "content": message.get("content")}
+        for message in value
+        if isinstance(message, Mapping)
+    ]
+    texts = (part for message in messages for part in message.values())
+    if len(messages) < len(value) or not all(isinstance(part, str) for part in texts):
+        return None
+    return messages
 
 
 def _bit(row: Mapping[str, Any], name: str, where: str) -> int:
@@ -212,7 +230,11 @@ def person_text(value: Any, where: str) -> str | None:
         return None
     if isinstance(value, bool) or not isinstance(value, (str, Integral)):
         raise DataError(f"{where} must be a text or a whole number.")
-    person = str(value)
+    person = None
+    with suppress(ValueError):  # a number of thousands of digits
+        person = str(value)
+    if person is None:
+        raise DataError(f"{where} is too long.")
     if not person.isascii() and person != person.encode(errors="replace").decode():
         raise DataError(f"{where} is not valid Unicode.")
     return person

@@ -5,9 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-__all__ = ["bracket_down", "bracket_up", "narrow"]
+__all__ = ["bracket_down", "bracket_up", "narrow", "raised"]
 
 _LARGEST = 1e308
+_TINIEST = 1e-120
+
+
+def raised(value: float) -> float:
+    """Return a loss or a ratio, or 1e-120 if it is positive but smaller.
+
+    Squares of smaller numbers would underflow to "no loss at all"; more loss is always safe.
+    """
+    return max(value, _TINIEST) if value > 0 else value
 
 
 def narrow(

@@ -17,7 +17,7 @@ from scipy.special import gammaln
 from sordino._validate import failure_probability, integer, non_negative, positive
 from sordino.errors import UsageError
 
-from ._search import narrow
+from ._search import narrow, raised
 from .concentrated import bounded_range_to_zcdp, zcdp_delta, zcdp_epsilon
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
 
 _SMALLEST = 2.3e-308  # what underflows is rounded up to about the smallest normal float
 _UP = 1 + 1e-12
+_WIDEST = 700.0  # e^b beyond it is no float; such a draw hides nothing
 _TIGHTNESS = 1.005  # the search stops when upper <= 1.005 lower
 _CELLS = 32  # first cells of t
 _MOST_CELLS = 50_000
@@ -71,6 +72,7 @@ def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
     bounded_range = non_negative("bounded_range", bounded_range)
     if epsilon >= bounded_range:
         return 0.0
+    bounded_range = raised(bounded_range)
     share = math.expm1((epsilon - bounded_range) / 2) ** 2 / -math.expm1(-bounded_range)
     return min(1.0, max(_SMALLEST, share * _UP))
 
@@ -171,6 +173,7 @@ def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws:
     epsilon, bounded_range, draws = _checked(epsilon, bounded_range, draws)
     if draws * bounded_range <= epsilon:
         return 0.0
+    bounded_range = raised(bounded_range)
     if draws == 1:
         return bounded_range_delta(epsilon, bounded_range)
     concentrated = zcdp_delta(epsilon, draws * bounded_range_to_zcdp(bounded_range))
@@ -260,6 +263,8 @@ def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> floa
         raise UsageError(f"draws must be at most {_MOST_DRAWS}, got {draws}.")
     if draws * high <= epsilon:
         return 0.0
+    if high - low > 2 * _WIDEST:
+        return 1.0
     share = float(_two_point(epsilon, np.array([high]), np.array([low]), draws)[0])
     return max(_SMALLEST, share)
 
@@ -289,7 +294,7 @@ def _search(epsilon: float, bounded_range: float, draws: int, target: float) -> 
 
     Stops when upper <= 1.005 lower, or as soon as both lie on one side of a positive target.
     """
-    if draws > _MOST_DRAWS:
+    if draws > _MOST_DRAWS or bounded_range > _WIDEST:
         return 0.0, 1.0
     edges = np.linspace(0.0, bounded_range, _CELLS + 1)
     left, right = edges[:-1], edges[1:]

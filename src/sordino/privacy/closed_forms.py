@@ -15,7 +15,7 @@ from functools import partial
 
 from dp_accounting import NeighboringRelation
 
-from ._search import narrow
+from ._search import narrow, raised
 from .bounded_range import (
     bounded_range_composition_delta,
     bounded_range_composition_epsilon,
@@ -194,9 +194,15 @@ class _Totals:
             ranges={e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)},
             approximate=_sum((e.epsilon, n) for e, n in rough),
             failed=_sum((e.delta, n) for e, n in rough),
-            mu=_root_sum([(e.mu, n) for e, n in counts.items() if isinstance(e, GaussianEvent)]),
+            mu=_root_sum(
+                [(raised(e.mu), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
+            ),
             zero_concentrated=_rounded_sum(
-                [e.rho * n for e, n in counts.items() if isinstance(e, ZeroConcentratedEvent)]
+                [
+                    raised(e.rho) * n
+                    for e, n in counts.items()
+                    if isinstance(e, ZeroConcentratedEvent)
+                ]
             ),
         )
 

@@ -60,10 +60,13 @@ def randomized_response_threshold(epsilon: float, categories: int = 2) -> int:
     )
     if epsilon > _LARGEST_LOSS + math.log(others) + 1:
         return 1
-    odds = _DECIMAL.add(_DECIMAL.exp(Decimal(epsilon)), Decimal(others))
+    # 0.1 is written for a float that is a little larger; whoever adds up what is written must
+    # not be told too little, so the smaller of the two is kept.
+    target = min(Decimal(epsilon), Decimal(repr(epsilon)))
+    odds = _DECIMAL.add(_DECIMAL.exp(target), Decimal(others))
     share = _DECIMAL.divide(Decimal(_WORDS * others), odds)
     threshold = max(1, int(share.to_integral_value(ROUND_CEILING)))
-    if _exact_loss(threshold, others) > Decimal(epsilon):
+    if _exact_loss(threshold, others) > target:
         raise UsageError(
             f"epsilon must be larger for {categories} categories: 64-bit words cannot keep "
             f"{epsilon!r}."
@@ -95,9 +98,7 @@ def realized_epsilon(threshold: int, categories: int = 2) -> float:
         >>> realized_epsilon(2**63)
         0.0
     """
-    threshold = integer("threshold", threshold, at_least=1)
-    if threshold >= _WORDS:
-        raise UsageError(f"threshold must be below 2**64, got {threshold!r}.")
+    threshold = integer("threshold", threshold, at_least=1, at_most=_WORDS - 1)
     return _round_up(_exact_loss(threshold, integer("categories", categories, at_least=2) - 1))
 
 

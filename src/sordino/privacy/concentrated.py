@@ -6,7 +6,7 @@ import math
 
 from sordino._validate import failure_probability, non_negative
 
-from ._search import narrow
+from ._search import narrow, raised
 
 __all__ = ["bounded_range_to_zcdp", "pure_to_zcdp", "zcdp_delta", "zcdp_epsilon"]
 
@@ -110,7 +110,7 @@ def pure_to_zcdp(epsilon: float) -> float:
         >>> pure_to_zcdp(1.0)
         0.5
     """
-    epsilon = non_negative("epsilon", epsilon)
+    epsilon = raised(non_negative("epsilon", epsilon))
     return epsilon * epsilon / 2
 
 
@@ -136,7 +136,7 @@ def bounded_range_to_zcdp(bounded_range: float) -> float:
         >>> bounded_range_to_zcdp(2.0)
         0.5
     """
-    bounded_range = non_negative("bounded_range", bounded_range)
+    bounded_range = raised(non_negative("bounded_range", bounded_range))
     return bounded_range * bounded_range / 8
 
 

@@ -149,8 +149,8 @@ def _positive_side(epsilon: float, mu: float) -> float:
     below = epsilon / mu - mu / 2
     if below > _FAR:
         return 0.0
-    # u carries the rounding of ε/μ and μ/2; exp(-u²/2) multiplies it by u.
-    rounding = 1 + _UP + 4e-16 * abs(below) * (epsilon / mu + mu / 2)
+    # u carries the rounding of ε/μ and μ/2; exp(-u²/2) multiplies it by u, R and Φ by about 1.
+    rounding = 1 + _UP + 4e-16 * (1 + abs(below)) * (epsilon / mu + mu / 2)
     density = math.exp(-below * below / 2) / math.sqrt(2 * math.pi)
     if mu <= 1:
         # R(u) - R(u + μ) = ∫ (1 - t R(t)) dt: no subtraction of nearly equal numbers.

@@ -138,7 +138,7 @@ class Guarantee:
                 "a label cannot be added or removed on its own. Use REPLACE_ONE, or a unit of "
                 "'record' or 'person'."
             )
-        object.__setattr__(self, "caveats", tuple(sorted(set(self.caveats))))
+        object.__setattr__(self, "caveats", _known(self.caveats))
 
     @property
     def odds(self) -> float:
@@ -172,13 +172,21 @@ class Guarantee:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], caveats: Iterable[str] = ()) -> Guarantee:
-        """Return the promise that :meth:`to_dict` wrote."""
+        """Return the promise that :meth:`to_dict` wrote.
+
+        Raises:
+            UsageError: A field is missing, or its value is not permitted.
+        """
+        missing = {"epsilon", "delta", "unit", "neighbors", "trust"} - set(values)
+        if missing:
+            raise UsageError(f"A guarantee lacks {', '.join(sorted(missing))}.")
         relation = _validate.one_of(
-            "neighbors", values["neighbors"], NeighboringRelation.__members__
+            "neighbors", values["neighbors"], tuple(NeighboringRelation.__members__)
         )
+        epsilon = math.inf if values["epsilon"] == "inf" else values["epsilon"]
         return cls(
-            float_from_json(values["epsilon"]),
-            delta=float(values["delta"]),
+            epsilon,
+            delta=values["delta"],
             unit=values["unit"],
             neighbors=NeighboringRelation[relation],
             trust=values["trust"],
@@ -193,6 +201,16 @@ class Guarantee:
         if self.caveats:
             text += f", caveats: {', '.join(self.caveats)}"
         return f"SIMULATED, not private: {text}" if self.simulated else text
+
+
+def _known(caveats: Iterable[str]) -> tuple[str, ...]:
+    """Return caveats sorted, each once; refuse names that nobody could look up."""
+    names = [] if isinstance(caveats, str) else list(caveats)
+    if isinstance(caveats, str) or not all(name in CAVEATS for name in names):
+        raise UsageError(
+            f"caveats must be a list of names from {', '.join(sorted(CAVEATS))}; got {caveats!r}."
+        )
+    return tuple(sorted(set(names)))
 
 
 def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> Guarantee:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino import _random, _validate
-from sordino.errors import DataError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Key
 from sordino.preferences.records import person_key
@@ -32,11 +32,14 @@ class Survey:
     memo: AnswerMemo | None
     n: int = 0
     dropped: int = 0
+    people: set[str] = field(default_factory=set)
     _questions: list[np.ndarray] = field(default_factory=list)
 
     def add(self, keys: Sequence[bytes], persons: Sequence[str] | None) -> None:
         """Take in a batch of records by question and person."""
         self.n += len(keys)
+        if persons is not None and len(self.people) < 2:  # noqa: PLR2004 (one, or several)
+            self.people.update(persons[:1], [name for name in persons if name != persons[0]][:1])
         if self.memo is not None:
             self.memo.stage(memo_keys(keys, persons))
             return
@@ -77,7 +80,13 @@ class Crossing:
         on_device: bool,
         simulate_seed: int | None,
     ) -> Crossing:
-        """Return a crossing with system entropy, or with a seeded stream marked as such."""
+        """Return a crossing with system entropy, or with a seeded stream marked as such.
+
+        Raises:
+            UsageError: The mechanism or the ledger is something else, or the seed is negative.
+        """
+        if not isinstance(mechanism, RandomizedResponse) or not isinstance(ledger, Ledger):
+            raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
         if simulate_seed is not None:
             _validate.integer("simulate_seed", simulate_seed, at_least=0)
         entropy = _random.entropy(simulate_seed)
@@ -89,16 +98,36 @@ class Crossing:
         """Return the memo beside the ledger if records are linked by person ids, else None."""
         if not linked:
             return nullcontext()
+        path = self.ledger.path.with_suffix(".memo.db")
+        if not path.exists() and any("largest_person" in row.payload for row in self.ledger.spends):
+            raise PrivacyError(
+                f"{path.name} is gone: it held the answers that people gave before, and without it "
+                "they would be answered again. Nothing was released. Restore it, or start a new "
+                "ledger, whose total is apart from this one."
+            )
         settings = {
             "threshold": str(self.mechanism.threshold),
             "randomness": self.entropy.randomness,
             "ledger": self.ledger.rows[0].digest,
+            "trust": "local" if self.on_device else "central",
         }
-        path = self.ledger.path.with_suffix(".memo.db")
         return AnswerMemo.open(path, settings=settings, dry_run=dry_run)
 
+    def _refuse_several_people(self, survey: Survey) -> None:
+        """Refuse the claim that the labels of several people are on the device of each."""
+        if self.on_device and len(survey.people) > 1:
+            raise PrivacyError(
+                "These are judgments of several people, so this cannot be the device of the one "
+                "who made them. Nothing was released. Leave on_device (--on-device) out."
+            )
+
     def promise(self, survey: Survey) -> Guarantee:
-        """Return what the release promises, with every caveat that applies."""
+        """Return what the release promises, with every caveat that applies.
+
+        Raises:
+            PrivacyError: Labels of several people are said to be on the device of each.
+        """
+        self._refuse_several_people(survey)
         trust = "local" if self.on_device else "central"
         caveats = {
             "randomized-at-ingestion": not self.on_device,

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
-
 from sordino.errors import PrivacyError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs
+from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs, digest_of_answers
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey, memo_keys
 
@@ -36,7 +34,8 @@ def privatize(
     Raises:
         BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
         LedgerMismatch: The ledger belongs to other prompts and answers.
-        PrivacyError: The pairs are privatized already, or the ledger is about another unit.
+        PrivacyError: The pairs are privatized already, not in canonical order, of several people
+            on one device, or the ledger is about another unit.
 
     Guarantee:
         Pure ε per label (unit ``"label"``, ``REPLACE_ONE``), δ = 0; trust ``"central"`` with the
@@ -52,6 +51,7 @@ def privatize(
             "privatize takes raw judgments; these answers are randomized already, so they can be "
             "used as they are."
         )
+    pairs.refuse_other_order()
     crossing = Crossing.of(mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed)
     with crossing.open_memo(linked=pairs.persons is not None) as memo:
         survey = Survey(memo, dropped=pairs.dropped)
@@ -61,7 +61,7 @@ def privatize(
         keys = memo_keys(pairs.keys, pairs.persons)
         answers = crossing.answers(pairs.labels, keys, memo, reservation)
         paid = memo.release_ids() if memo else ()
-    artifact = hashlib.sha256(f"{pairs.public_digest}\n".encode() + answers.tobytes()).hexdigest()
+    artifact = digest_of_answers(pairs.public_digest, answers)
     if reservation:
         reservation.commit(artifact)
         paid = tuple(dict.fromkeys((*paid, reservation.release_id)))

@@ -23,7 +23,8 @@ from sordino.preferences.files import (
     to_line,
 )
 from sordino.preferences.memo import AnswerMemo
-from sordino.preferences.pairs import PublicDigest, kept
+from sordino.preferences.pairs import PublicDigest
+from sordino.preferences.reading import kept
 from sordino.preferences.records import Record
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger

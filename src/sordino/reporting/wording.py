@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from sordino.errors import DataError
-from sordino.privacy.guarantee import Guarantee, float_to_json
+from sordino.privacy.guarantee import CAVEATS, Guarantee, float_to_json
 from sordino.reporting._numbers import at_least, belief_percent
 
 __all__ = ["METRICS_NOTES", "SIMULATED", "WAYS", "describe_guarantee", "read_guarantee"]
@@ -84,7 +84,7 @@ def read_guarantee(
     missing = [key for key in required if key not in (values or {})]
     if values is None or missing:
         raise DataError(f"{name} lacks {', '.join(missing)}; no report was made.")
-    return Guarantee.from_dict(values, caveats)
+    return Guarantee.from_dict(values, [caveat for caveat in caveats if caveat in CAVEATS])
 
 
 def _unprotected(guarantee: Guarantee) -> list[str]:

@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
+from sordino import _validate
 from sordino._files import read_json, write_json
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.preferences.features import Features, features_from_dict
@@ -100,6 +101,13 @@ class RewardModel:
         gap = self.score(prompts, first) - self.score(prompts, second)
         return np.asarray(expit(gap))
 
+    def usable(self) -> bool:
+        """Return whether the weights are finite numbers, one for each feature."""
+        wanted = len(self.weights) if self.features is None else self.features.dimension
+        return (
+            self.weights.shape == (wanted,) and wanted > 0 and bool(np.isfinite(self.weights).all())
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON holds it."""
         return {
@@ -142,28 +150,35 @@ class RewardModel:
         problem = "The reward cannot be used"
         path = Path(path)
         values = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
+        described = values.get("features")
+        features = None if described is None else features_from_dict(described, function=function)
         try:
-            described = values["features"]
-            features = (
-                None if described is None else features_from_dict(described, function=function)
-            )
             weights = np.array(values["weights"], dtype=np.float64)
             guarantee = Guarantee.from_dict(values["guarantee"], values["caveats"])
             plain = {
-                name: values[name] for name in ("ridge", "ball", "gradient_norm", "atol", "pairs")
+                name: _validate.non_negative(name, values[name])
+                for name in ("ridge", "ball", "gradient_norm", "atol")
             }
             model = cls(
                 weights=weights,
                 features=features,
                 guarantee=guarantee,
-                release_ids=tuple(values["release_ids"]),
-                artifact=values["artifact"],
+                pairs=_validate.integer("pairs", values["pairs"], at_least=1),
+                release_ids=_texts(values["release_ids"]),
+                artifact=_texts([values["artifact"]])[0],
                 **plain,
             )
-        except SordinoError:
-            raise
+        except SordinoError as error:
+            raise DataError(f"{problem}: {error}") from None
         except (KeyError, TypeError, ValueError):
             model = None
-        if model is None or weights.ndim != 1 or not np.isfinite(weights).all():
+        if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
         return model
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """Return a list of texts; TypeError if it is anything else."""
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError
+    return tuple(values)

@@ -19,7 +19,7 @@ from sordino.preferences.files import (
     stem,
     to_line,
 )
-from sordino.preferences.pairs import read_pairs
+from sordino.preferences.reading import read_pairs
 from sordino.preferences.records import parse_record
 
 ROWS = [

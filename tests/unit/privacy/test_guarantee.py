@@ -185,3 +185,25 @@ def test_promises_about_different_changes_are_not_merged(other):
 def test_nothing_is_not_merged_into_a_promise():
     with pytest.raises(PrivacyError):
         merge([], epsilon=0.0, delta=0.0)
+
+
+@pytest.mark.parametrize("caveats", ["labels-only", ("unknown",), (1,), ("labels-only", None)])
+def test_a_caveat_is_a_name_that_can_be_looked_up(caveats):
+    with pytest.raises(UsageError, match="caveats"):
+        Guarantee(
+            1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local", caveats=caveats
+        )
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"epsilon": "much"}, {"epsilon": True}, {"epsilon": None}, {"delta": "0"}, {"trust": []},
+     {"neighbors": "ALL"}, {"neighbors": []}, {"unit": {}}, {"epsilon": 10**400}],
+)  # fmt: skip
+def test_what_is_no_promise_is_refused_as_a_setting(change):
+    good = Guarantee(1.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="local").to_dict()
+    with pytest.raises(UsageError):
+        Guarantee.from_dict(good | change)
+    for name in ("epsilon", "delta", "unit", "neighbors", "trust"):
+        with pytest.raises(UsageError, match=name):
+            Guarantee.from_dict({key: value for key, value in good.items() if key != name})
