@@ -16,14 +16,14 @@ from .privacy.guarantee import REPLACE_ONE as REPLACE_ONE
 from .privacy.guarantee import REPLACE_SPECIAL as REPLACE_SPECIAL
 from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.ledger import Ledger as Ledger
-from .mechanisms.non_private import NonPrivate as NonPrivate
+from .mechanisms.no_privacy import NonPrivate as NonPrivate
 from .mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
 from .preferences.features import FunctionFeatures as FunctionFeatures
 from .preferences.features import HashedText as HashedText
 from .preferences.pairs import Pairs as Pairs
 from .preferences.pairs import PrivatePairs as PrivatePairs
 from .preferences.reading import read_pairs as read_pairs
-from .privatization.in_memory import privatize as privatize
+from .privatization.memory import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
 from .rewards.model import RewardModel as RewardModel
 from .policies.gibbs import GibbsPolicy as GibbsPolicy

@@ -3,8 +3,8 @@
 import ast
 
 SPENDERS = {
-    "sordino.privatization.in_memory.privatize",
-    "sordino.privatization.streaming.privatize_file",
+    "sordino.privatization.memory.privatize",
+    "sordino.privatization.stream.privatize_file",
     "sordino.rewards.estimation.fit_reward",
 }
 LEDGER = "sordino.privacy.ledger"

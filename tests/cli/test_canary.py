@@ -11,7 +11,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.reading import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.streaming import privatize_file
+from sordino.privatization.stream import privatize_file
 
 from .test_bad_input import FILES, LINES
 

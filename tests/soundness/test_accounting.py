@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy import accounting as a
+from sordino.privacy.accountants import loss_distribution_bound, renyi_bound
 from sordino.privacy.closed_forms import closed_bounds
 from sordino.privacy.events import (
     EVENTS,
@@ -28,7 +29,6 @@ from sordino.privacy.events import (
     ZeroConcentratedEvent,
     event_to_row,
 )
-from sordino.privacy.numerical import loss_distribution_bound, renyi_bound
 
 REPLACE, ADD_REMOVE, ZERO_OUT = (
     Relation.REPLACE_ONE,

@@ -20,8 +20,8 @@ from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
-from sordino.privatization.in_memory import privatize
-from sordino.privatization.streaming import privatize_file
+from sordino.privatization.memory import privatize
+from sordino.privatization.stream import privatize_file
 
 COIN = RandomizedResponse(0.5)
 FLIP, KEEP = 0, 2**64 - 1

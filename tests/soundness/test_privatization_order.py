@@ -13,8 +13,8 @@ from sordino.preferences.reading import read_pairs
 from sordino.privacy.ledger import Ledger
 from sordino.privatization import streaming
 from sordino.privatization.crossing import Crossing
-from sordino.privatization.in_memory import privatize
-from sordino.privatization.streaming import FileSettings, privatize_file
+from sordino.privatization.memory import privatize
+from sordino.privatization.stream import FileSettings, privatize_file
 
 from .test_privatization import (
     ALL_CASES,

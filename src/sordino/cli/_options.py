@@ -65,7 +65,12 @@ Force = Annotated[
 ]
 LedgerPath = Annotated[
     Path | None,
-    typer.Option("--ledger", metavar="DB", help="Ledger of this data set; made if there is none."),
+    typer.Option(
+        "--ledger",
+        metavar="DB",
+        help="Ledger of this data set: give the same one for every release of it. By default a "
+        "new one beside the output.",
+    ),
 ]
 NeighborsOption = Annotated[
     Neighbors,

@@ -33,7 +33,7 @@ from sordino.preferences.reading import read_pairs
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey
-from sordino.privatization.in_memory import privatize
+from sordino.privatization.memory import privatize
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     calibration,

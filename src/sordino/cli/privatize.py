@@ -17,7 +17,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privatization.crossing import Crossing
-from sordino.privatization.streaming import (
+from sordino.privatization.stream import (
     FileSettings,
     default_ledger_path,
     plan_file,

@@ -23,6 +23,7 @@ from sordino._validate import failure_probability, integer, non_negative, one_of
 from sordino.errors import PrivacyError, UsageError
 
 from ._search import bracket_up, narrow
+from .accountants import loss_distribution_bound, renyi_bound
 from .closed_forms import Bound, closed_bounds, decimal, float_down
 from .events import (
     EVENTS,
@@ -32,7 +33,6 @@ from .events import (
     PureEvent,
     RandomizedResponseEvent,
 )
-from .numerical import loss_distribution_bound, renyi_bound
 from .support import SUPPORT, support_table
 
 __all__ = [

@@ -18,7 +18,7 @@ from sordino._validate import failure_probability, integer, non_negative, positi
 from sordino.errors import UsageError
 
 from ._search import narrow, raised
-from .concentrated import bounded_range_to_zcdp, zcdp_delta, zcdp_epsilon
+from .concentration import bounded_range_to_zcdp, zcdp_delta, zcdp_epsilon
 
 __all__ = [
     "bounded_range_composition_delta",

@@ -22,7 +22,7 @@ from .bounded_range import (
     composition_keeps,
     two_point_delta,
 )
-from .concentrated import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
+from .concentration import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
 from .events import (
     ApproximateEvent,
     BoundedRangeEvent,

@@ -26,7 +26,7 @@ from .coins import (
     randomized_response_threshold,
     realized_epsilon,
 )
-from .concentrated import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
+from .concentration import bounded_range_to_zcdp, pure_to_zcdp, zcdp_delta, zcdp_epsilon
 from .gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
 
 __all__ = [

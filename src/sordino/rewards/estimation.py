@@ -12,7 +12,7 @@ from scipy.sparse import csr_array
 
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.non_private import NonPrivate
+from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs
 from sordino.privacy.guarantee import REPLACE_ONE
