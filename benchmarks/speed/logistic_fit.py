@@ -148,7 +148,12 @@ def main() -> None:
         "scikit-learn": sklearn.__version__,
         "python": platform.python_version(),
     }
-    print(json.dumps({"results": rows, "seed": given.seed, "versions": versions}, indent=2))
+    print(
+        json.dumps(
+            {"name": "logistic-fit", "results": rows, "seed": given.seed, "versions": versions},
+            indent=2,
+        )
+    )
 
 
 if __name__ == "__main__":

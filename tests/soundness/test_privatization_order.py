@@ -11,7 +11,7 @@ from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.reading import read_pairs
 from sordino.privacy.ledger import Ledger
-from sordino.privatization import streaming
+from sordino.privatization import stream
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import privatize
 from sordino.privatization.stream import FileSettings, privatize_file
@@ -53,7 +53,7 @@ def watch_coins(monkeypatch, path):
 
 
 def privatize_in_batches(tmp_path, monkeypatch, case):
-    monkeypatch.setattr(streaming, "_BATCH", 1)
+    monkeypatch.setattr(stream, "_BATCH", 1)
     raw = tmp_path / "raw.jsonl"
     raw.write_text("".join(json.dumps(row) + "\n" for row in rows_of(case, (1,) * len(case))))
     ledger = new_ledger(folder=tmp_path)

@@ -50,6 +50,7 @@ Data = Annotated[
         "--data", metavar="NAME", callback=_data_name, help="The data set's name on the ledger."
     ),
 ]
+Dimension = Annotated[int, typer.Option("--dimension", help="Number of hashed text features.")]
 DropIdentical = Annotated[
     bool,
     typer.Option(
@@ -86,6 +87,10 @@ OnDevice = Annotated[
 PersonField = Annotated[
     str,
     typer.Option("--person-field", metavar="FIELD", help="Field with a public person id, if any."),
+]
+Ridge = Annotated[
+    float | None,
+    typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
 ]
 Seed = Annotated[
     int | None,

@@ -40,13 +40,8 @@ def align(
         float,
         typer.Option("--temperature", help="KL strength of the policy, in units of reward."),
     ] = 0.5,
-    dimension: Annotated[
-        int, typer.Option("--dimension", help="Number of hashed text features.")
-    ] = 512,
-    ridge: Annotated[
-        float | None,
-        typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
-    ] = None,
+    dimension: options.Dimension = 512,
+    ridge: options.Ridge = None,
     evaluate: Annotated[
         Path | None,
         typer.Option("--evaluate", metavar="PUBLIC", help="Judgments that you declare public."),

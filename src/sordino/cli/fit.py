@@ -24,13 +24,8 @@ from sordino.rewards.estimation import Design, cross_fit, fit_reward, refuse_too
 def fit(
     answers: Annotated[Path, typer.Argument(help="Privatized file with its manifest beside it.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Reward to write (.json).")],
-    dimension: Annotated[
-        int, typer.Option("--dimension", help="Number of hashed text features.")
-    ] = 512,
-    ridge: Annotated[
-        float | None,
-        typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
-    ] = None,
+    dimension: options.Dimension = 512,
+    ridge: options.Ridge = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     force: options.Force = False,
