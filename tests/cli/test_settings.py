@@ -291,3 +291,36 @@ def test_standard_output_on_a_full_disk(ready):
         )  # fmt: skip
     assert done.returncode == 7
     assert "Traceback" not in done.stderr
+
+
+def test_a_person_field_that_was_named_must_be_there(ready):
+    refused(ready, [*ALIGN, "1", "--person-field", "annotator"], 4, "line 1", "annotator")
+
+
+def test_answers_cannot_promise_less_than_they_were_randomized_with(ready):
+    assert ready.run(*PRIVATIZE, "1").code == 0
+    before = ready.state()
+    said = ready.run("align", "out.jsonl", "--out", "run", "--epsilon", "0.01")
+    assert (said.code, "Leave --epsilon out" in said.err) == (2, True)
+    assert ready.state() == before
+
+
+def test_a_head_is_a_whole_digest_in_either_case(ready):
+    assert ready.run(*PRIVATIZE, "1").code == 0
+    head = ready.run("ledger", "verify", "out.spend.db", "--json").value["head"]
+    for text, code in ((head.upper(), 0), (head[:20], 2), ("", 2), ("0" * 64, 6)):
+        assert ready.run("ledger", "verify", "out.spend.db", "--head", text).code == code
+
+
+def test_simulated_is_said_wherever_it_is_shown(ready):
+    assert ready.run(*ALIGN, "1", "--simulate-seed", "1").code == 0
+    ready.write("q.jsonl", [{"prompt": "p", "candidates": ["a", "b"]}])
+    for words in (
+        ["ledger", "show", "out/spend.db"],
+        ["ledger", "verify", "out/spend.db"],
+        ["report", "out", "--force"],
+        ["choose", "out", "q.jsonl"],
+    ):
+        said = ready.run(*words)
+        assert said.code == 0
+        assert "SIMULATED" in said.out + said.err

@@ -24,6 +24,9 @@ from sordino.errors import FileSystemError, SordinoError
 __all__ = ["app", "main", "run"]
 
 
+_INTERRUPTED = 130
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error prints data or a traceback."""
     if not sys.warnoptions:
@@ -37,20 +40,27 @@ def run(arguments: Sequence[str] | None = None) -> int:
         getattr(error, "show", lambda: say_error(error))()
         return getattr(error, "exit_code", 2)
     except (KeyboardInterrupt, typer.Abort):
-        sys.stderr.write("Interrupted.\n")
-        return 130
+        result = _INTERRUPTED
     except OSError as error:
         sys.stderr.write(f"FileSystemError: {error.strerror or type(error).__name__}.\n")
         return FileSystemError.exit_code
     except Exception as error:  # noqa: BLE001 (the last line of defense: no message may escape)
         explain_crash(error)
         return 1
+    if result == _INTERRUPTED:  # typer turns Ctrl-C into an exit of its own
+        return _stopped("Interrupted", _INTERRUPTED)
     return result if isinstance(result, int) else 0
+
+
+def _stopped(how: str, code: int) -> int:
+    """Say that a command was stopped and where to look; return its exit code."""
+    sys.stderr.write(f"{how}. If coins were drawn before, the ledger shows the spend.\n")
+    return code
 
 
 def _terminated(*_: object) -> NoReturn:
     """Leave in good order, so that half-written files are removed."""
-    raise SystemExit(143)
+    raise SystemExit(_stopped("Terminated", 143))
 
 
 def main() -> NoReturn:

@@ -18,9 +18,10 @@ from rich.table import Table
 from sordino import _random
 from sordino._files import finite
 
-__all__ = ["Bar", "explain_crash", "finish", "grid", "say_error", "table"]
+__all__ = ["Bar", "explain_crash", "finish", "grid", "say_error", "say_simulated", "table"]
 
 _PATIENCE = 1.0
+_LEAST_WIDTH = 88
 _SIMULATED = "[bold white on red] SIMULATED: a seed was used, so nothing here is private [/]"
 
 
@@ -67,9 +68,15 @@ class Bar:
             bar.close()
 
 
+def _wide() -> Console:
+    """Return standard output, at least so wide that a digest stays in one piece."""
+    console = Console()
+    return Console(width=max(console.width, _LEAST_WIDTH))
+
+
 def table(title: str, rows: Mapping[str, Any], *, simulated: bool = False) -> None:
     """Print a closing summary on standard output."""
-    console = Console()
+    console = _wide()
     if simulated:
         console.print(_SIMULATED)
     grid = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
@@ -85,7 +92,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     shown = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
     for row in rows:
         shown.add_row(*map(escape, row))
-    Console().print(shown)
+    _wide().print(shown)
 
 
 def finish(
@@ -100,9 +107,14 @@ def finish(
     if as_json:
         sys.stdout.write(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
         if simulated:
-            Console(stderr=True).print(_SIMULATED)
+            say_simulated()
     else:
         table(title, rows, simulated=simulated)
+
+
+def say_simulated() -> None:
+    """Print the banner on standard error, beside output that is read by programs."""
+    Console(stderr=True).print(_SIMULATED)
 
 
 def say_error(error: BaseException) -> None:

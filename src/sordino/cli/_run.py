@@ -173,6 +173,12 @@ def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
     )
     ledger.check_data(settings.data, None)
     if isinstance(pairs, PrivatePairs):
+        if settings.epsilon is not None and settings.epsilon < pairs.guarantee.epsilon:
+            raise UsageError(
+                f"These answers were randomized with epsilon={pairs.guarantee.epsilon:g}; "
+                f"--epsilon {settings.epsilon:g} cannot be promised of them any more. Nothing was "
+                "done. Leave --epsilon out."
+            )
         promise = describe_guarantee_and_caveats(pairs.guarantee)
         counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
         return {"spend": 0.0, **counts, **promise}

@@ -53,7 +53,8 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "pairs": f"{result['data']['pairs']:,}",
         **dropped_row(result["data"]["dropped_identical"]),
         "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
-        "calibration slope": _number(reward["calibration_slope"], 2),
+        "calibration slope": f"{_number(reward['calibration_slope'], 2)} ± "
+        f"{_number(reward['calibration_slope_standard_error'], 2)}",
         "win rate": f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at "
         f"temperature {policy['temperature']:g}",
     }
@@ -63,7 +64,8 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     if "truth" in result:
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
     ledger = result["certificate"]["ledger"]
-    rows["ledger head"] = f"{ledger['head']} ({ledger['rows']} rows; note it)"
+    rows["ledger head"] = ledger["head"]
+    rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
     rows["report"] = str(folder / "report.html")
     rows["seconds"] = _number(result["seconds"], 1)
     return rows
@@ -93,5 +95,6 @@ def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:
         "budget": describe_promise(view["budget"]),
         "spent": "nothing" if total is None else describe_promise(total),
         "remaining epsilon": f"{view['remaining_epsilon']:.6g}",
-        "head": f"{view['head']} ({view['rows']} rows)",
+        "head": view["head"],
+        "rows": str(view["rows"]),
     }

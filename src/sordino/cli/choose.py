@@ -13,7 +13,7 @@ import typer
 from sordino._files import atomic_writer, refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
-from sordino.cli._console import Bar, finish
+from sordino.cli._console import Bar, finish, say_simulated
 from sordino.cli._run import read_run
 from sordino.errors import DataError
 from sordino.policies.gibbs import GibbsPolicy, gibbs_policy
@@ -92,6 +92,8 @@ def choose(
             file.write(lines.encode())
     elif not as_json:
         typer.echo(lines, nl=False)
+        if reward.guarantee.simulated:
+            say_simulated()
         return
     value = {"prompts": len(rows), "temperature": warmth}
     value |= {"guarantee": reward.guarantee.to_dict(), "choices": rows if out is None else None}

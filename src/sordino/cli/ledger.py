@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish, grid
 from sordino.cli._table import ledger_rows
+from sordino.errors import UsageError
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.support import support_table
 from sordino.reporting.result import describe_ledger_rows
@@ -21,11 +23,19 @@ app.add_typer(ledger, name="ledger")
 Path_ = Annotated[Path, typer.Argument(metavar="DB", help="The ledger.")]
 
 
+def _simulated(ledger: Ledger) -> bool:
+    """Return whether a seed was used for anything on a ledger."""
+    total = ledger.total()
+    return total is not None and total.simulated
+
+
 @ledger.command("show")
 def show(path: Path_, as_json: options.AsJson = False) -> None:
     """Show the budget, the total and every entry."""
-    view = describe_ledger_rows(Ledger.read(path))
-    finish("sordino ledger", ledger_rows(view), view, as_json=as_json)
+    found = Ledger.read(path)
+    view = describe_ledger_rows(found)
+    simulated = _simulated(found)
+    finish("sordino ledger", ledger_rows(view), view, as_json=as_json, simulated=simulated)
     if not as_json:
         columns = ("sequence", "time", "kind", "event", "parameters", "count", "release_id")
         grid("entries", columns, [[str(row[name]) for name in columns] for row in view["entries"]])
@@ -41,15 +51,19 @@ def verify(
     as_json: options.AsJson = False,
 ) -> None:
     """Check that no row was edited, and that the ledger is not older than a noted head."""
-    found = Ledger.read(path, expected_head=head)
+    if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
+        raise UsageError("--head must be a whole digest of 64 hexadecimal digits.")
+    found = Ledger.read(path, expected_head=head and head.lower())
     anchor = "contains the noted head" if head else "not checked against a noted head"
     value = {"head": found.head.digest, "rows": found.head.rows, "intact": True, "anchor": anchor}
     rows = {
         "chain": "intact: no row was edited, inserted or reordered",
         "anchor": anchor,
-        "head": f"{found.head.digest} ({found.head.rows} rows)",
+        "head": found.head.digest,
+        "rows": str(found.head.rows),
     }
-    finish("sordino ledger verify", rows, value, as_json=as_json)
+    simulated = _simulated(found)
+    finish("sordino ledger verify", rows, value, as_json=as_json, simulated=simulated)
 
 
 @ledger.command("support")

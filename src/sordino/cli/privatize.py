@@ -96,6 +96,7 @@ def privatize(
         "guarantee": f"epsilon={never_less(manifest.epsilon)} per label, trust: {manifest.trust}",
         "caveats": ", ".join(manifest.caveats) or "none",
         **dropped_row(spend["dropped_identical"]),
-        "ledger head": f"{head.digest} ({head.rows} rows; note it)",
+        "ledger head": head.digest,
+        "ledger rows": f"{head.rows} (note the head elsewhere)",
     }
     finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)

@@ -33,4 +33,6 @@ def report(
     )
     target = out or folder / "report.html"
     write_text(target, page(result, account), force=force)
-    finish("sordino report", {"written": str(target)}, {"report": target.name}, as_json=as_json)
+    simulated = result["guarantee"]["randomness"] == "simulated"
+    rows, value = {"written": str(target)}, {"report": target.name}
+    finish("sordino report", rows, value, as_json=as_json, simulated=simulated)

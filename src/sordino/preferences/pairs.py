@@ -97,6 +97,11 @@ class Comparisons:
         Raises:
             UsageError: Features are missing, or were given twice.
         """
+        if features is not None and not isinstance(features, Features):
+            raise UsageError(
+                "features must be HashedText(...), or a function of yours wrapped as "
+                f"FunctionFeatures(function, dimension=..., name=...); got {features!r}."
+            )
         if (self.given is None) == (features is None):
             raise UsageError(
                 "features must be given for pairs of texts, and left out for pairs made by "

@@ -32,6 +32,7 @@ Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
 _TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
+_PERSON = "person"  # may be left out; a field that the user named may not
 _TURN = "\n\nAssistant:"
 _FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", "answer")
 
@@ -135,6 +136,8 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
             f"The person field must not be {person_field!r}: person ids are published. Nothing "
             "was read."
         )
+    if person_field != _PERSON and person_field not in row:
+        raise DataError(f"{where}: the person field {person_field!r} is missing.")
     person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
     try:
         swap, key = canonical(prompt, one, other)

@@ -29,7 +29,7 @@ _EXPLAINED = {
     ),
     "win_rate": (
         "Win rate",
-        "Estimated share of comparisons won against the reference policy. 50%: no difference.",
+        "How often the policy picks the answer that was preferred. Choosing at random: 50%.",
     ),
     "kl": (
         "Distance from the reference",
