@@ -23,7 +23,7 @@ WANTED = {
     "cli", "design", "files", "glossary", "local", "papers", "pitfalls", "privacy", "threat-model",
 }  # fmt: skip
 OUTSIDE = re.compile(
-    r"\.\./shared|spec/\w+\.md|/work/|/home/|/tmp/|/root/|\bissue \d|pypi\.\w+|@\w+\.(com|org)",
+    r"\.\./shared|spec/\w+\.md|/home/|/tmp/|/root/|\bissue \d|pypi\.\w+|@\w+\.(com|org)",
     re.IGNORECASE,
 )
 BRITISH = re.compile(

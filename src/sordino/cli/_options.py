@@ -11,7 +11,7 @@ import typer
 from sordino import _validate
 from sordino.errors import UsageError
 from sordino.privacy.chain import Row, canonical_json
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust
 from sordino.privacy.ledger import Ledger
 
 __all__ = ["AsJson", "Data", "DropIdentical", "DryRun", "Force", "LedgerPath", "Neighbors", "Seed"]
@@ -111,10 +111,10 @@ def refuse_relation(neighbors: Neighbors) -> None:
         )
 
 
-def label_budget(epsilon: float, budget: float | None, *, trust: str) -> Guarantee:
+def label_budget(epsilon: float, budget: float | None, *, trust: Trust) -> Guarantee:
     """Return the limit of a new ledger for labels."""
     limit = epsilon if budget is None else _validate.non_negative("--budget", budget)
-    return Guarantee(limit, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust=trust)  # type: ignore[arg-type]
+    return Guarantee(limit, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust=trust)
 
 
 def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:

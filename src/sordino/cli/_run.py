@@ -256,7 +256,21 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
     with _folder(settings.out):
         refuse_unwritable(settings.out / "result.json")
         private, ledger = cross(settings, inputs.pairs)
-        return _released(settings, inputs, private, ledger, started)
+        with _spend_is_said(ledger):
+            return _released(settings, inputs, private, ledger, started)
+
+
+@contextmanager
+def _spend_is_said(ledger: Ledger) -> Iterator[None]:
+    """Add to an error that the spend before it stays recorded."""
+    try:
+        yield
+    except SordinoError as error:
+        problem = error
+    else:
+        return
+    stays = f" What was spent before stays on {ledger.path.name}." if ledger.spends else ""
+    raise type(problem)(f"{problem}{stays}")
 
 
 def _released(

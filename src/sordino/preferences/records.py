@@ -177,11 +177,11 @@ def _answers(row: Mapping[str, Any], one: str, other: str, where: str) -> tuple[
     """
     if one not in row or other not in row:
         raise DataError(f"{where}: fields {one!r} and {other!r} are both needed; one is missing.")
-    texts = [_as_text(row[name]) for name in (one, other)]
-    kinds = {type(text) for text in texts}
-    if len(kinds) > 1 or (not all(texts) and kinds == {list}) or kinds == {type(None)}:
+    texts = _as_text(row[one]), _as_text(row[other])
+    alike = isinstance(texts[0], str) == isinstance(texts[1], str)
+    if texts[0] is None or texts[1] is None or [] in texts or not alike:
         raise DataError(f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}.")
-    return texts[0], texts[1]  # type: ignore[return-value]
+    return texts[0], texts[1]
 
 
 def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:

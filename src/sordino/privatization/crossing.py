@@ -19,7 +19,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Key
 from sordino.preferences.records import person_key
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust
 from sordino.privacy.ledger import Ledger, Reservation
 
 __all__ = ["Crossing", "Survey", "memo_keys"]
@@ -128,7 +128,7 @@ class Crossing:
             PrivacyError: Labels of several people are said to be on the device of each.
         """
         self._refuse_several_people(survey)
-        trust = "local" if self.on_device else "central"
+        trust: Trust = "local" if self.on_device else "central"
         caveats = {
             "randomized-at-ingestion": not self.on_device,
             "person-total": survey.memo is not None,
@@ -136,7 +136,7 @@ class Crossing:
             "simulated": self.entropy.randomness == "simulated",
         }
         return replace(
-            self.mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust=trust),  # type: ignore[arg-type]
+            self.mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust=trust),
             randomness=self.entropy.randomness,
             caveats=tuple(name for name, applies in caveats.items() if applies),
         )
