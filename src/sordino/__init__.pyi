@@ -21,7 +21,7 @@ from .mechanisms.randomized_response import RandomizedResponse as RandomizedResp
 from .preferences.features import FunctionFeatures as FunctionFeatures
 from .preferences.features import HashedText as HashedText
 from .preferences.pairs import Pairs as Pairs
-from .preferences.pairs import PrivatePairs as PrivatePairs
+from .preferences.private_pairs import PrivatePairs as PrivatePairs
 from .preferences.reading import read_pairs as read_pairs
 from .privatization.memory import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward

@@ -28,7 +28,8 @@ from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.policies.gibbs import GibbsPolicy, gibbs_policy
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.reading import read_pairs
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger

@@ -14,7 +14,7 @@ from sordino.cli._console import Bar, finish
 from sordino.cli._table import dropped_row, plan_rows
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.files import manifest_path
+from sordino.preferences.manifest import manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.stream import (

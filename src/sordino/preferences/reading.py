@@ -9,8 +9,11 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import DataError
-from sordino.preferences.files import Progress, alike, read_manifest, read_records
-from sordino.preferences.pairs import Pairs, PrivatePairs, PublicDigest
+from sordino.preferences.comparisons import PublicDigest
+from sordino.preferences.files import Progress, alike, read_records
+from sordino.preferences.manifest import read_manifest
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.records import Record, parse_record
 
 __all__ = ["kept", "read_pairs"]

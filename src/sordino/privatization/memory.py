@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from sordino.errors import PrivacyError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs, digest_of_answers
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs, digest_of_answers
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey, memo_keys
 

@@ -13,17 +13,10 @@ import numpy as np
 from sordino._files import atomic_draft, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.files import (
-    RANDOMIZED_RESPONSE,
-    Manifest,
-    Progress,
-    manifest_path,
-    read_records,
-    stem,
-    to_line,
-)
+from sordino.preferences.comparisons import PublicDigest
+from sordino.preferences.files import Progress, read_records, to_line
+from sordino.preferences.manifest import RANDOMIZED_RESPONSE, Manifest, manifest_path, stem
 from sordino.preferences.memo import AnswerMemo
-from sordino.preferences.pairs import PublicDigest
 from sordino.preferences.reading import kept
 from sordino.preferences.records import Record
 from sordino.privacy.guarantee import Guarantee

@@ -11,7 +11,8 @@ from scipy.special import expit
 
 from sordino.environments.annotators import TrueReward
 from sordino.policies.gibbs import GibbsPolicy
-from sordino.preferences.pairs import Comparisons, Pairs
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.summary import calibration_bins

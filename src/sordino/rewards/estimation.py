@@ -13,8 +13,10 @@ from scipy.sparse import csr_array
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features
-from sordino.preferences.pairs import Comparisons, Pairs, PrivatePairs
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.likelihoods import DebiasedLogistic, debias, debiased_loss

@@ -6,19 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from sordino._files import sha256_of
 from sordino.errors import DataError, FileSystemError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import files
 from sordino.preferences.files import (
-    Manifest,
-    manifest_path,
     read_lines,
-    read_manifest,
     read_mappings,
     read_records,
-    stem,
     to_line,
 )
+from sordino.preferences.manifest import Manifest, manifest_path, read_manifest, stem
 from sordino.preferences.reading import read_pairs
 from sordino.preferences.records import parse_record
 
@@ -143,7 +141,7 @@ def manifest(tmp_path, content=b"{}\n", **changes):
     path.write_bytes(content)
     coin = RandomizedResponse(1.0)
     values = {
-        "sha256": files.sha256_of(path), "mechanism": "randomized-response",
+        "sha256": sha256_of(path), "mechanism": "randomized-response",
         "epsilon": coin.realized_epsilon, "flip_probability": coin.flip_probability,
         "unit": "label", "neighbors": "REPLACE_ONE", "trust": "local", "caveats": (),
     } | changes  # fmt: skip

@@ -1,0 +1,133 @@
+"""The public part of comparisons, raw or randomized: no label is in it."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+from scipy.sparse import csr_array
+
+from sordino.errors import DataError, UsageError
+from sordino.preferences.features import Features, differences
+from sordino.preferences.records import Text, person_key
+
+__all__ = ["Comparisons", "PublicDigest", "outcomes"]
+
+
+class PublicDigest:
+    """A running SHA-256 of the public fields in row order; no label ever enters it.
+
+    Attributes:
+        dropped: How many of the records taken in were left out for identical answers.
+    """
+
+    def __init__(self) -> None:
+        """Start with no record."""
+        self._hash = hashlib.sha256()
+        self.dropped = 0
+
+    def add(self, key: bytes, person: str | None) -> None:
+        """Take in one record: its question, and who answered."""
+        self._hash.update(key + (b"\0" if person is None else b"\1" + person_key(person)))
+
+    def hexdigest(self) -> str:
+        """Return the digest of everything taken in so far."""
+        return self._hash.copy().hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Comparisons:
+    """The public part of n comparisons, in canonical order.
+
+    Attributes:
+        keys: One key per record for its question, (prompt, {first, second}).
+        public_digest: SHA-256 of all public fields, before any row was dropped.
+        prompts, first, second: Texts or chat messages; empty when made from features.
+        given: Feature differences φ(first) − φ(second), when made from features.
+        persons: Public person ids, or None.
+        dropped: How many records were left out because their answers are identical.
+    """
+
+    keys: tuple[bytes, ...]
+    public_digest: str
+    prompts: tuple[Text, ...] = ()
+    first: tuple[Text, ...] = ()
+    second: tuple[Text, ...] = ()
+    given: Float[np.ndarray, "n d"] | None = None
+    persons: tuple[str, ...] | None = None
+    dropped: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths: one question, one answer, one coin."""
+        for name in ("prompts", "first", "second", "given", "persons"):
+            column = getattr(self, name)
+            if column is not None and len(column) not in {len(self)} | _absent(self, name):
+                raise DataError(
+                    f"{name} must have one entry for each of the {len(self)} keys, got "
+                    f"{len(column)}."
+                )
+
+    def __len__(self) -> int:
+        """Return the number of comparisons."""
+        return len(self.keys)
+
+    def __repr__(self) -> str:
+        """Return the kind and the size; never data."""
+        return f"{type(self).__name__}(n={len(self)})"
+
+    def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
+        """Return φ(first) − φ(second) for every record.
+
+        Args:
+            features: Turns texts into vectors; None if the pairs were made from features.
+
+        Raises:
+            UsageError: Features are missing, or were given twice.
+        """
+        if features is not None and not isinstance(features, Features):
+            raise UsageError(
+                "features must be HashedText(...), or a function of yours wrapped as "
+                f"FunctionFeatures(function, dimension=..., name=...); got {features!r}."
+            )
+        if (self.given is None) == (features is None):
+            raise UsageError(
+                "features must be given for pairs of texts, and left out for pairs made by "
+                "from_features."
+            )
+        if self.given is not None:
+            return self.given
+        assert features is not None  # noqa: S101 (for the type checker; shown one line above)
+        return differences(features, self.prompts, self.first, self.second)
+
+    def first_rows(self) -> Bool[np.ndarray, " n"]:
+        """Return which rows are the first of their (person, question).
+
+        A repeated answer of one person to one question is the same observation, so fits and
+        error bars count it once. Without person ids every record is a person of its own.
+        """
+        if self.persons is None:
+            return np.ones(len(self), dtype=bool)
+        seen: set[tuple[str, bytes]] = set()
+        once = np.zeros(len(self), dtype=bool)
+        for index, pair in enumerate(zip(self.persons, self.keys, strict=True)):
+            once[index] = pair not in seen
+            seen.add(pair)
+        return once
+
+
+def outcomes(name: str, values: Any, n: int) -> Integer[np.ndarray, " n"]:
+    """Return n outcomes of 0 or 1 that nobody can change afterwards."""
+    outcomes = np.array(values)
+    if outcomes.shape != (n,) or not np.isin(outcomes, (0, 1)).all():
+        raise DataError(f"{name} must be 0 or 1, one for each of the {n} keys.")
+    outcomes = outcomes.astype(np.int8)
+    outcomes.setflags(write=False)
+    return outcomes
+
+
+def _absent(pairs: Comparisons, name: str) -> set[int]:
+    """Return the lengths besides n that a column may have: texts are left out with features."""
+    return {0} if name in {"prompts", "first", "second"} and pairs.given is not None else set()
