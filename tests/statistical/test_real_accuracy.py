@@ -7,7 +7,8 @@ import pytest
 
 import sordino
 from sordino.reporting.result import measure_public
-from sordino.rewards.estimation import Design, fit_reward
+from sordino.rewards.design import Design
+from sordino.rewards.estimation import fit_reward
 
 
 @pytest.mark.parametrize(("epsilon", "least"), [(4.0, 0.585), (1.0, 0.575)])

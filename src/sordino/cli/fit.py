@@ -17,7 +17,8 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.reading import read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.estimation import Design, cross_fit, fit_reward, refuse_too_few
+from sordino.rewards.design import Design, refuse_too_few
+from sordino.rewards.estimation import cross_fit, fit_reward
 
 
 @app.command()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from scipy.special import expit
 
+from ._gram import weighted_grams
 from .likelihoods import DebiasedLogistic
 
 __all__ = ["Curvature", "inverse"]
@@ -19,7 +20,6 @@ _DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes 
 _PASSES_PER_FEATURE = 1 / 16  # dense passes that cost twice one Hessian, for each feature
 _FEW = 16  # passes that are not worth saving
 _FLOPS = 1 << 26  # a Hessian this cheap takes every row
-_BLOCK = 1 << 21  # numbers of a block made dense: 16 MiB
 
 Solver = Callable[[np.ndarray], np.ndarray]
 
@@ -65,10 +65,7 @@ class Curvature:
     ) -> Float[np.ndarray, "d d"]:
         n, d = self._loss.differences.shape
         step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
-        total = np.zeros((d, d))
-        for block, chosen in _blocks(self._loss.differences, step):
-            scaled = np.sqrt(_weights(margins[chosen]))[:, None] * block
-            total += scaled.T @ scaled
+        [total] = weighted_grams(self._loss.differences, _weights(margins), step=step)
         return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
 
     def _diagonal(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
@@ -81,22 +78,6 @@ def _weights(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
     """Return σ′ of each margin."""
     probabilities = expit(margins)
     return np.asarray(probabilities * (1 - probabilities))
-
-
-def _blocks(differences: Any, step: int) -> Iterator[tuple[np.ndarray, slice]]:
-    """Yield every ``step``-th row in blocks, with the rows each block holds.
-
-    Sparse rows are made dense block by block: a dense product is faster than a sparse one.
-    """
-    n, d = differences.shape
-    if not issparse(differences) and step > 1:
-        yield differences[::step], slice(0, n, step)
-        return
-    size = max(1, _BLOCK // max(d, 1)) * step
-    for first in range(0, n, size):
-        chosen = slice(first, min(first + size, n), step)
-        block = differences[chosen]
-        yield (block.toarray() if issparse(block) else block), chosen
 
 
 def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:

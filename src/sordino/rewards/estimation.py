@@ -3,153 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
-from scipy.sparse import csr_array
+from jaxtyping import Float
 
-from sordino import _validate
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino import _random, _validate
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.likelihoods import DebiasedLogistic, debias, debiased_loss
+from sordino.rewards.confidence import ConfidenceEllipsoid, confidence_ellipsoid
+from sordino.rewards.covariance import covariances
+from sordino.rewards.design import FOLDS, MEASURING, Design, HeldOut
+from sordino.rewards.likelihoods import debias, debiased_loss
 from sordino.rewards.model import RewardModel
+from sordino.rewards.refinement import refine
 from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 
 __all__ = [
-    "Design",
-    "HeldOut",
+    "Fit",
     "choose_ridge",
     "cross_fit",
     "fit_design",
     "fit_reward",
-    "refuse_too_few",
+    "refining_pays",
     "ridges",
+    "standard_errors",
 ]
 
+METHODS = ("auto", "debiased", "mixture")
 BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
-_FOLDS = 5
 _POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
 _MANY = 50_000  # pairs above which one held-out part is precise enough
-_MEASURING = 1  # the level of the folds that metrics are measured on
 _ATOL = 1e-7  # accepted norm of the gradient, per pair
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Design:
-    """What a fit sees: feature differences, randomized answers, and who belongs together.
-
-    One row per (person, question): a memoized repeat is the same observation.
-    """
-
-    differences: Float[np.ndarray, "n d"] | csr_array
-    answers: Integer[np.ndarray, " n"]
-    flip_probability: float
-    feature_bound: float
-    questions: Integer[np.ndarray, " n"]
-    clusters: Integer[np.ndarray, " n"] | None
-
-    @classmethod
-    def of(cls, pairs: PrivatePairs, features: Features | None) -> Design:
-        """Return the design of private pairs; repeats of one person are left out.
-
-        Raises:
-            UsageError: Features are missing, or were given twice.
-            DataError: Features are not finite.
-        """
-        once = np.flatnonzero(pairs.first_rows())
-        differences = pairs.differences(features)
-        clusters = None
-        if pairs.persons is not None:
-            clusters = np.unique(np.asarray(pairs.persons), return_inverse=True)[1][once]
-        return cls(
-            differences=differences[once],
-            answers=pairs.answers[once],
-            flip_probability=pairs.flip_probability,
-            feature_bound=_bound(differences, features),
-            questions=_questions(pairs)[once],
-            clusters=clusters,
-        )
-
-    def __len__(self) -> int:
-        """Return the number of observations."""
-        return len(self.answers)
-
-    @property
-    def loss(self) -> DebiasedLogistic:
-        """Return the debiased loss of all observations."""
-        targets = debias(self.answers, self.flip_probability)
-        return DebiasedLogistic(self.differences, targets=targets)
-
-    def part(self, rows: Bool[np.ndarray, " n"]) -> Design:
-        """Return some of the observations."""
-        index = np.flatnonzero(rows)
-        return replace(
-            self,
-            differences=self.differences[index],
-            answers=self.answers[index],
-            questions=self.questions[index],
-            clusters=None if self.clusters is None else self.clusters[index],
-        )
-
-    def folds(self, level: int) -> Integer[np.ndarray, " n"]:
-        """Return a fold for every row, by its question alone, so that repeats stay together.
-
-        ``level`` tells the folds that measure from those that choose.
-        """
-        return _folds(self.questions, level)
-
-
-def _questions(pairs: Comparisons) -> Integer[np.ndarray, " n"]:
-    """Return 64 bits of every question's key."""
-    return np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8").astype(np.uint64)
-
-
-def _folds(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question; a level mixes them in its own way."""
-    mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((mixed >> np.uint64(33)) % np.uint64(_FOLDS), dtype=np.int64)
-
-
-def refuse_too_few(pairs: Comparisons) -> None:
-    """Refuse pairs of which none can be held out, from public fields, before anything is spent.
-
-    Raises:
-        DataError: All questions fall into one part.
-    """
-    if len(np.unique(_folds(_questions(pairs), _MEASURING))) < 2:  # noqa: PLR2004 (in and out)
-        raise DataError(
-            f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
-            "ones; a dozen is the least. Nothing was spent."
-        )
-
-
-def _bound(differences: Any, features: Features | None) -> float:
-    """Return the bound on one answer's features; half the largest difference where none is set.
-
-    Features are public under a label guarantee, so their largest norm may be used.
-    """
-    if features is not None:
-        return features.feature_bound
-    return float(np.sqrt((differences**2).sum(axis=1).max())) / 2
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class HeldOut:
-    """Predictions for answers that the fit behind them did not see."""
-
-    differences: Float[np.ndarray, " n"]
-    answers: Integer[np.ndarray, " n"]
-    flip_probability: float
-    clusters: Integer[np.ndarray, " n"] | None
+MOST_FEATURES = 1024
+"""Most features for which a matrix of features by features is made unasked."""
+_FEW_ROWS, _MANY_ROWS = 16, 128  # rows a feature that decide on a method; that errors rest on
+_CLEARLY = 0.9  # share of the debiased variance that refining must promise to stay below
+_KNOWN = 0.1  # share of ‖θ̂‖² that the variance of a refined estimate may have at most
 
 
 def ridges(feature_bound: float, flip_probability: float) -> list[float]:
@@ -180,7 +78,7 @@ def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:
     candidates = ridges(design.feature_bound, design.flip_probability)
     folds = design.folds(level)
     losses: list[np.ndarray] = []
-    for fold in range(1 if len(design) > _MANY else _FOLDS):
+    for fold in range(1 if len(design) > _MANY else FOLDS):
         inside, outside = design.part(folds != fold), design.part(folds == fold)
         if len(inside) and len(outside):
             path = ridge_path(inside.loss, candidates, ball=ball, atol=_atol(inside))
@@ -205,13 +103,138 @@ def _atol(design: Design) -> float:
     return _ATOL * len(design)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Fit:
+    """A certified estimate, and the debiased one that it started from.
+
+    Attributes:
+        solution: The estimate.
+        center: The debiased minimizer inside the ball; the same where nothing was refined.
+        ridge: Λ of the debiased fit.
+        candidates: How many ridges were tried on the same answers.
+        method: ``"debiased"`` or ``"mixture"``.
+    """
+
+    solution: Solution
+    center: Solution
+    ridge: float
+    candidates: int
+    method: str
+
+
 def fit_design(
-    design: Design, *, ridge: float | None, ball: float, level: int = 0
-) -> tuple[Solution, float]:
-    """Return the certified minimizer and the ridge it was found with."""
+    design: Design,
+    *,
+    ridge: float | None,
+    ball: float,
+    level: int = 0,
+    method: str = "auto",
+) -> Fit:
+    """Return the certified estimate.
+
+    Raises:
+        UsageError: The method is unknown, or there are too many features for it.
+        ConvergenceError: The fit could not be certified.
+    """
+    _validate.one_of("method", method, METHODS)
+    candidates = len(_POWERS) if ridge is None else 1
     if ridge is None:
         ridge = choose_ridge(design, ball=ball, level=level)
-    return minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=_atol(design)), ridge
+    center = minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=_atol(design))
+    found = Fit(
+        solution=center, center=center, ridge=ridge, candidates=candidates, method="debiased"
+    )
+    if method == "mixture":
+        return _refined(design, found, ball)
+    if method == "auto" and refining_pays(design, center, ridge):
+        with suppress(ConvergenceError):  # the debiased estimate is certified already
+            refined = _refined(design, found, ball)
+            return refined if _well_known(design, refined) else found
+    return found
+
+
+def _refined(design: Design, found: Fit, ball: float) -> Fit:
+    """Return the mixture estimate, or the fit as it is where answers were never flipped."""
+    if design.flip_probability == 0:
+        return found  # the two likelihoods are one
+    if design.differences.shape[1] > MOST_FEATURES:
+        raise UsageError(
+            f"method='mixture' needs a matrix of features by features: at most {MOST_FEATURES} "
+            f"features, got {design.differences.shape[1]}. Use method='debiased'."
+        )
+    kappa = 1 - 2 * design.flip_probability
+    solution = refine(
+        design.mixture,
+        found.center.theta,
+        ridge=kappa**2 * found.ridge,
+        atol=kappa * _atol(design),
+        ball=ball,
+    )
+    return replace(found, solution=solution, method="mixture")
+
+
+def refining_pays(design: Design, center: Solution, ridge: float) -> bool:
+    """Return whether the mixture likelihood promises a clearly better estimate.
+
+    It does where rewards are large, so that the debiased estimate is inefficient.
+
+    Source:
+        docs/local.md, mixture likelihood: asymptotic efficiency, by the traces of both
+        covariances; the threshold is measured in tests/statistical/test_mixture.py.
+    """
+    if design.flip_probability == 0 or design.differences.shape[1] > MOST_FEATURES:
+        return False
+    debiased, mixture = _covariances(design, center, ridge, rows=_FEW_ROWS)
+    return float(np.trace(mixture)) <= _CLEARLY * float(np.trace(debiased))
+
+
+def _well_known(design: Design, refined: Fit) -> bool:
+    """Return whether a refined estimate is known well enough to be trusted.
+
+    With too few answers the mixture likelihood is flat far from the truth, and refining there
+    raises the error by a third.
+    """
+    theta = refined.solution.theta
+    _, mixture = _covariances(design, refined.solution, refined.ridge, rows=_FEW_ROWS)
+    return float(np.trace(mixture)) <= _KNOWN * float(theta @ theta)
+
+
+def _covariances(
+    design: Design, solution: Solution, ridge: float, *, rows: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return both covariances at a solution, from at least so many rows a feature."""
+    step = max(1, len(design) // (rows * design.differences.shape[1]))
+    return covariances(
+        design.differences,
+        solution.theta,
+        design.flip_probability,
+        ridge=ridge + solution.multiplier,
+        step=step,
+    )
+
+
+def standard_errors(design: Design, found: Fit) -> Float[np.ndarray, " d"] | None:
+    """Return the asymptotic standard error of every weight; None for too many features.
+
+    Source:
+        docs/local.md, standard errors.
+    """
+    if design.differences.shape[1] > MOST_FEATURES:
+        return None
+    both = _covariances(design, found.solution, found.ridge, rows=_MANY_ROWS)
+    return np.asarray(np.sqrt(np.diagonal(both[found.method == "mixture"])))
+
+
+def _ellipsoid(design: Design, found: Fit, ball: float) -> ConfidenceEllipsoid:
+    """Return the confidence set of a fit."""
+    return confidence_ellipsoid(
+        design.differences,
+        found.center,
+        flip_probability=design.flip_probability,
+        ball=ball,
+        ridge=found.ridge,
+        candidates=found.candidates,
+    )
 
 
 def cross_fit(
@@ -219,26 +242,27 @@ def cross_fit(
     *,
     ridge: float | None = None,
     ball: float = BALL,
+    method: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> HeldOut:
     """Return predictions for every observation from fits that did not see its question.
 
-    Each fit chooses its own ridge without the part that it is measured on.
+    Each fit chooses its own ridge and method without the part that it is measured on.
 
     Raises:
         DataError: There are too few different questions to hold any out.
     """
-    folds = design.folds(_MEASURING)
+    folds = design.folds(MEASURING)
     predictions = np.zeros(len(design))
     for done, fold in enumerate(np.unique(folds)):
         if progress:
-            progress(done, _FOLDS)
+            progress(done, FOLDS)
         inside = design.part(folds != fold)
         if not len(inside):
             raise DataError("These are too few different questions to hold any out.")
-        solution, _ = fit_design(inside, ridge=ridge, ball=ball, level=2)
+        found = fit_design(inside, ridge=ridge, ball=ball, level=2, method=method)
         rows = np.flatnonzero(folds == fold)
-        predictions[rows] = design.differences[rows] @ solution.theta
+        predictions[rows] = design.differences[rows] @ found.solution.theta
     return HeldOut(
         differences=predictions,
         answers=design.answers,
@@ -247,12 +271,14 @@ def cross_fit(
     )
 
 
-def fit_reward(
+def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     pairs: Pairs | PrivatePairs,
     *,
     features: Features | None = None,
+    method: str = "auto",
     ridge: float | None = None,
     ball: float = BALL,
+    ellipsoid: bool | None = None,
     mechanism: NonPrivate | None = None,
     ledger: Ledger | None = None,
     design: Design | None = None,
@@ -265,9 +291,15 @@ def fit_reward(
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize` or an ``answer`` file.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
+        method: ``"debiased"``, ``"mixture"`` (refined by the likelihood of what was released;
+            better where rewards are large), or ``"auto"``, which refines where that clearly
+            pays.
         ridge: Strength of the quadratic penalty, > 0; chosen on held-out randomized answers if
             left out.
-        ball: Bound on the norm of the weights, > 0.
+        ball: Bound on the norm of the weights, > 0. Confidence sets take it as a promise about
+            the truth, so choose it before you look at the data.
+        ellipsoid: Whether to keep a confidence set, which pessimistic policies need: a matrix
+            of features by features. By default for up to 1024 features.
         mechanism: Only :class:`sordino.NonPrivate` for now, to fit raw judgments as they are.
         ledger: Where a mechanism's spend is recorded.
         design: ``Design.of(pairs, features)``, if it was made already.
@@ -286,18 +318,24 @@ def fit_reward(
     """
     ball = _validate.positive("ball", ball)
     ridge = None if ridge is None else _validate.positive("ridge", ridge)
+    _validate.one_of("method", method, METHODS)
     private = _private(pairs, mechanism, ledger)
     design = design or Design.of(private, features)
-    solution, ridge = fit_design(design, ridge=ridge, ball=ball)
+    if ellipsoid is None:
+        ellipsoid = design.differences.shape[1] <= MOST_FEATURES
+    found = fit_design(design, ridge=ridge, ball=ball, method=method)
     return RewardModel(
-        weights=solution.theta,
+        weights=found.solution.theta,
         features=features,
         guarantee=private.guarantee,
-        ridge=ridge,
+        method=found.method,
+        ridge=found.ridge,
         ball=ball,
-        gradient_norm=solution.gradient_norm,
+        gradient_norm=found.solution.gradient_norm,
         atol=_atol(design),
         pairs=len(private),
+        standard_errors=standard_errors(design, found),
+        ellipsoid=_ellipsoid(design, found, ball) if ellipsoid else None,
         release_ids=private.release_ids,
         artifact=private.artifact,
     )
@@ -326,7 +364,7 @@ def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) ->
     public = {name: getattr(pairs, name) for name in Pairs.__dataclass_fields__ if name != "labels"}
     return PrivatePairs(
         **public,
-        answers=pairs.labels,
+        answers=mechanism.release(pairs.labels, entropy=_random.entropy(None)),
         flip_probability=0.0,
         guarantee=promise,
         release_ids=(reservation.release_id,),

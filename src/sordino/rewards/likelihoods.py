@@ -20,8 +20,12 @@ from scipy.special import expit, log_expit
 from sordino._validate import finite_array, non_negative, number
 from sordino.errors import DataError, UsageError
 
+from ._gram import weighted_grams
+
 __all__ = [
     "DebiasedLogistic",
+    "MixtureLogistic",
+    "answer_probability",
     "debias",
     "debiased_loss",
     "debiased_loss_of_answer",
@@ -142,6 +146,21 @@ def mixture_negative_log_likelihood(
     return -np.logaddexp(kept, log_expit(-level) + log_expit(-agreement))
 
 
+def answer_probability(
+    difference: Float[np.ndarray, " *size"] | float, flip_probability: float
+) -> Any:
+    """Return how likely a released answer prefers the first.
+
+    Source:
+        docs/local.md, mixture likelihood: p = κσ(Δ) + f, κ = 1 − 2f.
+
+    Example:
+        >>> float(answer_probability(0.0, 0.25)), float(answer_probability(1e9, 0.25))
+        (0.5, 0.75)
+    """
+    return flip_probability + (1 - 2 * flip_probability) * expit(difference)
+
+
 def _signs(z: Any) -> Any:
     """Return z as an array; refuse what is neither +1 nor −1."""
     signs = np.asarray(z)
@@ -235,3 +254,80 @@ class DebiasedLogistic:
 
     def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
         return np.asarray(self.differences.T @ (expit(margins) - self.targets))
+
+
+@dataclass(frozen=True)
+class MixtureLogistic:
+    """Minus the log probability of all released answers, as a function of the reward weights.
+
+    The likelihood of what was released: efficient, but not convex where answers contradict a
+    sure prediction.
+
+    Source:
+        docs/local.md, mixture likelihood: −Σ log p(z), p = κσ(θᵀx) + f for z = 1. Sums, not
+        means; no ridge.
+
+    Attributes:
+        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+        answers: What was released, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+
+    Example:
+        >>> loss = MixtureLogistic(np.eye(2), answers=np.array([1, 0]), flip_probability=0.25)
+        >>> loss.gradient(np.zeros(2))
+        array([-0.25,  0.25])
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    answers: Int[np.ndarray, " n"]
+    flip_probability: float
+
+    def __post_init__(self) -> None:
+        """Check shapes and answers as the debiased loss does."""
+        checked = DebiasedLogistic(self.differences, debias(self.answers, self.flip_probability))
+        object.__setattr__(self, "differences", checked.differences)
+        object.__setattr__(self, "answers", np.asarray(self.answers))
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the pairs.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        return float(np.sum(self._losses(self.differences @ theta)))
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        slope = self._slope(self.differences @ theta)
+        return np.asarray(self.differences.T @ (-self._z * slope))
+
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        margins = self.differences @ theta
+        slope = self._slope(margins)
+        bend = slope * (slope - 1 + 2 * expit(self._z * margins))
+        up, down = weighted_grams(self.differences, np.maximum(bend, 0), np.maximum(-bend, 0))
+        return np.asarray(up - down)
+
+    def _slope(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return κσ′(Δ)/p(z): how fast the log probability rises along its answer."""
+        # In logarithms: where an answer contradicts a sure prediction, both factors underflow.
+        logs = log_expit(margins) + log_expit(-margins) + self._losses(margins)
+        return np.asarray((1 - 2 * self.flip_probability) * np.exp(logs))
+
+    @property
+    def _z(self) -> Int[np.ndarray, " n"]:
+        return 2 * self.answers.astype(np.int64) - 1
+
+    def _losses(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        flip = self.flip_probability
+        epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
+        return np.asarray(mixture_negative_log_likelihood(epsilon, margins, self._z))

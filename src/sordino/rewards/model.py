@@ -17,11 +17,14 @@ from sordino.errors import DataError, SordinoError, UsageError
 from sordino.preferences.features import Features, features_from_dict
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
+from sordino.rewards.confidence import ConfidenceEllipsoid
 
 __all__ = ["REWARD_FORMAT", "RewardModel"]
 
 REWARD_FORMAT = "sordino.reward"
-REWARD_VERSION = 1
+_FITTED = ("debiased", "mixture")
+_NEW = {"method": "debiased", "standard_errors": None, "ellipsoid": None}  # since version 2
+REWARD_VERSION = 2
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -37,11 +40,16 @@ class RewardModel:
         features: Turns prompt and answer into a bounded vector; None if it was fitted on
             feature differences.
         guarantee: What the release promises.
+        method: ``"debiased"``, or ``"mixture"`` where it was refined by that likelihood.
         ridge: Strength of the quadratic penalty.
         ball: Bound on the norm of the weights during the fit.
         gradient_norm: Norm of the gradient at the weights: the certificate of the fit.
         atol: Bound that ``gradient_norm`` was required to meet.
         pairs: Number of comparisons that were used; public under a label guarantee.
+        standard_errors: Asymptotic standard error of every weight, shape (d,); None for more
+            features than a square matrix is made for.
+        ellipsoid: The confidence set that pessimistic policies need, around the debiased
+            estimate; None where it was not kept.
         release_ids: Ledger entries that paid.
         artifact: SHA-256 of the private answers it was fitted on.
     """
@@ -54,6 +62,9 @@ class RewardModel:
     gradient_norm: float
     atol: float
     pairs: int
+    method: str = field(default="debiased")
+    standard_errors: Float[np.ndarray, " d"] | None = field(default=None)
+    ellipsoid: ConfidenceEllipsoid | None = field(default=None)
     release_ids: tuple[str, ...] = field(default=())
     artifact: str = ""
 
@@ -104,8 +115,11 @@ class RewardModel:
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""
         wanted = len(self.weights) if self.features is None else self.features.dimension
-        return (
-            self.weights.shape == (wanted,) and wanted > 0 and bool(np.isfinite(self.weights).all())
+        columns = [self.weights]
+        columns += [] if self.standard_errors is None else [self.standard_errors]
+        columns += [] if self.ellipsoid is None else [self.ellipsoid.center]
+        return wanted > 0 and all(
+            column.shape == (wanted,) and bool(np.isfinite(column).all()) for column in columns
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,6 +129,9 @@ class RewardModel:
             "version": REWARD_VERSION,
             "features": None if self.features is None else self.features.to_dict(),
             "weights": self.weights.tolist(),
+            "standard_errors": _listed(self.standard_errors),
+            "ellipsoid": None if self.ellipsoid is None else self.ellipsoid.to_dict(),
+            "method": self.method,
             "ridge": self.ridge,
             "ball": self.ball,
             "gradient_norm": self.gradient_norm,
@@ -149,7 +166,7 @@ class RewardModel:
         """
         problem = "The reward cannot be used"
         path = Path(path)
-        values = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
+        values = _NEW | read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
         described = values.get("features")
         features = None if described is None else features_from_dict(described, function=function)
         try:
@@ -164,6 +181,9 @@ class RewardModel:
                 features=features,
                 guarantee=guarantee,
                 pairs=_validate.integer("pairs", values["pairs"], at_least=1),
+                method=_validate.one_of("method", values["method"], _FITTED),
+                standard_errors=_array(values["standard_errors"]),
+                ellipsoid=_read_ellipsoid(values["ellipsoid"]),
                 release_ids=_texts(values["release_ids"]),
                 artifact=_texts([values["artifact"]])[0],
                 **plain,
@@ -175,6 +195,21 @@ class RewardModel:
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
         return model
+
+
+def _listed(values: Float[np.ndarray, " d"] | None) -> list[float] | None:
+    """Return an array as JSON holds it."""
+    return None if values is None else values.tolist()
+
+
+def _array(values: Any) -> Float[np.ndarray, " d"] | None:
+    """Return what :func:`_listed` wrote."""
+    return None if values is None else np.array(values, dtype=np.float64)
+
+
+def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | None:
+    """Return the confidence set of a file, if it holds one."""
+    return None if values is None else ConfidenceEllipsoid.from_dict(values)
 
 
 def _texts(values: Any) -> tuple[str, ...]:

@@ -7,13 +7,8 @@ from sklearn.linear_model import LogisticRegression
 
 import sordino
 from sordino.rewards import estimation
-from sordino.rewards.estimation import (
-    Design,
-    choose_ridge,
-    cross_fit,
-    fit_reward,
-    refuse_too_few,
-)
+from sordino.rewards.design import Design, refuse_too_few
+from sordino.rewards.estimation import choose_ridge, cross_fit, fit_reward
 
 
 def private(ledger, pairs, epsilon: float, seed: int = 1) -> sordino.PrivatePairs:

@@ -13,6 +13,8 @@ from scipy.sparse import csr_array
 from sordino.errors import DataError, UsageError
 from sordino.rewards.likelihoods import (
     DebiasedLogistic,
+    MixtureLogistic,
+    answer_probability,
     debias,
     debiased_loss,
     debiased_loss_of_answer,
@@ -191,3 +193,52 @@ def test_other_arguments_are_refused():
         DebiasedLogistic(np.zeros(3), targets=np.zeros(3))
     with pytest.raises(DataError, match="targets must be finite"):
         DebiasedLogistic(np.eye(2), targets=np.array([0.0, np.nan]))
+
+
+@pytest.mark.parametrize("scale", [10.0**power for power in range(-5, 5)])
+@pytest.mark.parametrize("flip", [0.0, 0.1, 0.45])
+def test_the_mixture_gradient_and_hessian_against_finite_differences(scale, flip):
+    generator = np.random.default_rng(0)
+    rows = generator.normal(size=(30, 3))
+    loss = MixtureLogistic(rows, generator.integers(0, 2, 30), flip)
+    theta = scale * generator.normal(size=3)
+    step = 1e-6 * max(1.0, scale)
+    numeric = [
+        (loss.value(theta + step * unit) - loss.value(theta - step * unit)) / (2 * step)
+        for unit in np.eye(3)
+    ]
+    np.testing.assert_allclose(loss.gradient(theta), numeric, rtol=1e-4, atol=1e-5)
+    bent = [
+        (loss.gradient(theta + step * unit) - loss.gradient(theta - step * unit)) / (2 * step)
+        for unit in np.eye(3)
+    ]
+    np.testing.assert_allclose(loss.hessian(theta), bent, rtol=1e-4, atol=1e-5)
+
+
+def test_the_mixture_of_a_data_set_is_the_sum_of_its_answers():
+    rows, answers = np.array([[1.0, 2.0], [0.5, -1.0]]), np.array([1, 0])
+    theta, flip = np.array([0.3, -0.7]), 0.2
+    loss = MixtureLogistic(rows, answers, flip)
+    epsilon = np.log((1 - flip) / flip)
+    by_hand = mixture_negative_log_likelihood(epsilon, rows @ theta, 2 * answers - 1).sum()
+    assert loss.value(theta) == pytest.approx(by_hand, rel=1e-12)
+    sparse = MixtureLogistic(csr_array(rows), answers, flip)
+    np.testing.assert_allclose(sparse.gradient(theta), loss.gradient(theta), rtol=1e-12)
+
+
+def test_the_mixture_of_unflipped_answers_is_the_logistic_loss():
+    generator = np.random.default_rng(2)
+    rows, answers = generator.normal(size=(20, 3)), generator.integers(0, 2, 20)
+    theta = np.array([1.0, -200.0, 900.0])
+    mixture, plain = (
+        MixtureLogistic(rows, answers, 0.0),
+        DebiasedLogistic(rows, answers.astype(float)),
+    )
+    assert mixture.value(theta) == pytest.approx(plain.value(theta), rel=1e-9)
+    np.testing.assert_allclose(mixture.gradient(theta), plain.gradient(theta), atol=1e-9)
+
+
+def test_the_probability_of_an_answer():
+    np.testing.assert_allclose(
+        answer_probability(np.array([-800.0, 0.0, 800.0]), 0.1), [0.1, 0.5, 0.9]
+    )

@@ -46,7 +46,7 @@ def test_a_reward_is_not_overwritten_unless_asked(reward, tmp_path):
 @pytest.mark.parametrize(
     "change",
     [
-        {"version": 2},
+        {"version": 99},
         {"format": "other"},
         {"weights": None},
         {"weights": [[1.0]]},

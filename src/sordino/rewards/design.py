@@ -1,0 +1,135 @@
+"""What a fit sees: feature differences, randomized answers, and who belongs together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+from scipy.sparse import csr_array
+
+from sordino.errors import DataError
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import Features
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.rewards.likelihoods import DebiasedLogistic, MixtureLogistic, debias
+
+__all__ = ["FOLDS", "MEASURING", "Design", "HeldOut", "refuse_too_few"]
+
+FOLDS = 5
+MEASURING = 1  # the level of the folds that metrics are measured on
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Design:
+    """What a fit sees: feature differences, randomized answers, and who belongs together.
+
+    One row per (person, question): a memoized repeat is the same observation.
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    answers: Integer[np.ndarray, " n"]
+    flip_probability: float
+    feature_bound: float
+    questions: Integer[np.ndarray, " n"]
+    clusters: Integer[np.ndarray, " n"] | None
+
+    @classmethod
+    def of(cls, pairs: PrivatePairs, features: Features | None) -> Design:
+        """Return the design of private pairs; repeats of one person are left out.
+
+        Raises:
+            UsageError: Features are missing, or were given twice.
+            DataError: Features are not finite.
+        """
+        once = np.flatnonzero(pairs.first_rows())
+        differences = pairs.differences(features)
+        clusters = None
+        if pairs.persons is not None:
+            clusters = np.unique(np.asarray(pairs.persons), return_inverse=True)[1][once]
+        return cls(
+            differences=differences[once],
+            answers=pairs.answers[once],
+            flip_probability=pairs.flip_probability,
+            feature_bound=_bound(differences, features),
+            questions=_questions(pairs)[once],
+            clusters=clusters,
+        )
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        return len(self.answers)
+
+    @property
+    def loss(self) -> DebiasedLogistic:
+        """Return the debiased loss of all observations."""
+        targets = debias(self.answers, self.flip_probability)
+        return DebiasedLogistic(self.differences, targets=targets)
+
+    @property
+    def mixture(self) -> MixtureLogistic:
+        """Return the likelihood of all observations."""
+        return MixtureLogistic(self.differences, self.answers, self.flip_probability)
+
+    def part(self, rows: Bool[np.ndarray, " n"]) -> Design:
+        """Return some of the observations."""
+        index = np.flatnonzero(rows)
+        return replace(
+            self,
+            differences=self.differences[index],
+            answers=self.answers[index],
+            questions=self.questions[index],
+            clusters=None if self.clusters is None else self.clusters[index],
+        )
+
+    def folds(self, level: int) -> Integer[np.ndarray, " n"]:
+        """Return a fold for every row, by its question alone, so that repeats stay together.
+
+        ``level`` tells the folds that measure from those that choose.
+        """
+        return _folds(self.questions, level)
+
+
+def _questions(pairs: Comparisons) -> Integer[np.ndarray, " n"]:
+    """Return 64 bits of every question's key."""
+    return np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8").astype(np.uint64)
+
+
+def _folds(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
+    """Return a fold for every question; a level mixes them in its own way."""
+    mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
+    return np.asarray((mixed >> np.uint64(33)) % np.uint64(FOLDS), dtype=np.int64)
+
+
+def refuse_too_few(pairs: Comparisons) -> None:
+    """Refuse pairs of which none can be held out, from public fields, before anything is spent.
+
+    Raises:
+        DataError: All questions fall into one part.
+    """
+    if len(np.unique(_folds(_questions(pairs), MEASURING))) < 2:  # noqa: PLR2004 (in and out)
+        raise DataError(
+            f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
+            "ones; a dozen is the least. Nothing was spent."
+        )
+
+
+def _bound(differences: Any, features: Features | None) -> float:
+    """Return the bound on one answer's features; half the largest difference where none is set.
+
+    Features are public under a label guarantee, so their largest norm may be used.
+    """
+    if features is not None:
+        return features.feature_bound
+    return float(np.sqrt((differences**2).sum(axis=1).max())) / 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HeldOut:
+    """Predictions for answers that the fit behind them did not see."""
+
+    differences: Float[np.ndarray, " n"]
+    answers: Integer[np.ndarray, " n"]
+    flip_probability: float
+    clusters: Integer[np.ndarray, " n"] | None

@@ -1,0 +1,76 @@
+"""Standard errors: each weight against its definition, and the published efficiencies."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+from sordino.rewards.covariance import (
+    covariances,
+    debiased_noise,
+    debiased_slope,
+    mixture_information,
+)
+from sordino.rewards.likelihoods import debias
+
+MARGINS = np.array([-30.0, -4.0, -0.5, 0.0, 0.1, 2.0, 9.0])
+
+
+def flip(epsilon: float) -> float:
+    return 1 / (1 + np.exp(epsilon))
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.4])
+def test_the_noise_is_the_variance_of_a_debiased_answer(chance):
+    prefers = chance + (1 - 2 * chance) * expit(MARGINS)
+    low, high = debias(np.array([0, 1]), chance)
+    mean = prefers * high + (1 - prefers) * low
+    variance = prefers * (high - mean) ** 2 + (1 - prefers) * (low - mean) ** 2
+    np.testing.assert_allclose(debiased_noise(MARGINS, chance), variance, rtol=1e-9, atol=1e-15)
+    np.testing.assert_allclose(mean, expit(MARGINS), atol=1e-12)
+
+
+@pytest.mark.parametrize("chance", [0.0, 0.1, 0.4])
+def test_the_information_is_the_expected_square_of_the_score(chance):
+    def log_probability(margins, z):
+        agreed = z * margins
+        return np.log((1 - chance) * expit(agreed) + chance * expit(-agreed))
+
+    step, total = 1e-5, 0.0
+    for z in (1, -1):
+        score = log_probability(MARGINS + step, z) - log_probability(MARGINS - step, z)
+        total = total + np.exp(log_probability(MARGINS, z)) * (score / (2 * step)) ** 2
+    np.testing.assert_allclose(mixture_information(MARGINS, chance), total, rtol=1e-4, atol=1e-11)
+
+
+def test_without_flips_both_are_the_logistic_information():
+    np.testing.assert_allclose(mixture_information(MARGINS, 0.0), debiased_slope(MARGINS))
+    np.testing.assert_allclose(debiased_noise(MARGINS, 0.0), debiased_slope(MARGINS), rtol=1e-9)
+    assert mixture_information(np.array([1e4, -1e4]), 0.0).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("norm", "epsilon", "published"),
+    [
+        (1, 0.1, 0.976), (1, 1, 0.983), (1, 2, 0.994),
+        (2, 0.1, 0.79), (2, 1, 0.83), (2, 2, 0.91),
+        (4, 0.1, 0.29), (4, 1, 0.32), (4, 2, 0.43),
+    ],
+)  # fmt: skip
+def test_the_published_efficiencies(norm, epsilon, published):
+    # 200,000 fixed directions: the trace ratio is known to about .003
+    rows = np.random.default_rng(0).normal(size=(200_000, 5))
+    rows *= 2 / np.linalg.norm(rows, axis=1, keepdims=True)
+    theta = np.array([norm, 0.0, 0.0, 0.0, 0.0])
+    debiased, mixture = covariances(rows, theta, flip(epsilon), ridge=1e-9)
+    assert np.trace(mixture) / np.trace(debiased) == pytest.approx(published, abs=0.01)
+
+
+def test_sampled_rows_give_about_the_same_and_a_ridge_shrinks():
+    rows = np.random.default_rng(1).normal(size=(40_000, 3))
+    theta = np.array([0.5, -1.0, 0.2])
+    whole = covariances(rows, theta, 0.2, ridge=1.0)
+    sampled = covariances(rows, theta, 0.2, ridge=1.0, step=7)
+    for one, other in zip(whole, sampled, strict=True):
+        np.testing.assert_allclose(np.diagonal(one), np.diagonal(other), rtol=0.1)
+    shrunk = covariances(rows, theta, 0.2, ridge=1e5)
+    assert all(np.trace(s) < 0.1 * np.trace(w) for s, w in zip(shrunk, whole, strict=True))
