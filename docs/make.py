@@ -28,12 +28,14 @@ os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb"
 ROOT = Path(__file__).resolve().parents[1]
 FLOW = [
     "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
-    "environments", "auditing", "reporting", "cli",
+    "environments", "language", "auditing", "reporting", "cli",
 ]  # fmt: skip
 TEST_FOLDERS = {
     "architecture": "rules that hold everywhere: imports, names, sections, this page",
     "cli": "the commands, from outside, with their exit codes and every byte they write",
+    "browser": "the report in a real browser, where one is found",
     "data": "test vectors, as JSON",
+    "language": "the `language` extra, on models that the tests build",
     "soundness": "exact, no sampling: every promise against every neighbor, and planted bugs",
     "statistical": "seeded simulations; each states its false-alarm rate and its power",
     "unit": "mirrors `src/sordino`",

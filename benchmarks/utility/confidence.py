@@ -18,7 +18,8 @@ from scipy.special import expit
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.design import Design
-from sordino.rewards.estimation import choose_ridge, fit_design, ridges
+from sordino.rewards.estimation import fit_design
+from sordino.rewards.ridge_choice import choose_ridge, ridges
 
 
 @dataclass(frozen=True)

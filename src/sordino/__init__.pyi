@@ -25,9 +25,14 @@ from .preferences.private_pairs import PrivatePairs as PrivatePairs
 from .preferences.reading import read_pairs as read_pairs
 from .privatization.memory import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
+from .rewards.finite import FiniteRewards as FiniteRewards
 from .rewards.model import RewardModel as RewardModel
+from .rewards.forecast import Forecast as Forecast
+from .rewards.forecast import estimate as estimate
 from .policies.gibbs import GibbsPolicy as GibbsPolicy
 from .policies.gibbs import gibbs_policy as gibbs_policy
+from .policies.pessimism import optimistic_policy as optimistic_policy
+from .policies.pessimism import pessimistic_policy as pessimistic_policy
 from .environments.annotators import simulate_pairs as simulate_pairs
 from .certificates import Certificate as Certificate
 from .certificates import certify as certify

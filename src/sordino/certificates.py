@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from sordino._markup import card
 from sordino._version import __version__
 from sordino.errors import PrivacyError
-from sordino.policies.gibbs import GibbsPolicy
+from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting
+from sordino.privacy.cards import anchor, size
 from sordino.privacy.chain import Row, canonical_json
-from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.guarantee import Guarantee, merge, promise_rows
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.spend import event_of, promise_of
-from sordino.rewards.model import RewardModel
 
 __all__ = ["Certificate", "certify"]
 
@@ -71,9 +73,22 @@ class Certificate:
         """Return the promise and the anchor."""
         return f"{self.artifact}: {self.guarantee} (ledger head {self.ledger_head.digest[:12]}…)"
 
+    def _repr_html_(self) -> str:
+        """Return artifact, promise and anchor as a card, for notebooks."""
+        total = self.ledger_total
+        rows: list[tuple[str, object]] = [
+            ("artifact", f"{self.artifact} {self.digest[:12]}…"),
+            ("data", self.data),
+            *promise_rows(self.guarantee),
+            ("ledger total", size(total)),
+            ("ledger head", anchor(self.ledger_head)),
+        ]
+        simulated = self.guarantee.simulated or (total is not None and total.simulated)
+        return card("Certificate", rows, simulated=simulated)
+
 
 def certify(
-    artifact: RewardModel | GibbsPolicy, ledger: Ledger, *, for_study: bool = False
+    artifact: ReleasedReward | CandidatePolicy, ledger: Ledger, *, for_study: bool = False
 ) -> Certificate:
     """Return what an artifact promises, checked against the ledger that paid for it.
 
@@ -92,19 +107,20 @@ def certify(
         do not prove that the weights in the artifact were made so: whoever writes an artifact by
         hand can write any weights. Shown by tests/soundness/test_certificates.py.
     """
-    reward = artifact.reward if isinstance(artifact, GibbsPolicy) else artifact
+    policy = isinstance(artifact, CandidatePolicy)
+    reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
     guarantee = _paid(reward, ledger)
     if guarantee.simulated and not for_study:
         raise PrivacyError(
             "Randomness was simulated: whoever knows the seed can undo it, so there is nothing to "
             "certify. Run again without a seed, or pass for_study=True."
         )
-    if reward.guarantee.epsilon < guarantee.epsilon or reward.guarantee.delta < guarantee.delta:
+    if _claims_more(reward.guarantee, guarantee):
         raise PrivacyError(
             f"The artifact claims {reward.guarantee}, but its entries promise only {guarantee}."
         )
     return Certificate(
-        artifact="policy" if isinstance(artifact, GibbsPolicy) else "reward",
+        artifact="policy" if policy else "reward",
         digest=_digest(artifact),
         guarantee=guarantee,
         data=ledger.data,
@@ -114,16 +130,24 @@ def certify(
     )
 
 
-def _digest(artifact: RewardModel | GibbsPolicy) -> str:
+def _claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
+    """Return whether a claim is stronger than what was paid for, or about something else."""
+    return (
+        (claimed.unit, claimed.neighbors) != (paid.unit, paid.neighbors)
+        or claimed.epsilon < paid.epsilon
+        or claimed.delta < paid.delta
+        or (claimed.trust == "local" and paid.trust == "central")
+        or (paid.simulated and not claimed.simulated)
+        or not set(paid.caveats) <= set(claimed.caveats)
+    )
+
+
+def _digest(artifact: ReleasedReward | CandidatePolicy) -> str:
     """Return the SHA-256 of an artifact's canonical JSON."""
-    reward = artifact.reward if isinstance(artifact, GibbsPolicy) else artifact
-    values = reward.to_dict()
-    if isinstance(artifact, GibbsPolicy):
-        values = {"reward": values, "temperature": artifact.temperature}
-    return hashlib.sha256(canonical_json(values).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(artifact.to_dict()).encode()).hexdigest()
 
 
-def _paid(reward: RewardModel, ledger: Ledger) -> Guarantee:
+def _paid(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
     """Return what the entries behind a reward promise together."""
     wanted = set(reward.release_ids)
     rows = [row for row in ledger.rows if row.release_id in wanted]
@@ -140,17 +164,34 @@ def _paid(reward: RewardModel, ledger: Ledger) -> Guarantee:
         )
     spent = [row for row in entries if row.kind == "reserve"]
     received = [_received(row) for row in entries if row.kind == "receive"]
-    delta = ledger.budget.delta
-    events: Counter[Any] = Counter()
-    for row in spent:
-        events[event_of(row)] += row.count
+    relation, events = ledger.budget.neighbors, _together(spent)
+    delta = 0.0
+    paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
+    if math.isinf(paid):  # pure entries need no δ, whatever the budget allows
+        delta = ledger.budget.delta
+        paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     promises = received + [promise_of(row, delta=delta) for row in spent]
-    paid = accounting.composed_epsilon(events, neighbors=promises[0].neighbors, delta=delta)
     return merge(
         promises,
         epsilon=paid + sum(promise.epsilon for promise in received),
         delta=(delta if spent else 0.0) + sum(promise.delta for promise in received),
     )
+
+
+def _together(rows: Iterable[Row]) -> Counter[Any]:
+    """Return what entries did together to one unit.
+
+    The answer of one person to one question is drawn once and stored, so under unit ``"label"``
+    entries that were linked by person ids answer different labels, and only the largest counts.
+    """
+    events: Counter[Any] = Counter()
+    linked: Counter[Any] = Counter()
+    for row in rows:
+        if row.unit == "label" and "largest_person_labels" in row.payload:
+            linked[event_of(row)] = max(linked[event_of(row)], row.count)
+        else:
+            events[event_of(row)] += row.count
+    return events + linked
 
 
 def _artifacts(rows: Iterable[Row]) -> set[str]:

@@ -40,9 +40,14 @@ PUBLIC = [
     "privatize",
     # what people want, and what to do about it
     "fit_reward",
+    "FiniteRewards",
     "RewardModel",
+    "Forecast",
+    "estimate",
     "GibbsPolicy",
     "gibbs_policy",
+    "optimistic_policy",
+    "pessimistic_policy",
     # worlds with a known answer
     "simulate_pairs",
     # showing it

@@ -47,12 +47,10 @@ def run_python(script, folder):
     )
 
 
-@pytest.fixture(scope="module")
-def folder(readme, tmp_path_factory):
-    """Where every block of the README was run, in order; Python blocks share their names."""
-    place = tmp_path_factory.mktemp("readme")
+def run_blocks(page, place):
+    """Run every block of a page: commands in order, then all Python as one program."""
     programs = []
-    for language, text in blocks(readme):
+    for language, text in blocks(page):
         if language == "python":
             programs.append(text)
             continue
@@ -62,6 +60,13 @@ def folder(readme, tmp_path_factory):
     result = run_python("\n".join(programs), place)
     assert result.returncode == 0, result.stderr
     (place / "python.txt").write_text(result.stdout, encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(readme, tmp_path_factory):
+    """Where every block of the README was run, in order; Python blocks share their names."""
+    place = tmp_path_factory.mktemp("readme")
+    run_blocks(readme, place)
     return place
 
 
@@ -92,6 +97,11 @@ def test_the_blocks_run(folder):
     assert "when one label is replaced by any other (REPLACE_ONE)" in said
     assert "These are raw judgments" in said
     assert not list(folder.rglob("*.partial"))
+
+
+def test_the_tutorial_runs(root, tmp_path):
+    run_blocks((root / "docs/tutorial.md").read_text(encoding="utf-8"), tmp_path)
+    assert "heuristic scale 0.05" in (tmp_path / "python.txt").read_text(encoding="utf-8")
 
 
 def test_every_file_that_the_blocks_wrote_is_documented(folder, root):

@@ -5,13 +5,18 @@ import ast
 SPENDERS = {
     "sordino.privatization.memory.privatize",
     "sordino.privatization.stream.privatize_file",
+    "sordino.privatization.unprotected.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {"sordino.privatization.crossing.reserve"}  # the one step that all crossings share
 DRAWS = {"answers", "release"}
 ENTROPY = "sordino._random"
-SEEDED = {"sordino.environments.annotators"}  # worlds: nothing private is in them
+SEEDED = {
+    "sordino.environments.annotators",
+    "sordino.environments.hard_instances",
+    "sordino.environments.preference_bandits",
+}
 
 
 def dotted(function):
@@ -61,7 +66,10 @@ def test_noise_is_released_in_one_place(functions):
         for function in functions
         if any(name == "release" for name, _ in function.calls)
     }
-    assert callers == {"sordino.privatization.crossing.answers"}
+    assert callers == {
+        "sordino.privatization.crossing.answers",
+        "sordino.privatization.unprotected.use_unprotected",
+    }
 
 
 def test_mechanisms_know_no_ledger(modules):

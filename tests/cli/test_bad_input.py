@@ -51,7 +51,7 @@ LINES = {
     "label text": (json.dumps({**LABELED, "label": CANARY}), ["line 3", "'label'", "0 or 1"]),
     "label true": (json.dumps({**LABELED, "label": True}), ["line 3", "'label'", "0 or 1"]),
     "label null": (json.dumps({**LABELED, "label": None}), ["line 3", "'label'", "0 or 1"]),
-    "label 0.5": (json.dumps({**LABELED, "label": 0.5}), ["line 3", "'label'", "0 or 1"]),
+    "label 0.25": (json.dumps({**LABELED, "label": 0.25}), ["line 3", "'label'", "0 or 1"]),
     "label NaN": ('{"prompt":"p","first":"a","second":"b","label":NaN}', ["line 3", "'label'"]),
     "label and answer": (
         json.dumps({**LABELED, "label": 1, "answer": 0}), ["line 3", "'label'", "'answer'"],

@@ -431,3 +431,12 @@ def test_pure_sums_bound_everything_that_has_one(events, neighbors):
     assert ours <= total * (1 + 1e-12)
     tighter = a.composed_epsilon(bounded, neighbors=neighbors, delta=1e-3)
     assert tighter <= ours * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("mu", [1e-300, 1e-160, 1e-100])
+def test_a_loss_too_small_for_floating_point_is_no_error(mu):
+    coin = RandomizedResponseEvent(1.0, 2)
+    alone = a.composed_epsilon([(coin, 1)], neighbors=ZERO_OUT, delta=1e-5)
+    both = a.composed_epsilon([(coin, 1), (GaussianEvent(mu), 1)], neighbors=ZERO_OUT, delta=1e-5)
+    assert both == pytest.approx(alone, rel=1e-3)
+    assert both >= alone * (1 - 1e-9)

@@ -83,7 +83,7 @@ def test_one_entry_pays_for_one_coin_per_question(pairs):
 
 
 def test_labels_are_bits_that_nobody_changes_later(pairs):
-    for labels in (np.full(20, 2), np.full(20, np.nan), np.array(["1"] * 20)):
+    for labels in (np.full(20, 3), np.full(20, np.nan), np.array(["1"] * 20)):
         with pytest.raises(DataError, match="labels"):
             replace(pairs, labels=labels)
     with pytest.raises(ValueError, match="read-only"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from utility.mixture import compare
+from mixture import compare
 
 SEEDS = 60
 

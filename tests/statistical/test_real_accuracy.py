@@ -7,7 +7,6 @@ import pytest
 
 import sordino
 from sordino.reporting.result import measure_public
-from sordino.rewards.design import Design
 from sordino.rewards.estimation import fit_reward
 
 
@@ -23,8 +22,7 @@ def test_a_private_reward_agrees_with_public_judgments(epsilon, least, shared_da
     for seed in range(5):
         coin = sordino.RandomizedResponse(epsilon)
         answers = sordino.privatize(pairs, coin, ledger=ledger(epsilon), simulate_seed=seed)
-        design = Design.of(answers, features)
-        reward = fit_reward(answers, features=features, design=design)
+        reward = fit_reward(answers, features=features)
         found.append(measure_public(reward, public, 0.5)["accuracy"])
     assert np.mean(found) >= least
 

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from sordino import _random
 from sordino._files import finite
+from sordino._markup import harmless
 
 __all__ = ["Bar", "explain_crash", "finish", "grid", "say_error", "say_simulated", "table"]
 
@@ -74,6 +75,11 @@ def _wide() -> Console:
     return Console(width=max(console.width, _LEAST_WIDTH))
 
 
+def _shown(text: str) -> str:
+    """Return text as it is, whatever markup or terminal commands it looks like."""
+    return escape(harmless(text))
+
+
 def table(title: str, rows: Mapping[str, Any], *, simulated: bool = False) -> None:
     """Print a closing summary on standard output."""
     console = _wide()
@@ -83,7 +89,7 @@ def table(title: str, rows: Mapping[str, Any], *, simulated: bool = False) -> No
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in rows.items():
-        grid.add_row(name, escape(str(value)))
+        grid.add_row(name, _shown(str(value)))
     console.print(grid)
 
 
@@ -91,7 +97,7 @@ def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> N
     """Print a table with a heading for every column."""
     shown = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
     for row in rows:
-        shown.add_row(*map(escape, row))
+        shown.add_row(*map(_shown, row))
     _wide().print(shown)
 
 

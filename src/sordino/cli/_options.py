@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,12 +10,28 @@ from typing import Annotated, Any
 import typer
 
 from sordino import _validate
-from sordino.errors import UsageError
+from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy import guarantee
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.spend import refuse_other_terms
+from sordino.privatization.persons import coin_for_person
 
-__all__ = ["AsJson", "Data", "DropIdentical", "DryRun", "Force", "LedgerPath", "Neighbors", "Seed"]
+__all__ = [
+    "AsJson",
+    "Cap",
+    "Data",
+    "DropIdentical",
+    "DryRun",
+    "Force",
+    "LedgerPath",
+    "Neighbors",
+    "Seed",
+    "Unit",
+    "UnitOption",
+]
 
 
 def _data_name(name: str) -> str:
@@ -34,6 +51,19 @@ class Neighbors(StrEnum):
     replace = "replace"  # type: ignore[assignment]  # it hides str.replace
 
 
+class Unit(StrEnum):
+    """Whose change is hidden."""
+
+    label = "label"
+    record = "record"
+    person = "person"
+
+    @property
+    def counted(self) -> guarantee.Unit:
+        """Return whose changes a ledger of randomized labels counts."""
+        return "person" if self is Unit.person else "label"
+
+
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Budget = Annotated[
     float | None,
@@ -42,6 +72,16 @@ Budget = Annotated[
         metavar="EPSILON",
         help="Limit on everything spent on this ledger together; by default the epsilon of its "
         "first release. On an existing ledger this changes the limit, and the ledger records it.",
+    ),
+]
+Cap = Annotated[
+    int | None,
+    typer.Option(
+        "--cap",
+        metavar="M",
+        min=1,
+        help="Use at most M different questions of each person, chosen at random; leave out the "
+        "others. Needs person ids.",
     ),
 ]
 Data = Annotated[
@@ -88,6 +128,22 @@ PersonField = Annotated[
     str,
     typer.Option("--person-field", metavar="FIELD", help="Field with a public person id, if any."),
 ]
+Ball = Annotated[
+    float,
+    typer.Option(
+        "--ball",
+        help="Bound on the norm of the weights. A confidence set takes it as a promise about the "
+        "truth: choose it before you look.",
+    ),
+]
+Method = Annotated[
+    str,
+    typer.Option(
+        "--method",
+        metavar="auto|debiased|mixture",
+        help="Likelihood of the fit; auto refines by the mixture where that clearly pays.",
+    ),
+]
 Ridge = Annotated[
     float | None,
     typer.Option("--ridge", help="Penalty of the fit; by default chosen on held-out answers."),
@@ -95,6 +151,14 @@ Ridge = Annotated[
 Seed = Annotated[
     int | None,
     typer.Option("--simulate-seed", min=0, help="Draw coins from a seed, for study: NOT PRIVATE."),
+]
+UnitOption = Annotated[
+    Unit,
+    typer.Option(
+        "--unit",
+        help="What --epsilon is about: one label, or all labels of one person together (needs "
+        "person ids).",
+    ),
 ]
 
 
@@ -111,23 +175,73 @@ def refuse_relation(neighbors: Neighbors) -> None:
         )
 
 
-def label_budget(epsilon: float, budget: float | None, *, trust: Trust) -> Guarantee:
-    """Return the limit of a new ledger for labels."""
+def refuse_records(unit: Unit) -> None:
+    """Refuse a unit that randomized labels say nothing about.
+
+    Raises:
+        UsageError: The unit is ``record``.
+    """
+    if unit is Unit.record:
+        raise UsageError(
+            "Randomized labels protect labels, not records: prompts and answers stay as they are. "
+            "Nothing was done. Use --unit label, or --unit person for all labels of one person."
+        )
+
+
+def _refuse_other_unit(ledger: Ledger, unit: guarantee.Unit) -> None:
+    """Refuse a ledger that counts the changes of another unit.
+
+    Raises:
+        PrivacyError: It does.
+    """
+    counted = ledger.budget.unit
+    if counted != unit:
+        raise PrivacyError(
+            f"{ledger.path.name} counts {counted} changes; this release is about {unit} changes. "
+            f"Nothing was released. Units cannot be mixed: use --unit {counted} or another ledger."
+        )
+
+
+def choose_coin(
+    epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int]
+) -> RandomizedResponse:
+    """Return the coin for one label: all of epsilon, or the share of one label of a person.
+
+    Args:
+        epsilon: What may be spent on one label, or on all labels of one person together.
+        unit: Which of the two.
+        cap: The most labels of one person that are used.
+        most: Returns how many labels of one person there are, if there is no cap.
+    """
+    if unit is not Unit.person:
+        return RandomizedResponse(epsilon)
+    return coin_for_person(_validate.positive("epsilon", epsilon), labels=cap or most())
+
+
+def spending_limit(
+    epsilon: float, budget: float | None, *, unit: guarantee.Unit, trust: Trust
+) -> Guarantee:
+    """Return the limit of a new ledger."""
     limit = epsilon if budget is None else _validate.non_negative("--budget", budget)
-    return Guarantee(limit, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust=trust)
+    return Guarantee(limit, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust=trust)
 
 
 def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
-    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
+    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched.
+
+    Raises:
+        PrivacyError: It counts the changes of another unit, or its budget would change in more
+            than size.
+    """
     budget = {"budget": limit.to_dict()}
-    rows: list[Row] = []
-    if path.exists():
-        rows = list(Ledger.read(path).rows)
-    else:
-        rows.append(_imagined("open", {"data": data, **budget}))
-    if change:
-        rows.append(_imagined("budget", budget))
-    return Ledger(path, rows)
+    if not path.exists():
+        return Ledger(path, [_imagined("open", {"data": data, **budget})])
+    known = Ledger.read(path)
+    _refuse_other_unit(known, limit.unit)
+    if not change:
+        return known
+    refuse_other_terms(known.budget, limit)
+    return Ledger(path, [*known.rows, _imagined("budget", budget)])
 
 
 def _imagined(kind: str, payload: dict[str, Any]) -> Row:

@@ -9,101 +9,54 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino._files import (
     atomic_draft,
     explained,
     finite,
     read_json,
-    refuse_existing,
     refuse_unwritable,
     to_json,
 )
 from sordino._version import __version__
 from sordino.certificates import certify
 from sordino.cli._console import Bar
-from sordino.cli._options import future_ledger, label_budget, open_ledger
+from sordino.cli._policy import describe_policy, make_policy
+from sordino.cli._spending import Settings, cross, plan
 from sordino.environments.annotators import TrueReward
-from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
-from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.policies.gibbs import GibbsPolicy, gibbs_policy
+from sordino.errors import DataError, PrivacyError, SordinoError
+from sordino.policies.gibbs import CandidatePolicy
+from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.reading import read_pairs
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.label_values import UNDECIDED
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing, Survey
-from sordino.privatization.memory import privatize
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     calibration,
+    describe_fit_settings,
     describe_guarantee_and_caveats,
     describe_ledger_rows,
+    measure_confidence,
+    measure_decisive,
+    measure_examples,
     measure_policy,
     measure_public,
     measure_reward,
     measure_truth,
+    predict_utility,
 )
 from sordino.reporting.summary import summarize
-from sordino.rewards.estimation import (
-    Design,
-    HeldOut,
-    cross_fit,
-    fit_reward,
-    refuse_too_few,
-)
+from sordino.rewards.design import Design, HeldOut, refuse_too_few
+from sordino.rewards.estimation import cross_fit, fit_answers
 from sordino.rewards.model import RewardModel
 
-__all__ = ["Inputs", "Settings", "cross", "page", "plan", "read_inputs", "read_run", "run"]
+__all__ = ["Inputs", "page", "read_inputs", "read_run", "run"]
 
 RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the user chose for one run."""
-
-    out: Path
-    epsilon: float | None
-    budget: float | None
-    ledger: Path | None
-    data: str
-    dimension: int
-    temperature: float
-    ridge: float | None
-    simulate_seed: int | None
-    force: bool
-
-    def __post_init__(self) -> None:
-        """Refuse unusable settings before a file is opened."""
-        _validate.positive("--temperature", self.temperature)
-        _validate.integer("--dimension", self.dimension, at_least=1)
-        if self.epsilon is not None:
-            RandomizedResponse(self.epsilon)
-        if self.ridge is not None:
-            _validate.positive("--ridge", self.ridge)
-        refuse_existing(self.out, force=self.force)
-
-    @property
-    def coin(self) -> RandomizedResponse:
-        """Return the coin for raw labels.
-
-        Raises:
-            UsageError: No epsilon was given.
-        """
-        if self.epsilon is None:
-            raise UsageError(
-                "These are raw judgments, so --epsilon is needed: the privacy loss allowed per "
-                "label (1 is strong, 4 is weak). Nothing was done."
-            )
-        return RandomizedResponse(self.epsilon)
-
-    @property
-    def ledger_path(self) -> Path:
-        """Return where the spend is recorded."""
-        return self.ledger or self.out / "spend.db"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,59 +112,10 @@ def _read_public(path: Path, pairs: Pairs | PrivatePairs, person_field: str) -> 
             "in both files, and their labels would show in the metrics. Nothing was done. Give "
             "a file whose judgments are public."
         )
-    return public.without(private)
-
-
-def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
-    """Return what a run would spend; nothing is touched.
-
-    Raises:
-        BudgetExceeded: The ledger has not enough left.
-    """
-    limit = _limit(settings, pairs)
-    ledger = future_ledger(
-        settings.ledger_path, settings.data, limit, change=settings.budget is not None
-    )
-    ledger.check_data(settings.data, None)
-    if isinstance(pairs, PrivatePairs):
-        if settings.epsilon is not None and settings.epsilon < pairs.guarantee.epsilon:
-            raise UsageError(
-                f"These answers were randomized with epsilon={pairs.guarantee.epsilon:g}; "
-                f"--epsilon {settings.epsilon:g} cannot be promised of them any more. Nothing was "
-                "done. Leave --epsilon out."
-            )
-        promise = describe_guarantee_and_caveats(pairs.guarantee)
-        counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
-        return {"spend": 0.0, **counts, **promise}
-    crossing = Crossing.of(
-        settings.coin, ledger, on_device=False, simulate_seed=settings.simulate_seed
-    )
-    with crossing.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
-        survey = Survey(memo, dropped=pairs.dropped)
-        survey.add(pairs.keys, pairs.persons)
-        return crossing.plan(survey, pairs.public_digest, data=settings.data)
-
-
-def cross(settings: Settings, pairs: Pairs | PrivatePairs) -> tuple[PrivatePairs, Ledger]:
-    """Return private answers and the ledger that says where they come from."""
-    ledger = open_ledger(
-        settings.ledger_path,
-        settings.data,
-        _limit(settings, pairs),
-        change=settings.budget is not None,
-    )
-    if isinstance(pairs, PrivatePairs):
-        return pairs.received(ledger.receive(pairs.artifact, pairs.guarantee)), ledger
-    seed = settings.simulate_seed
-    return privatize(pairs, settings.coin, ledger=ledger, simulate_seed=seed), ledger
-
-
-def _limit(settings: Settings, pairs: Pairs | PrivatePairs) -> Guarantee:
-    """Return the limit of a new ledger: the first spend, or what arrived private."""
-    if isinstance(pairs, PrivatePairs):
-        promise = pairs.guarantee
-        return label_budget(promise.epsilon, settings.budget, trust=promise.trust)
-    return label_budget(settings.coin.epsilon, settings.budget, trust="central")
+    left = public.without(private)
+    if (left.labels == UNDECIDED).all():
+        raise DataError("--evaluate: every judgment in it is undecided. Nothing was spent.")
+    return left
 
 
 @contextmanager
@@ -280,10 +184,19 @@ def _released(
     """Fit, measure and write from answers that are private already."""
     features = HashedText(dimension=settings.dimension)
     with Bar.shown("Fitting") as bar:
-        design = Design.of(private, features)
-        reward = fit_reward(private, features=features, ridge=settings.ridge, design=design)
-        held_out = cross_fit(design, ridge=settings.ridge, progress=bar)
-    policy = gibbs_policy(reward, temperature=settings.temperature)
+        asked: dict[str, Any] = {
+            "ridge": settings.ridge,
+            "ball": settings.ball,
+            "method": settings.fitted_by,
+        }
+        reward, design = fit_answers(private, features=features, **asked)
+        held_out = cross_fit(design, **asked, progress=bar)
+    policy = make_policy(
+        reward,
+        temperature=settings.temperature,
+        confidence=settings.confidence,
+        scale=settings.scale,
+    )
     certificate = certify(policy, ledger, for_study=True)
     model = to_json(reward.to_dict())
     result: dict[str, Any] = finite(
@@ -296,15 +209,16 @@ def _released(
             "mechanism": {
                 "name": "randomized-response",
                 "flip_probability": private.flip_probability,
+                "epsilon_per_label": private.label_epsilon,
             },
-            "data": {
-                "name": ledger.data,
-                "pairs": len(private),
-                "dropped_identical": private.dropped,
+            "data": _data(ledger.data, inputs.pairs, private),
+            "reward": {
+                **measure_reward(held_out),
+                **describe_fit_settings(reward, asked=settings.method),
             },
-            "reward": _reward(held_out, reward),
-            "policy": measure_policy(held_out, settings.temperature),
-            **_extras(inputs, policy),
+            "policy": _policy(held_out, policy, private),
+            **_extras(inputs, policy, reward),
+            **_findings(inputs, policy, reward, design, private),
             "calibration": calibration(held_out),
             "certificate": certificate.to_dict(),
             "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
@@ -317,21 +231,62 @@ def _released(
     return result
 
 
-def _reward(held_out: HeldOut, reward: RewardModel) -> dict[str, Any]:
-    """Return the reward's metrics and how it was fitted."""
+def _data(name: str, pairs: Pairs | PrivatePairs, private: PrivatePairs) -> dict[str, Any]:
+    """Return what was used, in public numbers."""
+    people = {} if private.persons is None else {"persons": len(set(private.persons))}
     return {
-        **measure_reward(held_out),
-        "ridge": reward.ridge,
-        "gradient_norm": reward.gradient_norm,
-        "features": None if reward.features is None else reward.features.to_dict(),
+        "name": name,
+        "pairs": len(private),
+        "dropped_identical": private.dropped,
+        "capped": len(pairs) - len(private),
+        **people,
     }
 
 
-def _extras(inputs: Inputs, policy: GibbsPolicy) -> dict[str, Any]:
+def _policy(held_out: HeldOut, policy: CandidatePolicy, private: PrivatePairs) -> dict[str, Any]:
+    """Return what the policy is and does.
+
+    Between two answers pessimism changes nothing: both lie equally far from their mean.
+    """
+    distrust = measure_confidence(policy, private) if isinstance(policy, ConfidencePolicy) else None
+    return {
+        **describe_policy(policy),
+        **measure_policy(held_out, policy.temperature),
+        "pessimism": distrust,
+    }
+
+
+def _findings(
+    inputs: Inputs,
+    policy: CandidatePolicy,
+    reward: RewardModel,
+    design: Design,
+    private: PrivatePairs,
+) -> dict[str, Any]:
+    """Return what the page shows besides metrics, from released weights and public texts."""
+    return {
+        "utility": predict_utility(len(design), design.differences, chosen=private.label_epsilon),
+        "decisive": measure_decisive(reward, design.differences, source="comparisons"),
+        "examples": _examples(inputs, policy, private),
+    }
+
+
+def _examples(
+    inputs: Inputs, policy: CandidatePolicy, private: PrivatePairs
+) -> dict[str, Any] | None:
+    """Return examples from texts that are public or were released before; None without such."""
+    if inputs.public is not None:
+        return measure_examples(policy, inputs.public, source="public")
+    if isinstance(inputs.pairs, PrivatePairs):
+        return measure_examples(policy, private, source="released")
+    return None
+
+
+def _extras(inputs: Inputs, policy: CandidatePolicy, reward: RewardModel) -> dict[str, Any]:
     """Return the metrics that need a public file or a known truth."""
     extras: dict[str, Any] = {}
     if inputs.public is not None:
-        measured = measure_public(policy.reward, inputs.public, policy.temperature)
+        measured = measure_public(reward, inputs.public, policy.temperature)
         extras["public_evaluation"] = measured
     if inputs.truth is not None:
         extras["truth"] = measure_truth(policy, inputs.pairs, inputs.truth)

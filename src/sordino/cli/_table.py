@@ -16,6 +16,7 @@ __all__ = [
     "dropped_row",
     "ledger_rows",
     "plan_rows",
+    "unit_rows",
 ]
 
 
@@ -43,6 +44,33 @@ def dropped_row(dropped: int) -> dict[str, str]:
     return {"dropped": f"{dropped:,} with identical answers"} if dropped else {}
 
 
+def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on what one label of a person costs, and on what a cap leaves out."""
+    rows = {}
+    if plan["guarantee"]["unit"] == "person":
+        rows["each label"] = (
+            f"epsilon={never_less(plan['epsilon_per_label'])}, at most "
+            f"{plan['labels_per_person']:,} of one person"
+        )
+        rows["persons"] = f"{plan['persons']:,}"
+    if plan.get("capped_questions"):
+        left_out = plan["capped_questions"]
+        rows["left out"] = f"{left_out:,} answers, by the cap of {plan['cap']:,} for one person"
+    return rows
+
+
+def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines of a finished run on one label's share, on people, and on a cap."""
+    data, rows = result["data"], {}
+    if result["guarantee"]["unit"] == "person":
+        share = never_less(result["mechanism"]["epsilon_per_label"])
+        rows["each label"] = f"epsilon={share}; all labels of one person keep the guarantee"
+        rows["persons"] = f"{data['persons']:,}"
+    if data["capped"]:
+        rows["left out"] = f"{data['capped']:,} pairs, by the cap for one person"
+    return rows
+
+
 def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the closing summary of a run."""
     reward, policy = result["reward"], result["policy"]
@@ -50,6 +78,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     rows = {
         "guarantee": describe_promise(result["guarantee"]),
         "caveats": ", ".join(result["caveats"]) or "none",
+        **_person_rows(result),
         "pairs": f"{result['data']['pairs']:,}",
         **dropped_row(result["data"]["dropped_identical"]),
         "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
@@ -77,6 +106,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "would spend": f"epsilon={never_less(plan['spend'])}",
         "guarantee": describe_promise(plan["guarantee"]),
         "caveats": ", ".join(plan["caveats"]) or "none",
+        **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
         **dropped_row(plan["dropped_identical"]),
     }
     if "largest_person_epsilon" in plan:

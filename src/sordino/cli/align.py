@@ -12,9 +12,11 @@ from sordino import _random
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
-from sordino.cli._run import Settings, plan, read_inputs, run
+from sordino.cli._run import read_inputs, run
+from sordino.cli._spending import Settings, plan
 from sordino.cli._table import align_rows, plan_rows
 from sordino.errors import UsageError
+from sordino.rewards.estimation import BALL
 
 
 class Way(StrEnum):
@@ -28,19 +30,40 @@ class Way(StrEnum):
 @app.command()
 def align(
     prefs: Annotated[
-        Path, typer.Argument(help="Judgments (.jsonl, .jsonl.gz), raw or privatized.")
+        Path,
+        typer.Argument(
+            help="Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl."
+        ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
     way: Annotated[Way, typer.Option("--way", help="Where the noise is.")] = Way.local,
     epsilon: Annotated[
         float | None,
-        typer.Option("--epsilon", help="Privacy loss allowed per label; needed for raw judgments."),
+        typer.Option(
+            "--epsilon", help="Privacy loss allowed, per --unit; needed for raw judgments."
+        ),
     ] = None,
     temperature: Annotated[
         float,
         typer.Option("--temperature", help="KL strength of the policy, in units of reward."),
     ] = 0.5,
     dimension: options.Dimension = 512,
+    confidence: Annotated[
+        float | None,
+        typer.Option(
+            "--confidence",
+            help="Make the policy pessimistic: trust the reward as far as a confidence set of this "
+            "level allows. Without it, the reward is taken at its word.",
+        ),
+    ] = None,
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            "--scale", help="Share of the proved bonus that is used; below 1 it is a heuristic."
+        ),
+    ] = None,
+    method: options.Method = "auto",
+    ball: options.Ball = BALL,
     ridge: options.Ridge = None,
     evaluate: Annotated[
         Path | None,
@@ -52,6 +75,8 @@ def align(
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
+    unit: options.UnitOption = options.Unit.label,
+    cap: options.Cap = None,
     neighbors: options.NeighborsOption = options.Neighbors.replace,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
@@ -65,15 +90,22 @@ def align(
     if way is not Way.local:
         raise UsageError(f"--way {way.value} is not in this version; use --way local.")
     options.refuse_relation(neighbors)
+    options.refuse_records(unit)
     settings = Settings(
         out=out,
         epsilon=epsilon,
+        unit=unit,
+        cap=cap,
         budget=budget,
         ledger=ledger,
         data=data,
         dimension=dimension,
         temperature=temperature,
         ridge=ridge,
+        method=method,
+        ball=ball,
+        confidence=confidence,
+        scale=scale,
         simulate_seed=simulate_seed,
         force=force,
     )

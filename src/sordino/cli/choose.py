@@ -14,9 +14,10 @@ from sordino._files import atomic_writer, refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish, say_simulated
+from sordino.cli._policy import remake_policy
 from sordino.cli._run import read_run
 from sordino.errors import DataError
-from sordino.policies.gibbs import GibbsPolicy, gibbs_policy
+from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.files import Progress, read_mappings
 from sordino.preferences.records import Text, read_text
 from sordino.rewards.model import RewardModel
@@ -48,7 +49,7 @@ def _is_unicode(question: Question) -> bool:
 
 
 def _drawn(
-    policy: GibbsPolicy, questions: Iterator[Question], simulate_seed: int | None
+    policy: CandidatePolicy, questions: Iterator[Question], simulate_seed: int | None
 ) -> Iterator[dict[str, Any]]:
     """Yield what was drawn for every question."""
     part = 0
@@ -82,8 +83,7 @@ def choose(
         refuse_output(out, force=force)
     result = read_run(folder)
     reward = RewardModel.load(folder / "reward.json")
-    warmth = result["policy"]["temperature"] if temperature is None else temperature
-    policy = gibbs_policy(reward, temperature=warmth)
+    policy = remake_policy(reward, result["policy"], temperature=temperature)
     with Bar.shown("Choosing") as bar:
         rows = list(_drawn(policy, _questions(prompts, bar), simulate_seed))
     lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
@@ -95,7 +95,7 @@ def choose(
         if reward.guarantee.simulated:
             say_simulated()
         return
-    value = {"prompts": len(rows), "temperature": warmth}
+    value: dict[str, Any] = {"prompts": len(rows), "temperature": policy.temperature}
     value |= {"guarantee": reward.guarantee.to_dict(), "choices": rows if out is None else None}
     table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
     finish("sordino choose", table, value, as_json=as_json, simulated=reward.guarantee.simulated)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from sordino import _validate
 from sordino._files import refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
@@ -17,8 +18,8 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.reading import read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.design import Design, refuse_too_few
-from sordino.rewards.estimation import cross_fit, fit_reward
+from sordino.rewards.design import refuse_too_few
+from sordino.rewards.estimation import BALL, METHODS, cross_fit, fit_answers
 
 
 @app.command()
@@ -26,6 +27,8 @@ def fit(
     answers: Annotated[Path, typer.Argument(help="Privatized file with its manifest beside it.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Reward to write (.json).")],
     dimension: options.Dimension = 512,
+    method: options.Method = "auto",
+    ball: options.Ball = BALL,
     ridge: options.Ridge = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
@@ -34,6 +37,10 @@ def fit(
 ) -> None:
     """Fit a reward on answers that are randomized already."""
     refuse_output(out, force=force)
+    _validate.positive("--ball", ball)
+    _validate.one_of("--method", method, METHODS)
+    if ridge is not None:
+        _validate.positive("--ridge", ridge)
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             answers, drop_identical=drop_identical, person_field=person_field, progress=bar
@@ -45,9 +52,9 @@ def fit(
         )
     refuse_too_few(pairs)
     features = HashedText(dimension=dimension)
-    design = Design.of(pairs, features)
-    reward = fit_reward(pairs, features=features, ridge=ridge, design=design)
-    measured = measure_reward(cross_fit(design, ridge=ridge))
+    asked: dict[str, Any] = {"ridge": ridge, "ball": ball, "method": method}
+    reward, design = fit_answers(pairs, features=features, **asked)
+    measured = measure_reward(cross_fit(design, **asked))
     reward.save(out, force=force)
     promise = pairs.guarantee
     value = {**describe_guarantee_and_caveats(promise), "reward": measured}

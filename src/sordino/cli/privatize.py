@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,17 +11,18 @@ from sordino._files import refuse_output, refuse_unwritable
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
-from sordino.cli._table import dropped_row, plan_rows
+from sordino.cli._table import dropped_row, plan_rows, unit_rows
 from sordino.errors import UsageError
-from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.manifest import manifest_path
 from sordino.privacy.guarantee import never_less
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.stream import (
     FileSettings,
+    count_labels,
     default_ledger_path,
     plan_file,
     privatize_file,
+    refuse_table,
 )
 
 
@@ -31,6 +32,7 @@ def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> No
     Raises:
         UsageError: An output exists, or is also the input or the ledger.
     """
+    refuse_table(out)
     for path in (out, manifest_path(out)):
         if path.absolute() in (source.absolute(), ledger.absolute()):
             raise UsageError("IN, --out, its manifest and --ledger must be different files.")
@@ -40,13 +42,15 @@ def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> No
 @app.command()
 def privatize(
     source: Annotated[
-        Path, typer.Argument(metavar="IN", help="Raw judgments (.jsonl, .jsonl.gz).")
+        Path, typer.Argument(metavar="IN", help="Raw judgments (.jsonl, .csv or .tsv, also .gz).")
     ],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss allowed per label.")],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss allowed, per --unit.")],
     out: Annotated[Path, typer.Option("--out", metavar="OUT", help="Privatized file to write.")],
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
+    unit: options.UnitOption = options.Unit.label,
+    cap: options.Cap = None,
     on_device: options.OnDevice = False,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
@@ -56,14 +60,19 @@ def privatize(
     as_json: options.AsJson = False,
 ) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
-    coin = RandomizedResponse(epsilon)
-    limit = options.label_budget(epsilon, budget, trust="local" if on_device else "central")
+    options.refuse_records(unit)
     where = ledger or default_ledger_path(out)
     _refuse_clashes(source, out, where, force=force)
     settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
     simulated = simulate_seed is not None
+    coin = options.choose_coin(
+        epsilon, unit=unit, cap=cap, most=lambda: count_labels(source, settings)
+    )
+    limit = options.spending_limit(
+        epsilon, budget, unit=unit.counted, trust="local" if on_device else "central"
+    )
     known = options.future_ledger(where, data, limit, change=budget is not None)
-    crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed)
+    crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap)
     with Bar.shown("Reading") as bar:
         spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
     if dry_run:
@@ -78,6 +87,7 @@ def privatize(
             coin,
             ledger=account,
             settings=settings,
+            cap=cap,
             on_device=on_device,
             simulate_seed=simulate_seed,
             force=force,
@@ -85,15 +95,19 @@ def privatize(
             progress=bar,
         )
     head = account.head
-    value = {
+    value: dict[str, Any] = {
         **manifest.to_dict(),
         "spend": spend["spend"],
         "dropped_identical": spend["dropped_identical"],
+        "epsilon_per_label": coin.realized_epsilon,
+        **{name: spend[name] for name in ("persons", "capped_questions") if name in spend},
         "ledger": {"head": head.digest, "rows": head.rows},
     }
     rows = {
         "written": f"{out.name} and {manifest_path(out).name}",
-        "guarantee": f"epsilon={never_less(manifest.epsilon)} per label, trust: {manifest.trust}",
+        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
+        f"trust: {manifest.trust}",
+        **unit_rows(spend),
         "caveats": ", ".join(manifest.caveats) or "none",
         **dropped_row(spend["dropped_identical"]),
         "ledger head": head.digest,

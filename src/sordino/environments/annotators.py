@@ -17,8 +17,8 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._files import read_json
+from sordino.environments.values import best_value, kl_regret, regularized_value
 from sordino.errors import DataError
-from sordino.policies.gibbs import tilt
 from sordino.preferences.records import Text
 
 __all__ = ["TRUTH_FORMAT", "TrueReward", "simulate_pairs"]
@@ -98,19 +98,11 @@ class TrueReward:
             ``value``: mean of E r − temperature · KL(π ‖ uniform); ``best_value``: the largest
             possible; ``kl_regret``: their difference, ≥ 0.
         """
-        starts = 2 * np.arange(len(scores))
-        uniform = np.full(scores.size, 0.5)
-        best = tilt(scores.ravel(), starts, temperature, uniform).reshape(-1, 2)
-
-        def regularized(chances: Float[np.ndarray, "n 2"]) -> float:
-            logs = np.log(2 * chances, out=np.zeros_like(chances), where=chances > 0)
-            return float((chances * (scores - temperature * logs)).sum(axis=1).mean())
-
-        value, best_value = regularized(probabilities), regularized(best)
+        uniform = np.full(scores.shape, 0.5)
         return {
-            "kl_regret": max(best_value - value, 0.0),
-            "value": value,
-            "best_value": best_value,
+            "kl_regret": kl_regret(probabilities, scores, temperature, uniform),
+            "value": regularized_value(probabilities, scores, temperature, uniform),
+            "best_value": best_value(scores, temperature, uniform),
         }
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,11 +6,14 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Integer
 
 from sordino._random import Entropy
 from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.randomized_response import label_array
 from sordino.privacy.events import NonPrivateEvent
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.label_values import FAIR, UNDECIDED
 
 __all__ = ["NonPrivate"]
 
@@ -21,7 +24,12 @@ class NonPrivate:
 
     Guarantee:
         None: ε = ∞ for every unit and relation. Only a ledger whose budget is infinite accepts
-        it. Shown by tests/unit/rewards/test_estimation.py.
+        it. Shown by tests/unit/mechanisms/test_no_privacy.py.
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> NonPrivate().release(np.array([1, 0, 1]), entropy=entropy(None)).tolist()
+        [1, 0, 1]
     """
 
     @property
@@ -37,13 +45,24 @@ class NonPrivate:
         """Return ε = ∞."""
         return Guarantee(math.inf, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
-    def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:  # noqa: ARG002
-        """Return the values as they are.
+    def release(
+        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
+    ) -> Integer[np.ndarray, " n"]:
+        """Return labels as they are, dtype int8; a fair coin decides each undecided one.
+
+        Args:
+            values: Labels, each 0, 1 or 2 (undecided).
+            entropy: Source of 64-bit words; one is drawn for each label.
+
+        Raises:
+            DataError: A value is none of these; only its index is named.
 
         Guarantee:
             None: ε = ∞.
         """
-        return values
+        labels = label_array(values)
+        heads = entropy.words(len(labels)) < np.uint64(FAIR)
+        return np.where(labels == UNDECIDED, heads, labels).astype(np.int8)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:  # noqa: ARG002 (any)
         """Return one label and its opposite, which show as they are."""

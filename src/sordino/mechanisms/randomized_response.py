@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Integer, UInt64
 
 from sordino import _validate
 from sordino._random import Entropy
@@ -24,8 +24,9 @@ from sordino.privacy.guarantee import (
     Trust,
     Unit,
 )
+from sordino.privacy.label_values import FAIR, UNDECIDED
 
-__all__ = ["RandomizedResponse"]
+__all__ = ["RandomizedResponse", "label_array"]
 
 _CHUNK = 1 << 20
 _LEAST = 1e-6  # below it 1 − 2·flip has no digits left to learn from
@@ -33,10 +34,12 @@ _LEAST = 1e-6  # below it 1 − 2·flip has no digits left to learn from
 
 @dataclass(frozen=True)
 class RandomizedResponse:
-    """Flip every binary label independently, so that no single label can be read out.
+    """Flip every label independently, so that no single label can be read out.
 
-    A label is flipped exactly when a 64-bit word of system entropy lies below a threshold, so
-    the flip probability is a ratio of integers and nothing is rounded.
+    A label of 0 or 1 is flipped exactly when a 64-bit word of system entropy lies below a
+    threshold, so the flip probability is a ratio of integers and nothing is rounded. An
+    undecided label (2) is answered by the fair coin in the same word. Every label takes one
+    word, whatever it is.
 
     Args:
         epsilon: Bound on the privacy loss of one label, finite and above 0. Above 44.36 (all
@@ -47,12 +50,15 @@ class RandomizedResponse:
             answer is as good as a fair coin.
 
     Guarantee:
-        Pure ε per label (unit ``"label"``, ``REPLACE_ONE``), δ = 0, for any labels, prompts and
-        answers; no arithmetic caveat. Shown exactly by
-        tests/soundness/test_randomized_response.py.
+        Pure ε per label (unit ``"label"``, ``REPLACE_ONE`` over the values 0, 1 and undecided),
+        δ = 0, for any labels, prompts and answers; no arithmetic caveat. The loss is ε between
+        0 and 1 and only log((e^ε + 1)/2) between either and undecided, which is what
+        ``REPLACE_SPECIAL`` (replaced by a fair coin) promises. Shown exactly by
+        tests/soundness/test_randomized_response.py and tests/soundness/test_ties.py.
 
     Source:
-        Warner 1965; optimal for binary labels by Kairouz, Oh & Viswanath 2016. PPKL, §3.
+        Warner 1965; optimal for binary labels by Kairouz, Oh & Viswanath 2016. PPKL, §3; fair
+        coin for an undecided label: docs/local.md, "Randomized response".
 
     Example:
         >>> coin = RandomizedResponse(epsilon=1.0)
@@ -109,49 +115,111 @@ class RandomizedResponse:
             )
         return 1.0
 
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises; δ = 0.
+    def guarantee(
+        self,
+        *,
+        unit: Unit,
+        neighbors: NeighboringRelation,
+        trust: Trust,
+        labels: int | None = None,
+    ) -> Guarantee:
+        """Return what answering one label promises, or all labels of one person; δ = 0.
+
+        Args:
+            unit: ``"label"``, or ``"person"`` for all labels of one person together.
+            neighbors: What one change is.
+            trust: Who saw the raw labels.
+            labels: For unit ``"person"`` only, and needed there: the largest number of labels
+                of one person that are answered, each by a coin of its own.
 
         Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``, or for a unit other than ``"label"``.
+            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; for a unit that is neither; or for a
+                person whose number of labels is not said.
+            UsageError: ``labels`` is given for one label, or is no whole number of at least 1.
+
+        Guarantee:
+            ε for one label, labels·ε for one person, with the caveat ``labels-only``: who
+            answered what is public. Shown by tests/soundness/test_person_level.py.
         """
         self.sensitivity(neighbors)
-        if unit != "label":
-            raise PrivacyError(
-                f"Randomized response protects one label at a time, not unit={unit!r}: a person "
-                "who labels m pairs is protected with m times epsilon. Use unit='label'."
+        if unit == "label" and labels is not None:
+            raise UsageError(
+                f"labels is for unit='person'; with unit='label' leave it out, got {labels!r}."
             )
-        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
-        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
+        if unit != "label" and (unit != "person" or labels is None):
+            raise PrivacyError(
+                f"Randomized response protects one label at a time, not unit={unit!r} as it is: a "
+                "person who labels m pairs is protected with m times epsilon. Use unit='label', "
+                "or unit='person' with labels=m, the most labels of one person."
+            )
+        count = 1 if labels is None else _validate.integer("labels", labels, at_least=1)
+        loss = accounting.composed_epsilon([(self.event, count)], neighbors=neighbors, delta=0.0)
+        caveats = ("labels-only",) if unit == "person" else ()
+        return Guarantee(
+            loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
+        )
 
     def release(
         self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
     ) -> Integer[np.ndarray, " n"]:
-        """Return the randomized answers, dtype int8, one for each 0/1 label.
+        """Return the randomized answers, dtype int8, each 0 or 1, one for each label.
 
         Args:
-            values: Labels, each 0 or 1.
-            entropy: Source of 64-bit words; a release needs system entropy.
+            values: Labels, each 0, 1 or 2 (undecided).
+            entropy: Source of 64-bit words; a release needs system entropy. One word is drawn
+                for each label, in order, whatever the labels are.
 
         Raises:
-            DataError: A value is neither 0 nor 1; only its index is named.
+            DataError: A value is none of these; only its index is named.
 
         Guarantee:
             Unit ``"label"``, ``REPLACE_ONE``, pure ε; draws noise, so the spend must already be
             on a ledger (:func:`sordino.privatize` does both).
         """
-        labels = np.asarray(values)
-        wrong = np.flatnonzero((labels != 0) & (labels != 1)) if labels.ndim == 1 else [0]
-        if len(wrong):
-            raise DataError(f"Labels must be 0 or 1 in one dimension: index {wrong[0]} is not.")
-        answers = labels.astype(np.int8)
+        labels = label_array(values)
+        answers = np.empty(len(labels), dtype=np.int8)
         threshold = np.uint64(self.threshold)
         for start in range(0, len(answers), _CHUNK):
-            part = answers[start : start + _CHUNK]
-            np.bitwise_xor(part, entropy.words(len(part)) < threshold, out=part, casting="unsafe")
+            part = slice(start, start + _CHUNK)
+            words = entropy.words(len(labels[part]))
+            answers[part] = _answered(labels[part], words, threshold)
         return answers
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return one label and its opposite: the loss ε is attained on every such pair."""
         self.sensitivity(neighbors)
         return WorstCase(np.array([0], dtype=np.int8), np.array([1], dtype=np.int8))
+
+
+def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+    """Return labels in one dimension as int8.
+
+    Args:
+        values: Each 0, 1 or 2 (undecided).
+
+    Raises:
+        DataError: A value is something else; only its index is named.
+    """
+    labels = np.asarray(values)
+    wrong: np.ndarray | list[int] = [0]
+    if labels.ndim == 1:
+        wrong = np.flatnonzero((labels != 0) & (labels != 1) & (labels != UNDECIDED))
+    if len(wrong):
+        raise DataError(
+            f"Labels must be 0, 1 or {UNDECIDED} (undecided) in one dimension: index {wrong[0]} "
+            "is not."
+        )
+    return labels.astype(np.int8)
+
+
+def _answered(
+    labels: Integer[np.ndarray, " n"], words: UInt64[np.ndarray, " n"], threshold: np.uint64
+) -> Integer[np.ndarray, " n"]:
+    """Return the answer of every label to its word.
+
+    There is no branch on a label, so that not even the time taken tells how many are undecided.
+    """
+    undecided = labels == UNDECIDED
+    flipped = (labels == 1) ^ (words < threshold)
+    fair = words < np.uint64(FAIR)
+    return np.asarray((flipped & ~undecided) | (fair & undecided), dtype=np.int8)

@@ -2,20 +2,64 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from sordino import _random, _validate
-from sordino.errors import DataError, PrivacyError
+from sordino.errors import PrivacyError
+from sordino.preferences.features import Features
 from sordino.preferences.records import Text
-from sordino.rewards.model import RewardModel
+from sordino.privacy.guarantee import Guarantee
+from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
-__all__ = ["GibbsPolicy", "gibbs_policy", "tilt"]
+__all__ = ["CandidatePolicy", "GibbsPolicy", "ReleasedReward", "gibbs_policy", "tilt"]
+
+
+@runtime_checkable
+class ReleasedReward(Protocol):
+    """A reward that was paid for, so that everything computed from it is free."""
+
+    @property
+    def features(self) -> Features | None:
+        """Return what texts are read with; None for a reward of plain feature rows."""
+        ...
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what the release promises."""
+        ...
+
+    @property
+    def release_ids(self) -> tuple[str, ...]:
+        """Return the ledger entries that paid."""
+        ...
+
+    @property
+    def artifact(self) -> str:
+        """Return the SHA-256 of the private answers behind it."""
+        ...
+
+    @property
+    def pairs(self) -> int:
+        """Return how many comparisons were used."""
+        ...
+
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return the reward of each answer to each prompt."""
+        ...
+
+    def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
+        """Return the reward of each row of features."""
+        ...
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the reward as JSON holds it."""
+        ...
 
 
 def tilt(
@@ -43,11 +87,16 @@ def tilt(
 
 
 @dataclass(frozen=True)
-class GibbsPolicy:
-    """Choose among candidates with probability ∝ reference · exp(reward / temperature).
+class CandidatePolicy(ABC):
+    """Choose among given candidates with probability ∝ reference · exp(score / temperature).
 
-    Made by :func:`gibbs_policy`. Everything it does is computed from an already private reward,
-    so it costs nothing further, however often it is used.
+    Kinds of policy differ in the score alone. Everything they do is computed from an already
+    private reward, so it costs nothing further, however often it is used.
+
+    Every method takes n prompts and n lists of candidates, of any lengths ≥ 1, and optionally n
+    lists of the starting policy's probabilities (uniform if left out). Where the reward was
+    fitted on feature differences, prompts are None and each entry of candidates is an array of
+    features, shape (k, d).
 
     Attributes:
         reward: The private reward.
@@ -55,86 +104,100 @@ class GibbsPolicy:
             the reference.
     """
 
-    reward: RewardModel
+    reward: ReleasedReward
     temperature: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
         """Refuse what is no released reward, or no temperature."""
-        if not isinstance(self.reward, RewardModel):
+        if not isinstance(self.reward, ReleasedReward):
             raise PrivacyError(
                 f"A policy needs a RewardModel from fit_reward, got {type(self.reward).__name__}."
             )
         value = _validate.positive("temperature", self.temperature)
         object.__setattr__(self, "temperature", value)
 
-    def _flat(
+    @abstractmethod
+    def _scores(
+        self, options: Candidates
+    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Return the scores that are tilted, and the estimated rewards behind them."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what makes this policy, as JSON holds it."""
+        return {"reward": self.reward.to_dict(), "temperature": self.temperature}
+
+    def _options(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
-        reference: Sequence[Sequence[float]] | None,
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return scores, segment starts and reference probabilities of all candidates."""
-        sizes = np.array([len(options) for options in candidates], dtype=np.int64)
-        if len(prompts) != len(sizes):
-            raise DataError(f"{len(prompts)} prompts, but {len(sizes)} candidate lists.")
-        if not len(sizes) or not sizes.all():
-            index = int(np.flatnonzero(sizes == 0)[0]) if len(sizes) else 0
-            raise DataError(f"candidates: entry {index} is empty; give at least one candidate.")
-        repeated = [
-            prompt for prompt, size in zip(prompts, sizes, strict=True) for _ in range(size)
-        ]
-        scores = self.reward.score(repeated, list(chain.from_iterable(candidates)))
-        starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-        return scores, starts, _reference(reference, sizes, starts)
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
+        reference: ReferenceLists | None,
+    ) -> Candidates:
+        return Candidates.of(
+            prompts, candidates, reference=reference, features=self.reward.features
+        )
+
+    def _tilted(
+        self, options: Candidates
+    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        """Return the probabilities of all candidates, and their estimated rewards."""
+        scores, rewards = self._scores(options)
+        return self._tilt(options, scores), rewards
+
+    def _tilt(
+        self, options: Candidates, scores: Float[np.ndarray, " m"]
+    ) -> Float[np.ndarray, " m"]:
+        return tilt(scores, options.starts, self.temperature, options.reference)
 
     def probabilities(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
         *,
-        reference: Sequence[Sequence[float]] | None = None,
+        reference: ReferenceLists | None = None,
     ) -> list[Float[np.ndarray, " k"]]:
         """Return, for every prompt, the probability of each of its candidates.
 
         Args:
-            prompts: n prompts.
+            prompts: n prompts; None for candidates that are features.
             candidates: n lists of candidates, of any lengths ≥ 1.
             reference: n lists of probabilities; uniform if left out.
 
         Raises:
+            UsageError: Prompts do not fit the reward.
             DataError: Lengths disagree, a list is empty, or a reference is no distribution.
         """
-        scores, starts, base = self._flat(prompts, candidates, reference)
-        return np.split(tilt(scores, starts, self.temperature, base), starts[1:])
+        options = self._options(prompts, candidates, reference)
+        return options.split(self._tilted(options)[0])
 
     def sample(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
         *,
-        reference: Sequence[Sequence[float]] | None = None,
+        reference: ReferenceLists | None = None,
         simulate_seed: int | None = None,
     ) -> Integer[np.ndarray, " n"]:
         """Return, for every prompt, the index of one candidate drawn from the policy.
 
         Args:
-            prompts: n prompts.
+            prompts: n prompts; None for candidates that are features.
             candidates: n lists of candidates.
             reference: n lists of probabilities; uniform if left out.
             simulate_seed: A seed, so that a study can be repeated; the reward is private
                 already, so the draw has nothing to hide.
 
         Raises:
+            UsageError: As in :meth:`probabilities`.
             DataError: As in :meth:`probabilities`.
         """
         return self.draw(prompts, candidates, reference=reference, simulate_seed=simulate_seed)[0]
 
     def draw(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
         *,
-        reference: Sequence[Sequence[float]] | None = None,
+        reference: ReferenceLists | None = None,
         simulate_seed: int | None = None,
     ) -> tuple[Integer[np.ndarray, " n"], list[Float[np.ndarray, " k"]]]:
         """Return what :meth:`sample` returns, and the probabilities that were drawn from."""
@@ -148,46 +211,52 @@ class GibbsPolicy:
 
     def kl(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
         *,
-        reference: Sequence[Sequence[float]] | None = None,
+        reference: ReferenceLists | None = None,
     ) -> Float[np.ndarray, " n"]:
         """Return KL(policy ‖ reference) for every prompt, in nats."""
-        scores, starts, base = self._flat(prompts, candidates, reference)
-        chances = tilt(scores, starts, self.temperature, base)
+        options = self._options(prompts, candidates, reference)
+        chances, base = self._tilted(options)[0], options.reference
         # an underflow to 0 contributes 0, the limit of p log p
         ratio = np.log(chances / base, out=np.zeros_like(base), where=chances > 0)
-        return np.maximum(np.add.reduceat(chances * ratio, starts), 0.0)
+        return np.asarray(np.maximum(options.means(ratio, chances), 0.0))
 
     def expected_reward(
         self,
-        prompts: Sequence[Text],
-        candidates: Sequence[Sequence[Text]],
+        prompts: Sequence[Text] | None,
+        candidates: CandidateLists,
         *,
-        reference: Sequence[Sequence[float]] | None = None,
+        reference: ReferenceLists | None = None,
     ) -> Float[np.ndarray, " n"]:
-        """Return the policy's expected private reward for every prompt."""
-        scores, starts, base = self._flat(prompts, candidates, reference)
-        return np.add.reduceat(tilt(scores, starts, self.temperature, base) * scores, starts)
+        """Return the policy's expected private reward for every prompt, without any bonus."""
+        options = self._options(prompts, candidates, reference)
+        chances, rewards = self._tilted(options)
+        return options.means(rewards, chances)
 
 
-def _reference(
-    reference: Sequence[Sequence[float]] | None,
-    sizes: Integer[np.ndarray, " n"],
-    starts: Integer[np.ndarray, " n"],
-) -> Float[np.ndarray, " m"]:
-    """Return the reference probabilities of all candidates; uniform if left out."""
-    if reference is None:
-        return np.repeat(1.0 / sizes, sizes)
-    if [len(row) for row in reference] != list(sizes):
-        raise DataError("reference must have one probability for each candidate.")
-    flat = _validate.finite_array("reference", list(chain.from_iterable(reference)), ndim=1)
-    totals = np.add.reduceat(flat, starts)
-    wrong = np.flatnonzero((np.minimum.reduceat(flat, starts) <= 0) | (abs(totals - 1) > 1e-6))  # noqa: PLR2004
-    if len(wrong):
-        raise DataError(f"reference: entry {wrong[0]} must be positive and sum to 1.")
-    return flat
+@dataclass(frozen=True)
+class GibbsPolicy(CandidatePolicy):
+    """Choose among candidates with probability ∝ reference · exp(reward / temperature).
+
+    Made by :func:`gibbs_policy`; it takes the reward at its word. See :class:`CandidatePolicy`
+    for what its methods take.
+
+    Attributes:
+        reward: The private reward.
+        temperature: KL strength, in units of reward; small follows the reward, large stays with
+            the reference.
+    """
+
+    def _scores(
+        self, options: Candidates
+    ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
+        if options.given is not None:
+            rewards = self.reward.score_features(options.given)
+        else:
+            rewards = self.reward.score(options.prompts, options.answers)
+        return rewards, rewards
 
 
 def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy:
@@ -197,7 +266,7 @@ def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy:
     temperature; PPKL's η is its inverse.
 
     Args:
-        reward: A :class:`sordino.RewardModel`.
+        reward: A :class:`sordino.RewardModel`, or what :class:`sordino.FiniteRewards` fitted.
         temperature: KL strength in units of reward, finite and > 0.
 
     Raises:

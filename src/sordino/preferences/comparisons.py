@@ -12,6 +12,7 @@ from scipy.sparse import csr_array
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features, differences
+from sordino.preferences.labels import UNDECIDED
 from sordino.preferences.records import Text, person_key
 
 __all__ = ["Comparisons", "PublicDigest", "outcomes"]
@@ -64,11 +65,16 @@ class Comparisons:
         """Refuse columns of different lengths: one question, one answer, one coin."""
         for name in ("prompts", "first", "second", "given", "persons"):
             column = getattr(self, name)
-            if column is not None and len(column) not in {len(self)} | _absent(self, name):
+            if column is not None and len(column) != self._expected(name):
                 raise DataError(
-                    f"{name} must have one entry for each of the {len(self)} keys, got "
-                    f"{len(column)}."
+                    f"{name} must have {self._expected(name)} entries beside {len(self)} keys "
+                    f"(texts and features exclude each other), got {len(column)}."
                 )
+
+    def _expected(self, name: str) -> int:
+        """Return the length of a column: beside features there are no texts to hide an order in."""
+        texts = name in {"prompts", "first", "second"}
+        return 0 if texts and self.given is not None else len(self)
 
     def __len__(self) -> int:
         """Return the number of comparisons."""
@@ -118,16 +124,25 @@ class Comparisons:
         return once
 
 
-def outcomes(name: str, values: Any, n: int) -> Integer[np.ndarray, " n"]:
-    """Return n outcomes of 0 or 1 that nobody can change afterwards."""
+def outcomes(
+    name: str, values: Any, n: int, *, undecided: bool = False
+) -> Integer[np.ndarray, " n"]:
+    """Return n outcomes that nobody can change afterwards.
+
+    Args:
+        name: What they are, for messages.
+        values: Each 0 or 1, or also 2 if they may be undecided.
+        n: How many there must be.
+        undecided: Whether they are raw labels, which may be undecided.
+
+    Raises:
+        DataError: They are not; the message does not say what stood there.
+    """
     outcomes = np.array(values)
-    if outcomes.shape != (n,) or not np.isin(outcomes, (0, 1)).all():
-        raise DataError(f"{name} must be 0 or 1, one for each of the {n} keys.")
+    permitted = (0, 1, UNDECIDED) if undecided else (0, 1)
+    if outcomes.shape != (n,) or not np.isin(outcomes, permitted).all():
+        also = f" (or {UNDECIDED}: undecided)" if undecided else ""
+        raise DataError(f"{name} must be 0 or 1{also}, one for each of the {n} keys.")
     outcomes = outcomes.astype(np.int8)
     outcomes.setflags(write=False)
     return outcomes
-
-
-def _absent(pairs: Comparisons, name: str) -> set[int]:
-    """Return the lengths besides n that a column may have: texts are left out with features."""
-    return {0} if name in {"prompts", "first", "second"} and pairs.given is not None else set()

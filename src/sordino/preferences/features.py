@@ -254,37 +254,68 @@ def differences(
         0
     """
     _same_length(prompts=prompts, first=first, second=second)
-    if isinstance(features, HashedText):
-        return features._differences(prompts, first, second)  # noqa: SLF001 (reads prompts once)
+    together: Callable[..., Matrix] | None = getattr(features, "_differences", None)
+    if together is not None:  # of our own feature maps, which read each prompt once
+        return together(prompts, first, second)
     return features.transform(prompts, first) - features.transform(prompts, second)
 
 
 def features_from_dict(
-    settings: Mapping[str, Any], *, function: FeatureFunction | None = None
+    settings: Mapping[str, Any],
+    *,
+    function: FeatureFunction | None = None,
+    features: Features | None = None,
 ) -> Features:
     """Return the feature map that ``to_dict`` described.
 
     Args:
         settings: What ``to_dict`` returned. Nothing in it is ever executed or imported.
         function: For kind ``function``: the function, which is not stored.
+        features: The feature map itself, for kinds that settings cannot hold, such as a sentence
+            model; it is checked against the settings.
 
     Raises:
-        DataError: The kind is unknown, or the settings do not fit it.
-        UsageError: The kind is ``function`` and none was given, or the other way round.
+        DataError: The kind is unknown, or the settings do not fit it or ``features``.
+        UsageError: What is not stored was not given, or something was given that is stored.
 
     Example:
         >>> features_from_dict(HashedText(dimension=64).to_dict())
         HashedText(dimension=64, feature_bound=1.0, word_norm=0.15)
     """
     kind = settings.get("kind") if isinstance(settings, Mapping) else None
+    if features is not None and function is None:
+        return _same_features(features, settings)
+    if kind == "sentence-embeddings":
+        raise UsageError(
+            "These features need a sentence model, which no file of a reward holds. Pass "
+            "features=sordino.language.SentenceEmbeddings(...) with the folder of the model."
+        )
     if kind not in ("hashed-text", "function"):
         raise DataError("The features are of an unknown kind: known are 'hashed-text', 'function'.")
-    if (kind == "function") != (function is not None):
+    if (kind == "function") != (function is not None) or features is not None:
         raise UsageError("function= is needed for features of kind 'function', and only for them.")
     given = {name: value for name, value in settings.items() if name != "kind"}
     with suppress(TypeError, UsageError):  # the message below says it without quoting the file
         return HashedText(**given) if function is None else FunctionFeatures(function, **given)
     raise DataError(f"The settings do not describe features of kind {kind!r}.")
+
+
+def _same_features(features: Features, settings: Any) -> Features:
+    """Return features that the settings describe; where there is a digest, names may differ."""
+    if not isinstance(features, Features):
+        raise UsageError(f"features must be a feature map, got {type(features).__name__}.")
+    own = features.to_dict()
+    stored = settings if isinstance(settings, Mapping) else {}
+    named = {"name"} if own.get("digest") else set()
+    differing = [
+        name for name in sorted(own) if own[name] != stored.get(name) and name not in named
+    ]
+    if differing or not set(stored) <= set(own):
+        raise DataError(
+            f"These are not the features of the file: {', '.join(differing) or 'its kind'} would "
+            "differ. Nothing was loaded. Give the features that the reward was fitted with."
+        )
+    return features
 
 
 def _bound(value: Any) -> float:

@@ -1,4 +1,4 @@
-"""JSON Lines in and out, one record at a time."""
+"""Files in, JSON Lines out, one record at a time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,22 @@ from typing import Any, Protocol, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError
-from sordino.preferences.records import Record, parse_record
+from sordino.preferences.records import Record, parse_records
+from sordino.preferences.tables import read_table, separator
 
-__all__ = ["Progress", "alike", "read_mappings", "read_records", "to_line"]
+__all__ = ["Progress", "alike", "read_mappings", "read_records", "records_of", "to_line"]
 
 _LONGEST_LINE = 1 << 24
+_PANDAS = {
+    ".parquet": "read_parquet",
+    ".feather": "read_feather",
+    ".arrow": "read_feather",
+    ".xlsx": "read_excel",
+    ".xls": "read_excel",
+    ".ods": "read_excel",
+}
+_CONVERT = 'pandas.{}.to_json("x.jsonl", orient="records", lines=True)'
+_ARRAY = _CONVERT.format('read_json("x.json")')
 
 
 @runtime_checkable
@@ -25,8 +36,8 @@ class Progress(Protocol):
         """Take note of bytes read so far and of the size of the file."""
 
 
-def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked.
+def _every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, bytes) of every line, without a byte-order mark; unpacks ``.gz``.
 
     Raises:
         DataError: The file is no valid gzip, or one line is larger than 16 MiB.
@@ -43,9 +54,7 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
                 number += 1
                 if len(line) == _LONGEST_LINE:
                     break
-                line = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
-                if line.strip():
-                    yield number, line
+                yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if progress and number % 1024 == 0:
                     progress(raw.tell(), total)
             else:
@@ -57,19 +66,41 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
     raise DataError(f"after line {number}: the file is not valid gzip, or it was cut short.")
 
 
+def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+    """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked.
+
+    Raises:
+        DataError: The file is no valid gzip, or one line is larger than 16 MiB.
+        FileSystemError: It cannot be read.
+    """
+    return ((number, line) for number, line in _every_line(path, progress) if line.strip())
+
+
 def read_mappings(
     path: Path, progress: Progress | None = None
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, object) for every line of a JSON Lines file.
+    """Return (place, object) for every line of a JSON Lines file, one at a time.
 
     Raises:
-        DataError: A line is not UTF-8 or not a JSON object, or there is none at all.
+        DataError: A line is not UTF-8 or not a JSON object, or there is none at all, or the file
+            is one JSON array or of a kind that is not read.
         FileSystemError: The file cannot be read.
     """
-    empty = True
+    return _some(_objects(path, progress))
+
+
+def _objects(path: Path, progress: Progress | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, object) for every line that is not blank."""
+    _refuse_kind(path)
+    first = True
     for number, line in read_lines(path, progress):
-        empty = False
         where = f"line {number}"
+        if first and line.lstrip().startswith(b"["):
+            raise DataError(
+                f"{where}: this is a JSON array; an object on a line of its own for each record "
+                f"is expected. Convert it: {_ARRAY}."
+            )
+        first = False
         try:
             value = json.loads(line.decode("utf-8"))
         except UnicodeDecodeError:
@@ -83,22 +114,79 @@ def read_mappings(
             problem = "expected an object with named fields"
         del line
         raise DataError(f"{where}: {problem}.")
+
+
+def _cells(
+    path: Path, mark: str, person_field: str, progress: Progress | None
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Return (place, cells by column) for every record of a table."""
+    lines = _every_line(path, progress)
+    return _some(read_table(lines, mark, longest=_LONGEST_LINE, optional=person_field))
+
+
+def _some(
+    rows: Iterator[tuple[str, Mapping[str, Any]]],
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield rows; refuse an input without any.
+
+    Raises:
+        DataError: There is none.
+    """
+    empty = True
+    for place in rows:
+        empty = False
+        yield place
     if empty:
         raise DataError("The input is empty: no record in it.")
+
+
+def _refuse_kind(path: Path) -> None:
+    """Refuse a kind of file that is not read, by its name, and say what to do.
+
+    Raises:
+        DataError: It is Parquet, Arrow, or a spreadsheet.
+    """
+    suffix = path.suffix.lower()
+    if suffix in _PANDAS:
+        reader = f'{_PANDAS[suffix]}("x{suffix}")'
+        raise DataError(
+            f"A {suffix} file is not read. Nothing was read. Convert it to JSON Lines: "
+            f"{_CONVERT.format(reader)}; or give the frame itself to sordino.Pairs.from_frame."
+        )
 
 
 def read_records(
     path: Path, *, person_field: str = "person", progress: Progress | None = None
 ) -> Iterator[Record]:
-    """Yield every record of a JSON Lines file in canonical order, one at a time.
+    """Yield every record of a file in canonical order, one at a time.
+
+    A name that ends in ``.csv`` or ``.tsv`` (or that and ``.gz``) is a table with a header;
+    every other is JSON Lines.
 
     Raises:
         DataError: A record cannot be used, or some are raw and some privatized, or some have a
-            person id and some do not.
+            person id and some do not, or the file is of a kind that is not read.
         FileSystemError: The file cannot be read.
     """
-    rows = read_mappings(path, progress)
-    yield from alike(parse_record(row, where, person_field=person_field) for where, row in rows)
+    mark = separator(path)
+    if mark is None:
+        rows = read_mappings(path, progress)
+    else:
+        rows = _cells(path, mark, person_field, progress)
+    return records_of(((row, where) for where, row in rows), person_field=person_field)
+
+
+def records_of(rows: Iterable[tuple[Any, str]], *, person_field: str) -> Iterator[Record]:
+    """Yield the records of (row, place), one for every label, all of one kind.
+
+    Raises:
+        DataError: As :func:`read_records`.
+    """
+    return alike(
+        record
+        for row, where in rows
+        for record in parse_records(row, where, person_field=person_field)
+    )
 
 
 def alike(records: Iterable[Record]) -> Iterator[Record]:

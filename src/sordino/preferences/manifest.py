@@ -11,6 +11,7 @@ from typing import Any
 from sordino import _validate
 from sordino._files import read_json, sha256_of
 from sordino.errors import DataError, UsageError
+from sordino.preferences.private_pairs import label_loss
 from sordino.privacy.conversions import flip_probability, randomized_response_epsilon
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee
 
@@ -26,15 +27,17 @@ __all__ = [
 MANIFEST_FORMAT = "sordino.manifest"
 MANIFEST_VERSION = 1
 RANDOMIZED_RESPONSE = "randomized-response"
-_READABLE = (RANDOMIZED_RESPONSE, "label", REPLACE_ONE)
+_READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
+_SLACK = 1e-9  # relative: numbers in a file are the nearest floats
 
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """What a privatized file says of itself: exactly these keys, no counts, no seed.
 
-    ``flip_probability`` is the chance that an answer is not the judgment; ``epsilon`` is per
-    label; ``sha256`` is of the privatized file as it lies on disk.
+    ``flip_probability`` is the chance that an answer is not the judgment; ``epsilon`` is for
+    one ``unit``: per label, or for all labels of one person together, a whole multiple of the
+    loss of one; ``sha256`` is of the privatized file as it lies on disk.
     """
 
     sha256: str
@@ -116,7 +119,6 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
     if set(values) - {"format", "version"} != wanted:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
     promise: Guarantee | None = None
-    flips: float | None = None
     try:
         result = Manifest(
             **{name: values[name] for name in wanted - {"caveats", "epsilon", "flip_probability"}},
@@ -125,22 +127,43 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
             flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
         )
         promise = result.guarantee
-        flips = flip_probability(result.epsilon)
+        flip_probability(result.epsilon)  # refuses what no coin keeps
     except (TypeError, ValueError, UsageError):
         promise = None
-    if promise is None or flips is None or not isinstance(result.sha256, str):
+    if promise is None or not isinstance(result.sha256, str):
         raise DataError(f"{problem} has a field of a wrong type or value.")
-    if (result.mechanism, promise.unit, promise.neighbors) != _READABLE:
+    if (result.mechanism, promise.unit, promise.neighbors) not in _READABLE:
         raise DataError(
             f"{problem} names mechanism {result.mechanism!r} with unit {result.unit!r} and "
             f"neighbors {result.neighbors!r}; this sordino reads {RANDOMIZED_RESPONSE!r} with "
-            "unit 'label' and neighbors 'REPLACE_ONE'."
+            "unit 'label' or 'person' and neighbors 'REPLACE_ONE'."
         )
     ingested = "randomized-at-ingestion" in result.caveats
     if ingested != (result.trust == "central"):
         raise DataError(f"{problem} contradicts itself: trust and caveats disagree.")
-    if not math.isclose(flips, result.flip_probability, rel_tol=1e-9) or (
-        randomized_response_epsilon(result.epsilon) < result.epsilon * (1 - 1e-9)
-    ):
+    if promise.unit == "person" and "labels-only" not in result.caveats:
+        raise DataError(
+            f"{problem} contradicts itself: a promise about all labels of one person needs the "
+            "caveat 'labels-only', because who answered what is in the file."
+        )
+    if not _is_kept(result):
         raise DataError(f"{problem} contradicts itself: epsilon and flip_probability disagree.")
     return result
+
+
+def _is_kept(manifest: Manifest) -> bool:
+    """Return whether the flips keep epsilon: once, or a whole number of times for a person."""
+    if manifest.unit == "person":
+        return _is_multiple(manifest.epsilon, manifest.flip_probability)
+    label, flips = manifest.epsilon, manifest.flip_probability
+    return math.isclose(flip_probability(label), flips, rel_tol=_SLACK) and (
+        randomized_response_epsilon(label) >= label * (1 - _SLACK)
+    )
+
+
+def _is_multiple(epsilon: float, flips: float) -> bool:
+    """Return whether a total is a whole multiple of what a coin on 64-bit words loses."""
+    if not flips < 0.5 or not (flips * 2**64).is_integer():  # noqa: PLR2004 (a fair coin)
+        return False
+    times = epsilon / label_loss(flips)
+    return 0.5 <= times <= 1 / _SLACK and math.isclose(times, round(times), rel_tol=_SLACK)  # noqa: PLR2004

@@ -8,13 +8,17 @@ Nothing raw is stored: hashed public keys, the randomized answer, and the entry 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
+import numpy as np
+
+from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 
-__all__ = ["AnswerMemo"]
+__all__ = ["AnswerMemo", "Counts", "Key"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -22,11 +26,62 @@ CREATE TABLE IF NOT EXISTS answers (
   person BLOB NOT NULL, question BLOB NOT NULL, answer INTEGER NOT NULL, release_id TEXT NOT NULL,
   PRIMARY KEY (person, question)) WITHOUT ROWID;
 """
-_STAGE = (
-    "CREATE TEMP TABLE staged (person BLOB NOT NULL, question BLOB NOT NULL, "
-    "PRIMARY KEY (person, question)) WITHOUT ROWID"
-)
+_STAGE = """
+CREATE TEMP TABLE staged (person BLOB NOT NULL, question BLOB NOT NULL,
+  PRIMARY KEY (person, question)) WITHOUT ROWID;
+CREATE TEMP TABLE drawn (person BLOB NOT NULL, question BLOB NOT NULL, word INTEGER NOT NULL,
+  PRIMARY KEY (person, question)) WITHOUT ROWID;
+"""
+_PEOPLE = """
+WITH one AS (
+  SELECT s.person, COUNT(*) AS total, COUNT(a.answer) AS stored
+  FROM staged s LEFT JOIN answers a ON a.person = s.person AND a.question = s.question
+  GROUP BY s.person),
+kept AS (
+  SELECT person, total, MIN(total, :cap) AS labels, MIN(total, :cap) - MIN(stored, :cap) AS fresh
+  FROM one)
+"""
+_COUNTS = """
+SELECT COUNT(*), COALESCE(MAX(labels), 0), COALESCE(MAX(fresh), 0),
+  COALESCE(SUM(total - labels), 0) FROM kept
+"""
+_EVER = """
+SELECT COALESCE(MAX(n), 0) FROM (SELECT SUM(n) AS n FROM (
+  SELECT person, COUNT(*) AS n FROM answers GROUP BY person
+  UNION ALL SELECT person, fresh FROM kept) GROUP BY person)
+"""
+_OVER = """
+SELECT person, question FROM staged WHERE person IN
+  (SELECT person FROM staged GROUP BY person HAVING COUNT(*) > :cap) ORDER BY person, question
+"""
+_LEAVE_OUT = """
+DELETE FROM staged WHERE (person, question) IN (SELECT person, question FROM (
+  SELECT d.person, d.question, ROW_NUMBER() OVER (
+    PARTITION BY d.person ORDER BY a.answer IS NULL, d.word, d.question) AS place
+  FROM drawn d LEFT JOIN answers a ON a.person = d.person AND a.question = d.question)
+WHERE place > :cap)
+"""
+_NO_CAP = 2**62
+_CHUNK = 1 << 13
 Key = tuple[bytes, bytes]
+
+
+class Counts(NamedTuple):
+    """What is about to be answered, in numbers that no draw of questions changes.
+
+    Attributes:
+        persons: How many people.
+        labels: The largest number of different questions of one person that are used.
+        fresh: The largest number of those of one person that have no stored answer yet.
+        ever: The largest number of one person, those answered earlier included.
+        left_out: How many questions the cap leaves out, over all people.
+    """
+
+    persons: int
+    labels: int
+    fresh: int
+    ever: int
+    left_out: int
 
 
 class AnswerMemo:
@@ -55,7 +110,7 @@ class AnswerMemo:
         try:
             with closing(_connected(path, dry_run=dry_run)) as connection:
                 _bind(connection, path, settings)
-                connection.execute(_STAGE)
+                connection.executescript(_STAGE)
                 yield cls(connection)
         except sqlite3.OperationalError as error:
             problem = str(error)
@@ -66,26 +121,58 @@ class AnswerMemo:
         if problem is not None:
             raise FileSystemError(f"{path.name} cannot be used ({problem}). Nothing was released.")
 
+    @classmethod
+    @contextmanager
+    def scratch(cls) -> Iterator[AnswerMemo]:
+        """Yield a memo without answers that is gone afterwards, to count with."""
+        with closing(_nowhere()) as connection:
+            connection.executescript(_STAGE)
+            yield cls(connection)
+
     def stage(self, keys: Sequence[Key]) -> None:
         """Note questions that are about to be answered; nothing durable is written."""
         self._connection.executemany("INSERT OR IGNORE INTO staged VALUES (?, ?)", keys)
 
-    def fresh(self) -> int:
-        """Return how many staged questions have no stored answer yet."""
-        query = (
-            "SELECT COUNT(*) FROM staged s WHERE NOT EXISTS (SELECT 1 FROM answers a "
-            "WHERE a.person = s.person AND a.question = s.question)"
-        )
-        return int(self._connection.execute(query).fetchone()[0])
+    def counts(self, cap: int | None) -> Counts:
+        """Return what answering the staged questions takes, at most ``cap`` of one person.
 
-    def most_labels(self) -> int:
-        """Return the largest number of different questions of one person, old and staged."""
-        query = (
-            "SELECT COALESCE(MAX(n), 0) FROM (SELECT COUNT(*) n FROM "
-            "(SELECT person, question FROM staged UNION SELECT person, question FROM answers) "
-            "GROUP BY person)"
-        )
-        return int(self._connection.execute(query).fetchone()[0])
+        Source:
+            docs/local.md, "Person-level budgets": of t questions of one person of which s are
+            stored, min(t, cap) are used and min(t, cap) − min(s, cap) are fresh, whichever are
+            chosen.
+        """
+        at_most = {"cap": _NO_CAP if cap is None else cap}
+        found = self._connection.execute(_PEOPLE + _COUNTS, at_most).fetchone()
+        (ever,) = self._connection.execute(_PEOPLE + _EVER, at_most).fetchone()
+        persons, labels, fresh, left_out = map(int, found)
+        return Counts(persons, labels, fresh, int(ever), left_out)
+
+    def choose(self, cap: int, entropy: Entropy) -> None:
+        """Keep at most ``cap`` staged questions of every person, chosen uniformly at random.
+
+        Questions that have a stored answer come first: they cost nothing, and a run that was
+        interrupted goes on with what it had chosen. No label is looked at.
+
+        Args:
+            cap: The most questions of one person.
+            entropy: Source of one 64-bit word for every question of a person with more.
+
+        Guarantee:
+            None of its own: the choice is a function of public fields and of fresh words, so
+            what is released of the questions it keeps has the loss of their answers alone. Shown
+            by tests/soundness/test_person_level.py.
+        """
+        over = self._connection.execute(_OVER, {"cap": cap})
+        while keys := over.fetchmany(_CHUNK):
+            words = entropy.words(len(keys)).view(np.int64).tolist()  # SQLite's are signed
+            rows = [(*key, word) for key, word in zip(keys, words, strict=True)]
+            self._connection.executemany("INSERT INTO drawn VALUES (?, ?, ?)", rows)
+        self._connection.execute(_LEAVE_OUT, {"cap": cap})
+
+    def staged(self, keys: Iterable[Key]) -> set[Key]:
+        """Return those keys that are staged, and not left out by :meth:`choose`."""
+        query = "SELECT 1 FROM staged WHERE person = ? AND question = ?"
+        return {key for key in set(keys) if self._connection.execute(query, key).fetchone()}
 
     def recall(self, keys: Sequence[Key]) -> dict[Key, int]:
         """Return the stored answers of those keys that have one."""
@@ -105,6 +192,11 @@ class AnswerMemo:
         )
         self._connection.execute("COMMIT")
 
+    def payers(self) -> set[str]:
+        """Return the ledger entries that paid for all stored answers."""
+        query = "SELECT DISTINCT release_id FROM answers"
+        return {row[0] for row in self._connection.execute(query)}
+
     def release_ids(self) -> tuple[str, ...]:
         """Return the ledger entries that paid for the staged questions' stored answers."""
         query = (
@@ -117,14 +209,21 @@ class AnswerMemo:
 def _connected(path: Path, *, dry_run: bool) -> sqlite3.Connection:
     """Return a connection; for a dry run read-only, or to a memo in memory."""
     if dry_run and not path.exists():
-        connection = sqlite3.connect(":memory:", isolation_level=None)
-    else:
-        mode = "ro" if dry_run else "rwc"
-        uri = f"{path.absolute().as_uri()}?mode={mode}"
-        connection = sqlite3.connect(uri, uri=True, timeout=60.0, isolation_level=None)
-    if not (dry_run and path.exists()):
+        return _nowhere()
+    mode = "ro" if dry_run else "rwc"
+    uri = f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(uri, uri=True, timeout=60.0, isolation_level=None)
+    if not dry_run:
         connection.execute("PRAGMA synchronous=FULL")
         connection.executescript(_SCHEMA)
+    connection.execute("PRAGMA temp_store=FILE")
+    return connection
+
+
+def _nowhere() -> sqlite3.Connection:
+    """Return a connection to an empty memo in memory; what is staged spills to disk."""
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection.executescript(_SCHEMA)
     connection.execute("PRAGMA temp_store=FILE")
     return connection
 

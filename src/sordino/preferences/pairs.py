@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,6 +13,10 @@ from jaxtyping import Float, Integer
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError
 from sordino.preferences.comparisons import Comparisons, PublicDigest, outcomes
+from sordino.preferences.files import records_of
+from sordino.preferences.frames import frame_rows
+from sordino.preferences.gathering import gathered
+from sordino.preferences.labels import UNDECIDED, turned
 from sordino.preferences.records import canonical, person_text
 
 __all__ = ["Pairs"]
@@ -23,7 +27,8 @@ class Pairs(Comparisons):
     """Raw judgments: confidential until :func:`sordino.privatize` has randomized them.
 
     Attributes:
-        labels: 1 where ``first`` was preferred, else 0; never printed.
+        labels: 1 where ``first`` was preferred, 0 where ``second`` was, 2 where neither (a tie,
+            "both bad", "skip"); never printed.
 
     Example:
         >>> pairs = Pairs.from_features([[1.0, 0.0], [0.0, -2.0]], [1, 0])
@@ -34,9 +39,10 @@ class Pairs(Comparisons):
     labels: Integer[np.ndarray, " n"] = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Refuse labels that are not one 0 or 1 for every question."""
+        """Refuse labels that are not one 0, 1 or 2 for every question."""
         super().__post_init__()
-        object.__setattr__(self, "labels", outcomes("labels", self.labels, len(self)))
+        labels = outcomes("labels", self.labels, len(self), undecided=True)
+        object.__setattr__(self, "labels", labels)
 
     def refuse_other_order(self) -> None:
         """Refuse pairs whose order or keys were not made by the public rule.
@@ -61,14 +67,63 @@ class Pairs(Comparisons):
 
     def without(self, questions: Collection[bytes]) -> Pairs:
         """Return the judgments of other questions than these, by their keys: a public rule."""
-        rows = [index for index, key in enumerate(self.keys) if key not in questions]
-        columns: dict[str, Any] = {"labels": self.labels[rows]}
+        return self.part([index for index, key in enumerate(self.keys) if key not in questions])
+
+    def part(self, rows: Sequence[int]) -> Pairs:
+        """Return some of the rows, in the order given, with the public digest of those alone.
+
+        Args:
+            rows: Their numbers. They must be chosen without looking at a label.
+        """
+        digest = PublicDigest()
+        for index in rows:
+            digest.add(self.keys[index], None if self.persons is None else self.persons[index])
+        columns: dict[str, Any] = {
+            "labels": self.labels[list(rows)],
+            "public_digest": digest.hexdigest(),
+        }
         for name in ("keys", "prompts", "first", "second", "persons"):
             column = getattr(self, name)
             columns[name] = tuple(column[index] for index in rows) if column else column
         if self.given is not None:
-            columns["given"] = self.given[rows]
+            columns["given"] = self.given[list(rows)]
         return replace(self, **columns)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        columns: Mapping[str, str] | None = None,
+        drop_identical: bool = False,
+        person_field: str = "person",
+    ) -> Pairs:
+        """Return the pairs of a data frame, by the rules of :func:`sordino.read_pairs`.
+
+        Args:
+            frame: A pandas or polars ``DataFrame``, or a pyarrow ``Table``, of raw judgments.
+            columns: What our fields are called there, where it is otherwise:
+                ``{"prompt": "question"}``. Columns that are no field of ours are ignored.
+            drop_identical: Drop pairs of identical answers instead of refusing them.
+            person_field: Name of the optional public person id.
+
+        Raises:
+            UsageError: It is no frame, or ``columns`` names what is not there.
+            DataError: A row cannot be used (counted from 0), or the frame holds randomized
+                answers, which come from files with a manifest.
+
+        Example:
+            >>> class Frame:
+            ...     columns = ("question", "chosen", "rejected")
+            ...     def to_dict(self, orient):
+            ...         return [dict(zip(self.columns, ("Hi", "Hello!", "What?")))]
+            >>> Pairs.from_frame(Frame(), columns={"prompt": "question"})
+            Pairs(n=1)
+        """
+        rows = frame_rows(frame, columns=columns, person_field=person_field)
+        records = records_of(rows, person_field=person_field)
+        found = gathered(records, drop_identical=drop_identical)
+        return cls(**found.public, labels=found.outcomes)
 
     @classmethod
     def from_features(
@@ -82,17 +137,15 @@ class Pairs(Comparisons):
 
         Args:
             differences: φ(a) − φ(b), shape (n, d), finite.
-            labels: 1 where a was preferred, else 0, shape (n,).
+            labels: 1 where a was preferred, 0 where b was, 0.5 where neither, shape (n,).
             persons: Public person ids, one per row.
 
         Raises:
-            DataError: Shapes disagree, a value is not finite, a label is not 0 or 1, or a row is
-                zero (identical answers carry no preference).
+            DataError: Shapes disagree, a value is not finite, a label is none of these, or a row
+                is zero (identical answers carry no preference).
         """
         rows = _validate.finite_array("differences", differences, ndim=2)
-        outcome = np.asarray(labels)
-        if outcome.shape != (len(rows),) or not np.isin(outcome, (0, 1)).all():
-            raise DataError(f"labels must be 0 or 1, one for each of the {len(rows)} rows.")
+        outcome = _number_labels(labels, len(rows))
         if not len(rows):
             raise DataError("differences is empty: no record in it.")
         nonzero = rows != 0
@@ -111,8 +164,20 @@ class Pairs(Comparisons):
             public_digest=digest.hexdigest(),
             given=rows,
             persons=people,
-            labels=(outcome.astype(np.int8) ^ (lead < 0)).astype(np.int8),
+            labels=turned(outcome, swap=lead < 0),
         )
+
+
+def _number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
+    """Return n labels that were given as numbers: 0, 1 or 0.5.
+
+    A 2 is refused although it is how undecided labels are kept: whoever counts the two answers
+    as 1 and 2 would have every other judgment taken for a tie.
+    """
+    given = np.asarray(labels)
+    if given.shape != (n,) or not np.isin(given, (0, 1, 0.5)).all():
+        raise DataError(f"labels must be 0 or 1 (or 0.5: undecided), one for each of the {n} rows.")
+    return np.where(given == 0.5, UNDECIDED, given).astype(np.int8)  # noqa: PLR2004 (y = ½)
 
 
 def _people(persons: Iterable[Any], n: int) -> tuple[str, ...]:

@@ -1,8 +1,8 @@
 """One comparison, read from a mapping into a form that does not depend on the label.
 
 Whatever the file calls its columns, a record ends as (prompt, first, second, outcome, person),
-where ``first`` and ``second`` are ordered by a hash of their text. The outcome says whether
-``first`` is preferred, and is the only part of a raw record that is private.
+where ``first`` and ``second`` are ordered by a hash of their text. The outcome says which is
+preferred, if any, and is the only part of a raw record that is private.
 """
 
 from __future__ import annotations
@@ -10,19 +10,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
 
 from sordino.errors import DataError, UsageError
+from sordino.preferences.labels import LABELS, UNDECIDED, WANTED, label_value, separate, turned
 
 __all__ = [
+    "FIELDS",
+    "UNDECIDED",
     "Record",
     "Text",
     "canonical",
     "parse_record",
+    "parse_records",
     "person_key",
     "person_text",
     "read_text",
@@ -34,16 +39,18 @@ Text: TypeAlias = str | list[dict[str, Any]]
 _TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
 _PERSON = "person"  # may be left out; a field that the user named may not
 _TURN = "\n\nAssistant:"
-_FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", "answer")
+FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS, "answer")
+"""What a record may hold besides who gave it."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Record:
     """One comparison in canonical order.
 
-    ``outcome`` is 1 if ``first`` is preferred, else 0: the raw label of a raw record, the
-    randomized answer of a privatized one. ``key`` identifies the question (prompt and unordered
-    pair of answers), not the outcome; ``where`` says where it stood, for messages.
+    ``outcome`` is 1 if ``first`` is preferred, 0 if ``second`` is, and :data:`UNDECIDED` if a raw
+    label says neither: the raw label of a raw record, the randomized answer of a privatized one.
+    ``key`` identifies the question (prompt and unordered pair of answers), not the outcome;
+    ``where`` says where it stood, for messages.
     """
 
     prompt: Text
@@ -112,13 +119,35 @@ def person_key(person: str) -> bytes:
     return hashlib.sha256(_framed(person.encode())).digest()
 
 
+def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iterator[Record]:
+    """Yield one record for every label of a row: one, or as many as its ``labels`` hold.
+
+    Args:
+        row: As :func:`parse_record` takes it, or with ``labels`` (a list) and the plural of the
+            person field (``persons``, a list as long) instead of ``label`` and ``person``.
+        where: Where it stands, for messages.
+        person_field: Name of the optional public person id.
+
+    Raises:
+        DataError, UsageError: As :func:`parse_record`.
+    """
+    if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
+        yield parse_record(row, where, person_field=person_field)
+        return
+    _refuse_person_field(person_field)
+    for one, place in separate(row, where, person_field=person_field):
+        yield parse_record(one, place, person_field=person_field)
+
+
 def parse_record(row: Any, where: str, *, person_field: str = "person") -> Record:
     """Return one record in canonical order.
 
     Args:
         row: A mapping with ``chosen`` and ``rejected`` (``prompt`` may be shared text at their
             beginning instead), or ``prompt``, ``first``, ``second`` and either ``label`` (raw)
-            or ``answer`` (privatized), 1 if ``first`` is preferred.
+            or ``answer`` (privatized), 1 if ``first`` is preferred, else 0. A label may also be
+            undecided: "tie", "both bad", "both good", "skip" or 0.5, which is a judgment like
+            any other and as private.
         where: Where it stands, for messages: ``"line 3"``.
         person_field: Name of the optional public person id.
 
@@ -130,12 +159,8 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     """
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
-    privatized, prompt, one, other, prefers_one = _sides(row, where)
-    if person_field in _FIELDS:
-        raise UsageError(
-            f"The person field must not be {person_field!r}: person ids are published. Nothing "
-            "was read."
-        )
+    privatized, prompt, one, other, outcome = _sides(row, where)
+    _refuse_person_field(person_field)
     if person_field != _PERSON and person_field not in row:
         raise DataError(f"{where}: the person field {person_field!r} is missing.")
     person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
@@ -146,7 +171,16 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     if not key:
         raise DataError(f"{where}: a text is not valid Unicode.")
     first, second = (other, one) if swap else (one, other)
-    return Record(prompt, first, second, prefers_one ^ swap, privatized, person, key, where)
+    outcome = turned(outcome, swap=swap)
+    return Record(prompt, first, second, outcome, privatized, person, key, where)
+
+
+def _refuse_person_field(name: str) -> None:
+    """Refuse a field as person id that says what was judged, or how."""
+    if name in FIELDS:
+        raise UsageError(
+            f"The person field must not be {name!r}: person ids are published. Nothing was read."
+        )
 
 
 def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, int]:
@@ -161,9 +195,13 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
     if outcomes:
         prompt = read_text(row, "prompt", where)
         first, second = _answers(row, "first", "second", where)
-        return outcomes[0] == "answer", prompt, first, second, _bit(row, outcomes[0], where)
+        privatized = outcomes[0] == "answer"
+        outcome = _answer(row, where) if privatized else _label(row, where)
+        return privatized, prompt, first, second, outcome
     if not ranked and "first" in row and "second" in row:
-        raise DataError(f"{where}: field 'label' (or 'answer') is missing.")
+        raise DataError(
+            f"{where}: field 'label' (or 'answer') is missing. A label must be {WANTED}."
+        )
     chosen, rejected = _answers(row, "chosen", "rejected", where)
     if "prompt" in row:
         return False, read_text(row, "prompt", where), chosen, rejected, 1
@@ -215,19 +253,30 @@ def _as_text(value: Any) -> Text | None:
     return messages
 
 
-def _bit(row: Mapping[str, Any], name: str, where: str) -> int:
-    """Return an outcome; the message does not say what stood there instead."""
-    value = row[name]
+def _answer(row: Mapping[str, Any], where: str) -> int:
+    """Return a randomized answer; the message does not say what stood there instead."""
+    value = row["answer"]
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) not in (0, 1):
-        raise DataError(f"{where}: field {name!r} must be 0 or 1 (1: 'first' is preferred).")
+        raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: 'first' is preferred).")
     return int(value)
+
+
+def _label(row: Mapping[str, Any], where: str) -> int:
+    """Return a raw label; the message does not say what stood there instead."""
+    outcome = label_value(row["label"])
+    if outcome is None:
+        raise DataError(f"{where}: field 'label' must be {WANTED}.")
+    return outcome
 
 
 def person_text(value: Any, where: str) -> str | None:
     """Return a public person id as text, or None if there is none.
 
+    Spaces around it are taken off and equal characters are written in one way (NFC), so that one
+    person does not count as two; otherwise ids are compared letter by letter.
+
     Raises:
-        DataError: It is neither a text nor a whole number, or no valid Unicode.
+        DataError: It is neither a text nor a whole number, empty, or no valid Unicode.
     """
     if value is None:
         return None
@@ -240,6 +289,9 @@ def person_text(value: Any, where: str) -> str | None:
         raise DataError(f"{where} is too long.")
     if not person.isascii() and person != person.encode(errors="replace").decode():
         raise DataError(f"{where} is not valid Unicode.")
+    person = unicodedata.normalize("NFC", person).strip()
+    if not person:
+        raise DataError(f"{where} is empty; leave it out where nobody is named.")
     return person
 
 

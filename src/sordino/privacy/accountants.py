@@ -36,6 +36,7 @@ _MOST_CELLS = 2**20
 _MOST_LOSS = 400.0  # a larger total loss promises nothing and overflows exp
 _MOST_DISTINCT = 64
 _UP = 1 + 1e-9
+_LEAST_MU = 1e-100  # its square is nothing, and its inverse squared still a number
 
 
 @dataclass(frozen=True)
@@ -223,7 +224,9 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
 def _translated(event: Event, dp: Any) -> Any:
     """Return the event that dp_accounting knows, or None if there is no loss."""
     if isinstance(event, GaussianEvent):
-        return dp.GaussianDpEvent(1 / (event.mu * _UP)) if event.mu > 0 else None
+        # Smaller losses than the least would overflow there when squared; more is always safe.
+        mu = max(event.mu * _UP, _LEAST_MU)
+        return dp.GaussianDpEvent(1 / mu) if event.mu > 0 else None
     if isinstance(event, ZeroConcentratedEvent):
         return dp.ZCDpEvent(event.rho)
     if isinstance(event, RandomizedResponseEvent):

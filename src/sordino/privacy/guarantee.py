@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 from dp_accounting import NeighboringRelation
 
 from sordino import _validate
+from sordino._markup import card
 from sordino._random import Randomness
 from sordino.errors import PrivacyError, UsageError
 
@@ -27,6 +28,8 @@ __all__ = [
     "float_to_json",
     "merge",
     "never_less",
+    "never_more",
+    "promise_rows",
 ]
 
 ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
@@ -61,6 +64,10 @@ _CHANGES = {
     ("person", ADD_OR_REMOVE_ONE): "all records of one person are added or removed",
     ("person", REPLACE_ONE): "all records of one person are replaced by any others",
 }
+_LABELS_ONLY = {
+    ("person", REPLACE_ONE): "all labels of one person are replaced by any others",
+    ("person", REPLACE_SPECIAL): "all labels of one person are replaced by fair coins",
+}
 
 
 def never_less(value: float, digits: int = 6) -> str:
@@ -74,6 +81,16 @@ def never_less(value: float, digits: int = 6) -> str:
         return f"{value:g}"
     with localcontext(prec=digits, rounding=ROUND_CEILING) as context:
         return f"{float(context.create_decimal(repr(float(value)))):.{digits}g}"
+
+
+def never_more(value: float, digits: int = 6) -> str:
+    """Return what is left, ≥ 0, in at most ``digits`` significant digits, never rounded up.
+
+    Example:
+        >>> never_more(2.0), never_more(0.99999999), never_more(0.0)
+        ('2', '0.999999', '0')
+    """
+    return never_less(-value, digits).lstrip("-")
 
 
 def float_to_json(value: float) -> float | str:
@@ -147,8 +164,16 @@ class Guarantee:
 
     @property
     def change(self) -> str:
-        """Return in words what one change is."""
-        return _CHANGES[(self.unit, self.neighbors)]
+        """Return in words what one change is.
+
+        Example:
+            >>> Guarantee(4.0, delta=0.0, unit="person", neighbors=REPLACE_ONE, trust="central",
+            ...     caveats=("labels-only",)).change
+            'all labels of one person are replaced by any others'
+        """
+        terms = (self.unit, self.neighbors)
+        words = _LABELS_ONLY if "labels-only" in self.caveats else _CHANGES
+        return words.get(terms, _CHANGES[terms])
 
     @property
     def simulated(self) -> bool:
@@ -201,6 +226,21 @@ class Guarantee:
         if self.caveats:
             text += f", caveats: {', '.join(self.caveats)}"
         return f"SIMULATED, not private: {text}" if self.simulated else text
+
+    def _repr_html_(self) -> str:
+        """Return the promise as a card, for notebooks."""
+        return card("Guarantee", promise_rows(self), simulated=self.simulated)
+
+
+def promise_rows(guarantee: Guarantee) -> list[tuple[str, object]]:
+    """Return a promise as names and values, for a card: what ``str`` says, line by line."""
+    return [
+        ("epsilon", never_less(guarantee.epsilon)),
+        ("delta", never_less(guarantee.delta)),
+        ("one change", f"{guarantee.change} ({guarantee.neighbors.name})"),
+        ("trust", guarantee.trust),
+        ("caveats", ", ".join(guarantee.caveats) or None),
+    ]
 
 
 def _known(caveats: Iterable[str]) -> tuple[str, ...]:

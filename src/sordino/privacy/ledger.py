@@ -11,14 +11,8 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from sordino import _random
-from sordino.errors import (
-    FileSystemError,
-    LedgerDamaged,
-    LedgerMismatch,
-    PrivacyError,
-    UsageError,
-)
-from sordino.privacy import chain
+from sordino.errors import FileSystemError, LedgerDamaged, LedgerMismatch, PrivacyError, UsageError
+from sordino.privacy import cards, chain
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import Guarantee, merge
@@ -396,3 +390,7 @@ class Ledger:
     def __repr__(self) -> str:
         """Return the name, the spend and the head; no path."""
         return f"Ledger(data={self.data!r}, spent={self.total()}, rows={len(self._rows)})"
+
+    def _repr_html_(self) -> str:
+        """Return budget, spend and head as a card, for notebooks; no path."""
+        return cards.ledger_card(self)

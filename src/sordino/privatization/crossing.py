@@ -1,15 +1,16 @@
-"""The steps that every crossing takes, in this order: survey, promise, reserve, answer.
+"""The steps that every crossing takes, in this order: survey, promise, reserve, choose, answer.
 
 Read everything once and refuse what cannot be used; write the ledger entry durably; only then
-draw coins. A crash in between overcounts, it never undercounts.
+draw which questions of a person are used, where their number is capped, and only then coins. A
+crash in between overcounts, it never undercounts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from jaxtyping import Integer
@@ -17,12 +18,14 @@ from jaxtyping import Integer
 from sordino import _random, _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.memo import AnswerMemo, Key
+from sordino.preferences.memo import AnswerMemo, Counts, Key
 from sordino.preferences.records import person_key
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust
+from sordino.privacy import accounting
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust, Unit
 from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privatization.stored_answers import agreeing_memo
 
-__all__ = ["Crossing", "Survey", "memo_keys"]
+__all__ = ["Crossing", "Survey", "memo_keys", "refuse_unlinked"]
 
 
 @dataclass
@@ -30,6 +33,7 @@ class Survey:
     """What the public fields say before anything is spent; labels never enter."""
 
     memo: AnswerMemo | None
+    cap: int | None = None
     n: int = 0
     dropped: int = 0
     people: set[str] = field(default_factory=set)
@@ -54,12 +58,20 @@ class Survey:
         ordered = np.sort(np.concatenate(self._questions))
         return bool((ordered[1:] == ordered[:-1]).any())
 
+    def counts(self) -> Counts | None:
+        """Return how many questions of how many people are about to be answered, if linked."""
+        return None if self.memo is None else self.memo.counts(self.cap)
+
     def details(self, epsilon: float) -> dict[str, Any]:
         """Return the public numbers that the ledger keeps: the largest total of one person."""
-        if self.memo is None:
+        counts = self.counts()
+        if counts is None:
             return {}
-        labels = self.memo.most_labels()
-        return {"largest_person_labels": labels, "largest_person_epsilon": labels * epsilon}
+        total = {
+            "largest_person_labels": counts.ever,
+            "largest_person_epsilon": counts.ever * epsilon,
+        }
+        return total if self.cap is None else total | {"cap": self.cap}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +82,7 @@ class Crossing:
     ledger: Ledger
     entropy: _random.Entropy
     on_device: bool = False
+    cap: int | None = None
 
     @classmethod
     def of(
@@ -79,39 +92,53 @@ class Crossing:
         *,
         on_device: bool,
         simulate_seed: int | None,
+        cap: int | None = None,
     ) -> Crossing:
         """Return a crossing with system entropy, or with a seeded stream marked as such.
 
         Raises:
-            UsageError: The mechanism or the ledger is something else, or the seed is negative.
+            UsageError: The mechanism or the ledger is something else, the seed is negative, or
+                the cap is no whole number of at least 1.
         """
         if not isinstance(mechanism, RandomizedResponse) or not isinstance(ledger, Ledger):
             raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
         if simulate_seed is not None:
             _validate.integer("simulate_seed", simulate_seed, at_least=0)
+        if cap is not None:
+            cap = _validate.integer("cap", cap, at_least=1)
         entropy = _random.entropy(simulate_seed)
-        return cls(mechanism=mechanism, ledger=ledger, entropy=entropy, on_device=on_device)
+        return cls(
+            mechanism=mechanism, ledger=ledger, entropy=entropy, on_device=on_device, cap=cap
+        )
+
+    @property
+    def unit(self) -> Unit:
+        """Return whose change is hidden: a whole person's if the ledger's budget says so."""
+        return "person" if self.ledger.budget.unit == "person" else "label"
 
     def open_memo(
         self, *, linked: bool, dry_run: bool = False
     ) -> AbstractContextManager[AnswerMemo | None]:
-        """Return the memo beside the ledger if records are linked by person ids, else None."""
+        """Return the memo beside the ledger if records are linked by person ids, else None.
+
+        Raises:
+            DataError: Person ids are missing, and the budget or the cap is for persons.
+            PrivacyError: The memo of this ledger is gone or does not belong to it, or was made
+                with other settings.
+        """
         if not linked:
+            if self.unit == "person":
+                refuse_unlinked("a budget for each person")
+            if self.cap is not None:
+                refuse_unlinked(f"a cap of {self.cap} answers of one person")
             return nullcontext()
-        path = self.ledger.path.with_suffix(".memo.db")
-        if not path.exists() and any("largest_person" in row.payload for row in self.ledger.spends):
-            raise PrivacyError(
-                f"{path.name} is gone: it held the answers that people gave before, and without it "
-                "they would be answered again. Nothing was released. Restore it, or start a new "
-                "ledger, whose total is apart from this one."
-            )
         settings = {
             "threshold": str(self.mechanism.threshold),
             "randomness": self.entropy.randomness,
             "ledger": self.ledger.rows[0].digest,
             "trust": "local" if self.on_device else "central",
         }
-        return AnswerMemo.open(path, settings=settings, dry_run=dry_run)
+        return agreeing_memo(self.ledger, settings=settings, dry_run=dry_run)
 
     def _refuse_several_people(self, survey: Survey) -> None:
         """Refuse the claim that the labels of several people are on the device of each."""
@@ -119,6 +146,12 @@ class Crossing:
             raise PrivacyError(
                 "These are judgments of several people, so this cannot be the device of the one "
                 "who made them. Nothing was released. Leave on_device (--on-device) out."
+            )
+        if self.on_device and survey.repeats():
+            raise PrivacyError(
+                "A question occurs more than once and nothing says who answered: the answers may "
+                "be of several people, and this is the device of one. Nothing was released. Name "
+                "the person, so that repeats are linked, or leave on_device (--on-device) out."
             )
 
     def promise(self, survey: Survey) -> Guarantee:
@@ -128,48 +161,107 @@ class Crossing:
             PrivacyError: Labels of several people are said to be on the device of each.
         """
         self._refuse_several_people(survey)
+        person = self.unit == "person"
+        counts = survey.counts() if person else None
         trust: Trust = "local" if self.on_device else "central"
+        promise = self.mechanism.guarantee(
+            unit=self.unit,
+            neighbors=REPLACE_ONE,
+            trust=trust,
+            labels=None if counts is None else counts.labels,
+        )
         caveats = {
             "randomized-at-ingestion": not self.on_device,
-            "person-total": survey.memo is not None,
+            "person-total": survey.memo is not None and not person,
             "repeats-not-linked": survey.repeats(),
             "simulated": self.entropy.randomness == "simulated",
         }
         return replace(
-            self.mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust=trust),
+            promise.with_caveats(*(name for name, applies in caveats.items() if applies)),
             randomness=self.entropy.randomness,
-            caveats=tuple(name for name, applies in caveats.items() if applies),
         )
+
+    def covering(
+        self, promise: Guarantee, release_ids: Collection[str], *, fresh: int = 0
+    ) -> Guarantee:
+        """Return a promise to one person that is at least what its entries spend together.
+
+        Answers of earlier releases are free now, but the entries that paid for them may have paid
+        for more: an artifact in memory is certified by its entries, so it says their total.
+
+        Args:
+            promise: What the answers keep on their own.
+            release_ids: Entries on the ledger that paid for them.
+            fresh: Events of an entry that is not written yet.
+        """
+        if promise.unit != "person":
+            return promise
+        counts = (row.count for row in self.ledger.spends if row.release_id in release_ids)
+        spent = accounting.composed_epsilon(
+            [(self.mechanism.event, count) for count in (*counts, fresh)],
+            neighbors=promise.neighbors,
+            delta=0.0,
+        )
+        return replace(promise, epsilon=max(promise.epsilon, spent))
+
+    def _fresh(self, survey: Survey) -> int:
+        """Return how many events this release is: coins of one unit, 0 if all are stored."""
+        counts = survey.counts()
+        if counts is None:
+            return 1
+        return counts.fresh if self.unit == "person" else min(counts.fresh, 1)
 
     def reserve(self, survey: Survey, public_digest: str) -> Reservation | None:
         """Write the spend durably; None if every answer is stored already and nothing is drawn."""
-        if survey.memo is not None and survey.memo.fresh() == 0:
+        fresh = self._fresh(survey)
+        if not fresh:
             return None
         return self.ledger.reserve(
             self.mechanism.event,
             promise=self.promise(survey),
-            public_digest=public_digest,
+            count=fresh,
+            public_digest=public_digest if self.unit == "label" else None,
             details=survey.details(self.mechanism.realized_epsilon),
         )
 
-    def plan(self, survey: Survey, public_digest: str, *, data: str) -> dict[str, Any]:
+    def choose(self, survey: Survey) -> None:
+        """Choose which questions are used if their number is capped; the spend is written."""
+        if survey.memo is not None and self.cap is not None:
+            survey.memo.choose(self.cap, self.entropy)
+
+    def rows(self, keys: Sequence[Key], memo: AnswerMemo | None) -> list[int]:
+        """Return which of these records are used: those of questions that were chosen."""
+        if memo is None or self.cap is None:
+            return list(range(len(keys)))
+        chosen = memo.staged(keys)
+        return [index for index, key in enumerate(keys) if key in chosen]
+
+    def plan(
+        self, survey: Survey, public_digest: str, *, data: str, in_memory: bool = False
+    ) -> dict[str, Any]:
         """Return what :meth:`reserve` would spend; nothing is written.
+
+        No number depends on which questions a cap will leave in.
 
         Raises:
             BudgetExceeded: The ledger has not enough left.
             LedgerMismatch: The ledger belongs to another data set.
         """
-        promise = self.promise(survey)
-        free = survey.memo is not None and survey.memo.fresh() == 0
+        promise, fresh = self.promise(survey), self._fresh(survey)
+        if in_memory and survey.memo is not None:
+            promise = self.covering(promise, survey.memo.release_ids(), fresh=fresh)
         self.ledger.check_data(data, public_digest)
-        if not free:
-            self.ledger.check(self.mechanism.event, promise=promise)
+        if fresh:
+            self.ledger.check(self.mechanism.event, promise=promise, count=fresh)
+        spend = [(self.mechanism.event, fresh)]
         return {
-            "spend": 0.0 if free else promise.epsilon,
+            "spend": accounting.composed_epsilon(spend, neighbors=promise.neighbors, delta=0.0),
             "pairs": survey.n,
             "dropped_identical": survey.dropped,
             "guarantee": promise.to_dict(),
             "caveats": list(promise.caveats),
+            "epsilon_per_label": self.mechanism.realized_epsilon,
+            **_people(survey.counts()),
             **survey.details(self.mechanism.realized_epsilon),
         }
 
@@ -189,7 +281,7 @@ class Crossing:
             if key not in stored:
                 first.setdefault(key, index)
         if first:
-            if reservation is None:
+            if reservation is None or len(memo.staged(first)) < len(first):
                 raise DataError("The input changed while it was read. Nothing was released.")
             drawn = self.mechanism.release(labels[list(first.values())], entropy=self.entropy)
             memo.remember(dict(zip(first, map(int, drawn), strict=True)), reservation.release_id)
@@ -197,8 +289,32 @@ class Crossing:
         return np.fromiter((stored[key] for key in keys), dtype=np.int8, count=len(keys))
 
 
+def refuse_unlinked(what: str) -> NoReturn:
+    """Refuse records without person ids where somebody's answers must be counted.
+
+    Raises:
+        DataError: Always; ``what`` says what needs the ids.
+    """
+    raise DataError(
+        f"These records have no person ids, which {what} needs. Nothing was released. Name the "
+        "field that holds them (person_field, --person-field), or protect single labels without "
+        "a cap (--unit label)."
+    )
+
+
 def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[Key]:
     """Return (person key, question key) of every record."""
     if persons is None:
         return []
     return [(person_key(person), key) for person, key in zip(persons, keys, strict=True)]
+
+
+def _people(counts: Counts | None) -> dict[str, int]:
+    """Return what a plan says of people, if their records are linked."""
+    if counts is None:
+        return {}
+    return {
+        "persons": counts.persons,
+        "labels_per_person": counts.labels,
+        "capped_questions": counts.left_out,
+    }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Integer
 
 from sordino._files import atomic_draft, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, UsageError
@@ -19,16 +20,19 @@ from sordino.preferences.manifest import RANDOMIZED_RESPONSE, Manifest, manifest
 from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.reading import kept
 from sordino.preferences.records import Record
+from sordino.preferences.tables import separator
 from sordino.privacy.guarantee import Guarantee
-from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing, Survey, memo_keys
+from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privatization.crossing import Crossing, Survey, memo_keys, refuse_unlinked
 
 __all__ = [
     "FileSettings",
+    "count_labels",
     "default_ledger_path",
     "linked",
     "plan_file",
     "privatize_file",
+    "refuse_table",
     "survey_file",
 ]
 
@@ -88,13 +92,14 @@ def survey_file(
     settings: FileSettings,
     memo: AnswerMemo | None,
     progress: Progress | None = None,
+    cap: int | None = None,
 ) -> Surveyed:
     """Return what a raw file's public fields say; nothing is spent.
 
     Raises:
         DataError: A record cannot be used; place and field are named.
     """
-    survey, digest = Survey(memo), PublicDigest()
+    survey, digest = Survey(memo, cap=cap), PublicDigest()
     for batch in settings.records(source, digest, progress):
         survey.add([row.key for row in batch], _persons(batch) if memo else None)
     if not survey.n:
@@ -121,8 +126,21 @@ def plan_file(
         LedgerMismatch: The ledger belongs to another data set.
     """
     with crossing.open_memo(linked=linked(source, settings), dry_run=True) as memo:
-        found = survey_file(source, settings, memo, progress)
+        found = survey_file(source, settings, memo, progress, crossing.cap)
         return crossing.plan(found.survey, found.public_digest, data=data), found
+
+
+def count_labels(source: Path, settings: FileSettings, progress: Progress | None = None) -> int:
+    """Return the largest number of different questions of one person in a raw file: public.
+
+    Raises:
+        DataError: A record cannot be used, or there are no person ids.
+    """
+    if not linked(source, settings):
+        refuse_unlinked("a budget for each person")
+    with AnswerMemo.scratch() as memo:
+        survey_file(source, settings, memo, progress)
+        return memo.counts(None).labels
 
 
 def linked(source: Path, settings: FileSettings) -> bool:
@@ -149,6 +167,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
     *,
     ledger: Ledger,
     settings: FileSettings | None = None,
+    cap: int | None = None,
     on_device: bool = False,
     simulate_seed: int | None = None,
     force: bool = False,
@@ -166,6 +185,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
         mechanism: The coin.
         ledger: Where the spend is recorded before any coin is drawn.
         settings: How the raw file is read.
+        cap: As in :func:`privatize`; the order of the rows that are left in stays.
         on_device: As in :func:`privatize`.
         simulate_seed: A seed for study.
         force: Overwrite the destination.
@@ -174,34 +194,37 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
 
     Raises:
         DataError: A record cannot be used, or the input changed between the two readings.
-        UsageError: The destination exists.
+        UsageError: The destination exists, or its name is that of a table.
         BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
         FileSystemError: A file cannot be read or written; nothing half-written is left.
 
     Guarantee:
-        As :func:`privatize`; the output holds prompt, first, second, answer and person only, in
-        the order of the input, which counts as public.
+        As :func:`privatize`, where the manifest states the promise of this file alone; the
+        output holds prompt, first, second, answer and person only, in the order of the input,
+        which counts as public.
     """
     source, destination = Path(source), Path(destination)
+    refuse_table(destination)
     settings = settings or FileSettings()
     for path in (destination, manifest_path(destination)):
         refuse_output(path, force=force)
-    crossing = Crossing.of(mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed)
+    crossing = Crossing.of(
+        mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
+    )
     with crossing.open_memo(linked=linked(source, settings)) as memo:
         if surveyed is None or memo is not None:
-            surveyed = survey_file(source, settings, memo, _half(progress, 0))
+            surveyed = survey_file(source, settings, memo, _half(progress, 0), cap)
         promise = crossing.promise(surveyed.survey)
         with (  # opened first: nothing is spent on what cannot be written
             atomic_draft(destination, force=force) as out,
             atomic_draft(manifest_path(destination), force=force) as note,
         ):
             reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
+            crossing.choose(surveyed.survey)
             again = PublicDigest()
             for batch in settings.records(source, again, _half(progress, 1)):
-                labels = np.array([row.outcome for row in batch], dtype=np.int8)
-                keys = memo_keys([row.key for row in batch], _persons(batch) if memo else None)
-                answers = crossing.answers(labels, keys, memo, reservation)
-                out.file.writelines(map(to_line, batch, answers))
+                used, answers = _answered(batch, crossing, memo, reservation)
+                out.file.writelines(map(to_line, used, answers))
             if again.hexdigest() != surveyed.public_digest:
                 raise DataError("The input changed while it was read. Nothing was released.")
             out.finish()
@@ -216,12 +239,40 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
     return manifest
 
 
+def refuse_table(destination: Path) -> None:
+    """Refuse a name under which answers would be read as a table.
+
+    Raises:
+        UsageError: It ends as CSV or TSV files do.
+    """
+    if separator(destination) is not None:
+        raise UsageError(
+            "A privatized file is JSON Lines: give it a name that ends in .jsonl or .jsonl.gz. "
+            "Nothing was done."
+        )
+
+
+def _answered(
+    batch: list[Record],
+    crossing: Crossing,
+    memo: AnswerMemo | None,
+    reservation: Reservation | None,
+) -> tuple[list[Record], Integer[np.ndarray, " n"]]:
+    """Return the records of a batch that are used, and their answers."""
+    if memo is not None:
+        keys = memo_keys([row.key for row in batch], _persons(batch))
+        rows = crossing.rows(keys, memo)
+        batch, keys = [batch[index] for index in rows], [keys[index] for index in rows]
+    labels = np.array([row.outcome for row in batch], dtype=np.int8)
+    return batch, crossing.answers(labels, keys if memo else [], memo, reservation)
+
+
 def _manifest(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
     """Return what a privatized file says of itself."""
     return Manifest(
         sha256=sha256,
         mechanism=RANDOMIZED_RESPONSE,
-        epsilon=mechanism.realized_epsilon,
+        epsilon=promise.epsilon,
         flip_probability=mechanism.flip_probability,
         unit=promise.unit,
         neighbors=promise.neighbors.name,

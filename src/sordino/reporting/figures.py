@@ -9,10 +9,11 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from sordino.reporting._charts import bar_values, curve_values
 from sordino.reporting._numbers import percent
 from sordino.reporting._templates import environment
 
-__all__ = ["draw_figures"]
+__all__ = ["draw_choices", "draw_figures"]
 
 _SIDE = 320.0  # of the calibration plot, in its own units
 _LEFT, _TOP = 52.0, 12.0
@@ -27,19 +28,43 @@ def draw_figures(summary: Mapping[str, Any]) -> dict[str, str]:
         summary: What ``summarize`` returned.
 
     Returns:
-        SVG elements as safe markup: ``belief``, ``budget``, ``calibration``, and one for each
-        metric with an interval, by its key. A figure without numbers is left out.
+        SVG elements as safe markup: ``belief``, ``budget``, ``calibration``, ``curve``,
+        ``bars``, and one for each metric with an interval, by its key. A figure without numbers
+        is left out.
     """
+    prediction, decisive = summary["prediction"], summary["decisive"]
     drawn = {
         "belief": _belief(summary["guarantee"]),
         "budget": _budget(summary["spend"]),
         "calibration": _calibration(summary["calibration"]),
+        "curve": _draw("curve", **curve_values(prediction)) if prediction else "",
+        "bars": _draw("bars", **bar_values(decisive)) if decisive else "",
     }
     for part in ("reward", "policy"):
         for metric in (summary[part] or {"metrics": []})["metrics"]:
             if metric["key"] in {"accuracy", "win_rate"}:
                 drawn[metric["key"]] = _interval(metric)
     return {name: svg for name, svg in drawn.items() if svg}
+
+
+def draw_choices(summary: Mapping[str, Any]) -> list[list[str]]:
+    """Return, for every example, one figure for each answer: how likely it is before and after.
+
+    Args:
+        summary: What ``summarize`` returned.
+    """
+    rows = (summary["examples"] or {"rows": []})["rows"]
+    return [[_choice(answer) for answer in row["answers"]] for row in rows]
+
+
+def _choice(answer: Mapping[str, Any]) -> str:
+    """Draw the probability of one answer, with a mark where it was before."""
+    label = (
+        f"Probability of this answer: {answer['reference_text']} before, "
+        f"{answer['policy_text']} after."
+    )
+    before, after = _at(answer["reference"]), _at(answer["policy"])
+    return _draw("choice", label=label, before=before, after=after)
 
 
 def _draw(name: str, **values: Any) -> str:

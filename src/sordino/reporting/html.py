@@ -7,16 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from sordino._files import write_text
+from sordino._markup import harmless
 from sordino.certificates import Certificate
 from sordino.errors import DataError
 from sordino.privacy.ledger import Ledger
 from sordino.reporting._numbers import percent, plain
 from sordino.reporting._templates import environment
-from sordino.reporting.figures import draw_figures
+from sordino.reporting.figures import draw_choices, draw_figures
 from sordino.reporting.result import describe_ledger_rows
 from sordino.reporting.summary import summarize
 
 __all__ = ["render_report", "write_report"]
+
+_LATER = ("fit", "prediction", "decisive", "confidence", "examples")  # absent in early summaries
 
 
 def render_report(summary: Mapping[str, Any]) -> str:
@@ -34,14 +37,16 @@ def render_report(summary: Mapping[str, Any]) -> str:
     if summary.get("format") != "sordino.summary" or summary.get("version") != 1:
         raise DataError("summary must be what summarize returned, version 1.")
     page = environment().get_template("report.html.j2")
+    summary = {**dict.fromkeys(_LATER), **summary}
     text = page.render(
         summary=summary,
         figures=draw_figures(summary),
+        choices=draw_choices(summary),
         clipped=_clipped(summary["calibration"]),
         bins=[_row(row) for row in summary["calibration"]],
     )
     # Names chosen by users may look like addresses; as an entity they read the same.
-    return text.replace("://", ":&#47;&#47;")
+    return harmless(text).replace("://", ":&#47;&#47;")
 
 
 def _clipped(bins: list[Mapping[str, Any]]) -> int:

@@ -10,24 +10,41 @@ from jaxtyping import Float
 from scipy.special import expit
 
 from sordino.environments.annotators import TrueReward
-from sordino.policies.gibbs import GibbsPolicy
+from sordino.errors import DataError
+from sordino.policies.gibbs import CandidatePolicy
+from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.label_values import UNDECIDED
 from sordino.privacy.ledger import Ledger
+from sordino.reporting.decisive import decisive_features, feature_names, feature_spread
+from sordino.reporting.examples import choose_examples
 from sordino.reporting.summary import calibration_bins
 from sordino.rewards import metrics
-from sordino.rewards.estimation import HeldOut
+from sordino.rewards.design import HeldOut
+from sordino.rewards.forecast import utility_curve
 from sordino.rewards.model import RewardModel
 
 __all__ = [
     "calibration",
+    "describe_fit_settings",
     "describe_ledger_rows",
+    "effective_dimension",
+    "measure_confidence",
+    "measure_decisive",
+    "measure_examples",
     "measure_policy",
     "measure_public",
     "measure_reward",
     "measure_truth",
+    "predict_utility",
 ]
+
+_CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
+_ASSUMED = 0.65  # how well a perfect reward predicts one judgment
+_SAMPLE = 2000  # rows that say enough about the directions of the features
+_SEARCHED = 1000  # pairs among which examples are looked for
 
 
 def measure_reward(held_out: HeldOut) -> dict[str, Any]:
@@ -74,24 +91,155 @@ def calibration(held_out: HeldOut) -> list[dict[str, Any]]:
 
 def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dict[str, Any]:
     """Return metrics on judgments that the user declared public."""
-    gaps = np.asarray(pairs.differences(reward.features) @ reward.weights)
-    given = (gaps, pairs.labels, 0.0)
+    decided = np.flatnonzero(pairs.labels != UNDECIDED)  # they are public, so this may be seen
+    if not len(decided):
+        raise DataError("No pair is left to evaluate on: every public judgment is undecided.")
+    gaps = np.asarray(pairs.differences(reward.features) @ reward.weights)[decided]
+    labels = pairs.labels[decided]
+    given = (gaps, labels, 0.0)
     return {
-        "pairs": len(pairs),
+        "pairs": len(decided),
         "accuracy": metrics.accuracy(*given).value,
         "negative_log_likelihood": metrics.negative_log_likelihood(*given).value,
-        "win_rate": metrics.win_rate(expit(gaps / temperature), pairs.labels, 0.0).value,
+        "win_rate": metrics.win_rate(expit(gaps / temperature), labels, 0.0).value,
     }
 
 
-def measure_truth(policy: GibbsPolicy, pairs: Comparisons, truth: TrueReward) -> dict[str, float]:
+def measure_truth(
+    policy: CandidatePolicy, pairs: Comparisons, truth: TrueReward
+) -> dict[str, float]:
     """Return the policy's regret under the true reward of a simulation."""
-    gaps = policy.reward.score(pairs.prompts, pairs.first) - policy.reward.score(
-        pairs.prompts, pairs.second
-    )
-    first = expit(gaps / policy.temperature)
+    chances = policy.probabilities(pairs.prompts, list(zip(pairs.first, pairs.second, strict=True)))
     scores = np.stack([truth.score(pairs.first), truth.score(pairs.second)], axis=1)
-    return truth.value(np.stack([first, 1 - first], axis=1), scores, policy.temperature)
+    return truth.value(np.stack(chances), scores, policy.temperature)
+
+
+def describe_fit_settings(reward: RewardModel, *, asked: str = "auto") -> dict[str, Any]:
+    """Return how a reward was fitted, and how well a typical weight is known.
+
+    Args:
+        reward: The released reward.
+        asked: The method that the user asked for.
+    """
+    errors = reward.standard_errors
+    return {
+        "method": reward.method,
+        "method_asked": asked,
+        "weight_standard_error": None if errors is None else float(np.median(errors)),
+        "ridge": reward.ridge,
+        "gradient_norm": reward.gradient_norm,
+        "features": None if reward.features is None else reward.features.to_dict(),
+    }
+
+
+def effective_dimension(differences: Any) -> float:
+    """Return in about how many directions comparisons differ: between 1 and the features' number.
+
+    It reads public feature differences only.
+
+    Source:
+        The participation ratio of their second moments, (tr G)²/tr G², G = Σ xᵢxᵢᵀ, here by the
+        inner products of at most 2,000 evenly spaced rows.
+
+    Args:
+        differences: φ(first) − φ(second), shape (n, d), dense or sparse.
+
+    Example:
+        >>> effective_dimension(np.eye(3))
+        3.0
+        >>> effective_dimension(np.array([[1.0, 1.0], [2.0, 2.0]]))
+        1.0
+    """
+    rows = differences[:: max(1, -(-differences.shape[0] // _SAMPLE))]
+    products = rows @ rows.T
+    products = np.asarray(products.toarray() if hasattr(products, "toarray") else products)
+    square = float(np.sum(products**2))
+    return float(np.trace(products)) ** 2 / square if square else 1.0
+
+
+def predict_utility(pairs: int, differences: Any, *, chosen: float) -> dict[str, Any]:
+    """Return the accuracy foreseen at several epsilons, the chosen one among them.
+
+    Args:
+        pairs: How many there are; must be public.
+        differences: Their public feature differences.
+        chosen: The privacy loss of one label.
+    """
+    dimension = effective_dimension(differences)
+    inside = _CURVE[0] <= chosen <= _CURVE[-1]
+    losses = sorted({*_CURVE, float(chosen)}) if inside else _CURVE
+    rows = utility_curve(pairs, dimension=round(dimension), epsilons=losses, accuracy=_ASSUMED)
+    return {
+        "curve": [{key: row[key] for key in ("epsilon", "accuracy")} for row in rows],
+        "assumed_accuracy": _ASSUMED,
+        "effective_dimension": round(dimension),
+        "chosen_epsilon": chosen if inside else None,
+    }
+
+
+def measure_decisive(
+    reward: RewardModel, differences: Any, *, source: str, most: int = 10
+) -> dict[str, Any]:
+    """Return the most decisive features of a released reward.
+
+    Args:
+        reward: The released reward.
+        differences: Feature differences of pairs whose texts may be known.
+        source: Whose they are: ``"public"`` (declared so by the user), ``"released"`` (an answer
+            file) or ``"comparisons"`` (this data set, where only its labels are protected).
+        most: Largest number of features.
+    """
+    rows = decisive_features(
+        reward.weights,
+        spread=feature_spread(differences),
+        names=feature_names(reward.features, len(reward.weights)),
+        standard_errors=reward.standard_errors,
+        most=most,
+    )
+    return {"source": source, "features": len(reward.weights), "rows": rows}
+
+
+def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str, Any]:
+    """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts.
+
+    Args:
+        policy: Made from a reward of texts.
+        pairs: Comparisons whose texts are public; each prompt's two answers are the candidates.
+    """
+    candidates = list(zip(pairs.first, pairs.second, strict=True))
+    known = getattr(policy.reward, "ellipsoid", None)
+    return {
+        "kind": policy.kind,
+        "confidence": policy.confidence,
+        "scale": policy.scale,
+        "heuristic": policy.heuristic,
+        "radius": None if known is None else known.radius(policy.confidence),
+        **policy.coverage(pairs.prompts, candidates).to_dict(),
+    }
+
+
+def measure_examples(
+    policy: CandidatePolicy, pairs: Comparisons, *, source: str, most: int = 3
+) -> dict[str, Any] | None:
+    """Return a few pairs with their probabilities before and after; None without texts.
+
+    The first 1,000 pairs are looked at.
+
+    Args:
+        policy: Made from a released reward.
+        pairs: Pairs that the user declared public, or that arrived as an answer file.
+        source: Which of the two: ``"public"`` or ``"released"``.
+        most: Largest number of examples.
+    """
+    if not pairs.prompts:
+        return None
+    prompts, first, second = (
+        column[:_SEARCHED] for column in (pairs.prompts, pairs.first, pairs.second)
+    )
+    chances = policy.probabilities(prompts, list(zip(first, second, strict=True)))
+    probabilities = np.array([chance[0] for chance in chances])
+    rows = choose_examples(prompts, first, second, probabilities=probabilities, most=most)
+    return {"source": source, "rows": rows}
 
 
 def describe_guarantee_and_caveats(guarantee: Guarantee) -> dict[str, Any]:
@@ -102,9 +250,11 @@ def describe_guarantee_and_caveats(guarantee: Guarantee) -> dict[str, Any]:
 def describe_ledger_rows(ledger: Ledger) -> dict[str, Any]:
     """Return what a report and ``ledger show`` say of a ledger."""
     total = ledger.total()
+    # A budget has no caveats of its own: it limits promises like those that were made.
+    caveats = {} if total is None else {"caveats": list(total.caveats)}
     return {
         "data": ledger.data,
-        "budget": ledger.budget.to_dict(),
+        "budget": ledger.budget.to_dict() | caveats,
         "total": None if total is None else total.to_dict(),
         "remaining_epsilon": ledger.remaining_epsilon(),
         "head": ledger.head.digest,

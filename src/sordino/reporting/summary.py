@@ -15,10 +15,17 @@ from jaxtyping import Float, Shaped
 from sordino import _validate
 from sordino._version import __version__
 from sordino.errors import DataError, UsageError
-from sordino.privacy.guarantee import CAVEATS
+from sordino.privacy.guarantee import CAVEATS, Guarantee
+from sordino.reporting._details import (
+    describe_confidence,
+    describe_decisive,
+    describe_examples,
+    describe_fit,
+)
 from sordino.reporting._ledger_words import describe_ledger
 from sordino.reporting._metrics import describe_policy, describe_public, describe_reward
 from sordino.reporting._numbers import real, whole
+from sordino.reporting._prediction import describe_prediction
 from sordino.reporting.wording import (
     METRICS_NOTES,
     SIMULATED,
@@ -129,7 +136,9 @@ def summarize(
 
     Args:
         result: The run as ``sordino.result`` holds it; only ``guarantee`` is required. Any
-            metric may be null, and then the page says that it is not available.
+            metric may be null, and then the page says that it is not available. What is missing
+            of ``utility`` (accuracy against ε), ``decisive`` (features), ``examples`` and, in
+            ``policy``, ``pessimism`` is left out.
         calibration: What :func:`calibration_bins` returned.
         ledger: Budget, total, head and entries of the ledger; None leaves the section out.
         caveat_texts: One sentence for each caveat, over those that the library knows.
@@ -141,7 +150,9 @@ def summarize(
         The summary that ``render_report`` takes: the same input gives the same output.
 
     Raises:
-        DataError: A required field is missing or a metric is not a number.
+        DataError: A required field is missing, a metric is not a number, or examples come from
+            texts that are neither declared public nor released before.
+        PrivacyError: A part was made of texts that the promise protects.
         UsageError: A setting of a guarantee is outside what is permitted.
     """
     names = tuple(result.get("caveats") or ())
@@ -150,10 +161,13 @@ def summarize(
     spend = describe_ledger(ledger) if ledger else None
     counted = guarantee.neighbors.name != "ADD_OR_REMOVE_ONE"  # else the number is a secret
     pairs = real("data.pairs", (result.get("data") or {}).get("pairs")) if counted else None
+    pairs_text = None if pairs is None else whole(pairs)
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     way = str(result.get("way") or "")
     texts = {**CAVEATS, **(caveat_texts or {})}
+    reward = describe_reward(result.get("reward"), reasons or {})
+    accuracy = reward["metrics"][0] if reward else None
     return {
         "format": "sordino.summary",
         "version": 1,
@@ -162,19 +176,31 @@ def summarize(
         "simulated": simulated,
         "simulated_text": SIMULATED,
         "data": data,
-        "pairs": None if pairs is None else whole(pairs),
+        "pairs": pairs_text,
         "way": way,
         "way_text": WAYS.get(way, ""),
         "guarantee": words,
         "spend": spend,
         "metrics_note": METRICS_NOTES["local" if way == "local" else "other"],
-        "reward": describe_reward(result.get("reward"), reasons or {}),
+        "reward": reward,
+        "fit": describe_fit(result.get("reward")),
         "calibration": _calibration(calibration, counted=counted),
+        "prediction": describe_prediction(result.get("utility"), accuracy, pairs=pairs_text),
+        "decisive": describe_decisive(
+            result.get("decisive"), texts_are_public=_texts_are_public(guarantee)
+        ),
         "policy": describe_policy(result.get("policy"), reasons or {}),
+        "confidence": describe_confidence((result.get("policy") or {}).get("pessimism")),
+        "examples": describe_examples(result.get("examples")),
         "public": describe_public(result, reasons or {}),
         "caveats": [_caveat(name, texts) for name in _caveat_names(names, simulated=simulated)],
         "provenance": _provenance(result, versions or {"sordino": __version__}),
     }
+
+
+def _texts_are_public(guarantee: Guarantee) -> bool:
+    """Return whether the promise is about judgments only."""
+    return guarantee.unit == "label" or "labels-only" in guarantee.caveats
 
 
 def _statement(result: _Plain, words: _Plain, pairs: float | None, *, simulated: bool) -> str:
@@ -221,7 +247,11 @@ def _provenance(result: _Plain, versions: Mapping[str, str]) -> dict[str, Any]:
     reward, policy = result.get("reward") or {}, result.get("policy") or {}
     settings = {
         "way": result.get("way"),
-        **{f"features {key}": value for key, value in (reward.get("features") or {}).items()},
+        **{
+            f"features {key}".replace("_", " "): value
+            for key, value in (reward.get("features") or {}).items()
+        },
+        "method": reward.get("method"),
         "ridge": reward.get("ridge"),
         "gradient norm": reward.get("gradient_norm"),
         "temperature": policy.get("temperature"),

@@ -46,7 +46,13 @@ _UNITS = {
         "one": "all records of one person were",
         "empty": "empty ones",
     },
+    "labels of a person": {
+        "unit": "person’s set of labels",
+        "one": "all labels of one person were",
+        "empty": "fair coins",
+    },
 }
+_TWO_SETS = "between any two sets of labels of one person"
 _TRUST = {
     "local": "Nobody but the person saw the raw label: it was randomized before it left "
     "the device.",
@@ -56,6 +62,11 @@ _TRUST = {
 _LABEL_GAPS = (
     "The prompts and the answers, word for word.",
     "That somebody took part, and who was asked what.",
+    "The order and the number of the records.",
+)
+_PERSON_GAPS = (
+    "The prompts and the answers, word for word.",
+    "That somebody took part, who was asked what, and how many judgments each person gave.",
     "The order and the number of the records.",
 )
 _RECORD_GAPS = (
@@ -84,13 +95,33 @@ def read_guarantee(
     missing = [key for key in required if key not in (values or {})]
     if values is None or missing:
         raise DataError(f"{name} lacks {', '.join(missing)}; no report was made.")
-    return Guarantee.from_dict(values, [caveat for caveat in caveats if caveat in CAVEATS])
+    names = caveats or tuple(values.get("caveats") or ())
+    return Guarantee.from_dict(values, [caveat for caveat in names if caveat in CAVEATS])
+
+
+def _about_label_sets(guarantee: Guarantee) -> bool:
+    """Return whether the promise is about all labels of one person, and about nothing else."""
+    return guarantee.unit == "person" and "labels-only" in guarantee.caveats
+
+
+def _unit(guarantee: Guarantee) -> Mapping[str, str]:
+    """Return the words for what one change is about."""
+    return _UNITS["labels of a person" if _about_label_sets(guarantee) else guarantee.unit]
+
+
+def _question(guarantee: Guarantee) -> str:
+    """Return what the odds are about, as a part of a sentence."""
+    if _about_label_sets(guarantee) and guarantee.neighbors.name == "REPLACE_ONE":
+        return _TWO_SETS
+    return _QUESTIONS[guarantee.neighbors.name].format(**_unit(guarantee))
 
 
 def _unprotected(guarantee: Guarantee) -> list[str]:
     """Return what the promise does not cover, one sentence each."""
     gaps: tuple[str, ...] = ()
-    if guarantee.unit == "label" or "labels-only" in guarantee.caveats:
+    if _about_label_sets(guarantee):
+        gaps = _PERSON_GAPS
+    elif guarantee.unit == "label" or "labels-only" in guarantee.caveats:
         gaps = _LABEL_GAPS
     elif guarantee.neighbors.name != "ADD_OR_REMOVE_ONE":
         gaps = _RECORD_GAPS
@@ -126,7 +157,7 @@ def _between(guarantee: Guarantee) -> str:
     """Return what follows for two different values, if one change is not a replacement."""
     if guarantee.neighbors.name == "REPLACE_ONE" or math.isinf(guarantee.epsilon):
         return ""
-    unit = _UNITS[guarantee.unit]["unit"]
+    unit = _unit(guarantee)["unit"]
     return f"Between two values of one {unit}, the odds can shift by that factor squared."
 
 
@@ -149,8 +180,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     Returns:
         A JSON-like dict; every number in it that bounds something is rounded up.
     """
-    relation = guarantee.neighbors.name
-    question = _QUESTIONS[relation].format(**_UNITS[guarantee.unit])
+    question = _question(guarantee)
     return {
         **guarantee.to_dict(),
         "epsilon": float_to_json(guarantee.epsilon),

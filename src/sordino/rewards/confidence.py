@@ -30,8 +30,8 @@ def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: floa
     """Return the level that ξᵀKξ exceeds with probability at most e^−t, ξ 1-sub-Gaussian.
 
     Source:
-        Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence: h(K, t) = tr K +
-        2√(tr(K²)t) + 2‖K‖t.
+        Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism:
+        h(K, t) = tr K + 2√(tr(K²)t) + 2‖K‖t.
 
     Args:
         trace: tr K.
@@ -55,8 +55,8 @@ class ConfidenceEllipsoid:
     by a factor of about 3 to 5.
 
     Source:
-        docs/local.md, confidence: ‖θ̂ − θ*‖_M ≤ (1/(2κ))√h(M^{-1/2}GM^{-1/2}, t) +
-        ΛB/√λ_min(M), t = log(candidates/(1 − confidence)).
+        docs/local.md, confidence and pessimism: ‖θ̂ − θ*‖_M ≤
+        (1/(2κ))√h(M^{-1/2}GM^{-1/2}, t) + ΛB/√λ_min(M), t = log(candidates/(1 − confidence)).
 
     Attributes:
         center: θ̂, the debiased minimizer inside the ball, shape (d,).
@@ -102,7 +102,7 @@ class ConfidenceEllipsoid:
         """Return how far the truth lies from the center at most, in the metric.
 
         Source:
-            docs/local.md, confidence.
+            docs/local.md, confidence and pessimism.
 
         Args:
             confidence: How often the set holds the truth, in (0, 1).
@@ -117,7 +117,7 @@ class ConfidenceEllipsoid:
         """Return ‖row‖_{M⁻¹} of every row: times the radius, a bound on how wrong θ̂ᵀrow is.
 
         Source:
-            docs/local.md, confidence: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
+            docs/local.md, confidence and pessimism: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
 
         Args:
             rows: Shape (m, d), dense or sparse.
@@ -136,7 +136,7 @@ class ConfidenceEllipsoid:
         """Return ‖θ − center‖_M.
 
         Source:
-            docs/local.md, confidence.
+            docs/local.md, confidence and pessimism.
         """
         gap = np.asarray(theta) - self.center
         return math.sqrt(max(float(gap @ self.metric @ gap), 0.0))
@@ -145,7 +145,7 @@ class ConfidenceEllipsoid:
         """Return whether weights lie in the set.
 
         Source:
-            docs/local.md, confidence.
+            docs/local.md, confidence and pessimism.
         """
         return self.distance(theta) <= self.radius(confidence)
 
@@ -203,7 +203,7 @@ def confidence_ellipsoid(
     Only public numbers and the released estimate enter it, so it costs nothing.
 
     Source:
-        docs/local.md, confidence: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
+        docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
 
     Args:
         differences: x, shape (n, d), dense or sparse.

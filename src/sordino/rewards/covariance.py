@@ -15,7 +15,14 @@ from scipy.special import expit
 from ._gram import weighted_grams
 from .likelihoods import answer_probability
 
-__all__ = ["covariances", "debiased_noise", "debiased_slope", "mixture_information"]
+__all__ = [
+    "debiased_covariance",
+    "debiased_noise",
+    "debiased_slope",
+    "isotropic_efficiency",
+    "mixture_covariance",
+    "mixture_information",
+]
 
 
 def debiased_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -44,7 +51,8 @@ def debiased_noise(
         array([1.])
     """
     chance = answer_probability(margins, flip_probability)
-    return np.asarray(chance * (1 - chance) / (1 - 2 * flip_probability) ** 2)
+    other = answer_probability(-margins, flip_probability)  # 1 − chance would round to 0
+    return np.asarray(chance * other / (1 - 2 * flip_probability) ** 2)
 
 
 def mixture_information(
@@ -65,42 +73,91 @@ def mixture_information(
     return np.asarray(slope * (slope / noise))
 
 
-def covariances(
+def isotropic_efficiency(
+    margins: Float[np.ndarray, " n"], flip_probability: float, squares: Float[np.ndarray, " n"]
+) -> float:
+    """Return the variance of the mixture over that of the debiased estimate, at a glance.
+
+    It is exact where directions do not depend on the margins, takes no matrix, and never
+    exceeds 1.
+
+    Source:
+        docs/local.md, standard errors: with each xxᵀ replaced by ‖x‖²I/d,
+        (Σ σ′‖x‖²)²/(Σ p(1 − p)/κ² ‖x‖² · Σ κ²σ′²/(p(1 − p)) ‖x‖²).
+
+    Args:
+        margins: Δ.
+        flip_probability: f, in [0, 1/2).
+        squares: ‖x‖².
+
+    Example:
+        >>> isotropic_efficiency(np.array([0.0, 0.0]), 0.25, np.ones(2))
+        1.0
+    """
+    bend = float(debiased_slope(margins) @ squares)
+    noise = float(debiased_noise(margins, flip_probability) @ squares)
+    information = float(mixture_information(margins, flip_probability) @ squares)
+    return bend * (bend / noise) / information if noise and information else 1.0
+
+
+def debiased_covariance(
     differences: Any,
     theta: Float[np.ndarray, " d"],
     flip_probability: float,
     *,
     ridge: float,
     step: int = 1,
-) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-    """Return the covariance of the debiased and of the mixture estimate, as if θ were true.
-
-    The ridge of the mixture is κ² times the debiased one: near Δ = 0 its loss is κ² times as
-    steep, so that both fits then shrink alike.
+) -> Float[np.ndarray, "d d"]:
+    """Return the covariance of the debiased estimate, as if θ were true.
 
     Source:
-        docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n and (E[κ²σ′²/(p(1 − p))
-        xxᵀ])⁻¹/n, each with its ridge in the inverses.
+        docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, the ridge in A.
 
     Args:
         differences: x, shape (n, d), dense or sparse.
         theta: The estimate.
         flip_probability: f, in [0, 1/2).
-        ridge: Ridge of the debiased fit, > 0.
+        ridge: Λ > 0 of the fit.
         step: Take every so many-th row only, and scale up.
     """
     margins = np.asarray(differences @ theta)
-    bend, noise, information = weighted_grams(
-        differences,
-        debiased_slope(margins),
-        debiased_noise(margins, flip_probability),
-        mixture_information(margins, flip_probability),
-        step=step,
-    )
-    share = len(margins) / max(len(margins[::step]), 1)
-    bend, noise, information = share * bend, share * noise, share * information
-    kappa = 1 - 2 * flip_probability
-    return _sandwich(bend, noise, ridge), _sandwich(information, information, kappa**2 * ridge)
+    weights = debiased_slope(margins), debiased_noise(margins, flip_probability)
+    bend, noise = weighted_grams(differences, *weights, step=step)
+    share = _share(len(margins), step)
+    return _sandwich(share * bend, share * noise, ridge)
+
+
+def mixture_covariance(
+    differences: Any,
+    theta: Float[np.ndarray, " d"],
+    flip_probability: float,
+    *,
+    ridge: float,
+    step: int = 1,
+) -> Float[np.ndarray, "d d"]:
+    """Return the covariance of the mixture estimate, as if θ were true.
+
+    Source:
+        docs/local.md, standard errors: (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹/n, with the ridge as in
+        the debiased one.
+
+    Args:
+        differences: x, shape (n, d), dense or sparse.
+        theta: The estimate.
+        flip_probability: f, in [0, 1/2).
+        ridge: Λ > 0 of the fit: κ² times that of the debiased one it started from.
+        step: Take every so many-th row only, and scale up.
+    """
+    margins = np.asarray(differences @ theta)
+    weights = mixture_information(margins, flip_probability)
+    [information] = weighted_grams(differences, weights, step=step)
+    information *= _share(len(margins), step)
+    return _sandwich(information, information, ridge)
+
+
+def _share(n: int, step: int) -> float:
+    """Return how many rows each row that was taken stands for."""
+    return n / max(len(range(0, n, step)), 1)
 
 
 def _sandwich(

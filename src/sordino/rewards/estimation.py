@@ -10,97 +10,45 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from sordino import _random, _validate
+from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
-from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.unprotected import use_unprotected
 from sordino.rewards.confidence import ConfidenceEllipsoid, confidence_ellipsoid
-from sordino.rewards.covariance import covariances
+from sordino.rewards.covariance import (
+    debiased_covariance,
+    isotropic_efficiency,
+    mixture_covariance,
+)
 from sordino.rewards.design import FOLDS, MEASURING, Design, HeldOut
-from sordino.rewards.likelihoods import debias, debiased_loss
 from sordino.rewards.model import RewardModel
 from sordino.rewards.refinement import refine
-from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
+from sordino.rewards.ridge_choice import accepted_gradient, choose_ridge, ridges
+from sordino.rewards.solver import Solution, minimize_ridge
 
 __all__ = [
     "Fit",
-    "choose_ridge",
     "cross_fit",
+    "fit_answers",
     "fit_design",
     "fit_reward",
     "refining_pays",
-    "ridges",
     "standard_errors",
 ]
 
 METHODS = ("auto", "debiased", "mixture")
 BALL = 100.0
 """Default bound on the norm of the weights, chosen before any data are seen."""
-_POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
-_MANY = 50_000  # pairs above which one held-out part is precise enough
-_ATOL = 1e-7  # accepted norm of the gradient, per pair
 MOST_FEATURES = 1024
 """Most features for which a matrix of features by features is made unasked."""
 _FEW_ROWS, _MANY_ROWS = 16, 128  # rows a feature that decide on a method; that errors rest on
+_HOPELESS = 0.96  # efficiency at a glance above which the whole one is not below _CLEARLY
 _CLEARLY = 0.9  # share of the debiased variance that refining must promise to stay below
 _KNOWN = 0.1  # share of ‖θ̂‖² that the variance of a refined estimate may have at most
-
-
-def ridges(feature_bound: float, flip_probability: float) -> list[float]:
-    """Return the ridges that are tried: powers of four around L²/κ².
-
-    L²/κ² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as
-    debiasing inflates the noise. It uses public settings only.
-
-    Args:
-        feature_bound: Bound L on the norm of one answer's features.
-        flip_probability: Chance that an answer is not the judgment; κ = 1 − 2·flip.
-    """
-    kappa = 1 - 2 * flip_probability
-    return [(feature_bound / kappa) ** 2 * 4.0**power for power in _POWERS]
-
-
-def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:
-    """Return a ridge by the debiased likelihood of held-out randomized answers; it costs nothing.
-
-    Of the candidates whose likelihood is within one standard error of the best, the one nearest
-    to L²/κ² is taken: with little signal the best alone is mostly noise.
-
-    Args:
-        design: The observations.
-        ball: Bound on the norm of the weights.
-        level: Which folds to use, so that what chooses is not what measures.
-    """
-    candidates = ridges(design.feature_bound, design.flip_probability)
-    folds = design.folds(level)
-    losses: list[np.ndarray] = []
-    for fold in range(1 if len(design) > _MANY else FOLDS):
-        inside, outside = design.part(folds != fold), design.part(folds == fold)
-        if len(inside) and len(outside):
-            path = ridge_path(inside.loss, candidates, ball=ball, atol=_atol(inside))
-            losses.append(np.stack([_held_out(outside, solution) for solution in path], axis=1))
-    if not losses:
-        return candidates[_POWERS.index(0)]
-    rows = np.concatenate(losses)
-    excess = rows - rows[:, [int(rows.sum(axis=0).argmin())]]
-    error = excess.std(axis=0) * np.sqrt(len(rows))
-    close = np.flatnonzero(excess.sum(axis=0) <= error)
-    return candidates[min(close, key=lambda index: abs(_POWERS[index]))]
-
-
-def _held_out(outside: Design, solution: Solution) -> Float[np.ndarray, " n"]:
-    """Return the debiased loss of every observation that a fit did not see."""
-    targets = debias(outside.answers, outside.flip_probability)
-    return np.asarray(debiased_loss(outside.differences @ solution.theta, targets))
-
-
-def _atol(design: Design) -> float:
-    """Return the accepted norm of the gradient for a design of this size."""
-    return _ATOL * len(design)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -137,10 +85,11 @@ def fit_design(
         ConvergenceError: The fit could not be certified.
     """
     _validate.one_of("method", method, METHODS)
-    candidates = len(_POWERS) if ridge is None else 1
+    candidates = 1
     if ridge is None:
         ridge = choose_ridge(design, ball=ball, level=level)
-    center = minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=_atol(design))
+        candidates = len(ridges(design.feature_bound, design.flip_probability))
+    center = minimize_ridge(design.loss, ridge=ridge, ball=ball, atol=accepted_gradient(design))
     found = Fit(
         solution=center, center=center, ridge=ridge, candidates=candidates, method="debiased"
     )
@@ -162,15 +111,22 @@ def _refined(design: Design, found: Fit, ball: float) -> Fit:
             f"method='mixture' needs a matrix of features by features: at most {MOST_FEATURES} "
             f"features, got {design.differences.shape[1]}. Use method='debiased'."
         )
-    kappa = 1 - 2 * design.flip_probability
     solution = refine(
         design.mixture,
         found.center.theta,
-        ridge=kappa**2 * found.ridge,
-        atol=kappa * _atol(design),
+        ridge=_mixture_ridge(design, found.ridge),
+        atol=(1 - 2 * design.flip_probability) * accepted_gradient(design),
         ball=ball,
     )
     return replace(found, solution=solution, method="mixture")
+
+
+def _mixture_ridge(design: Design, ridge: float) -> float:
+    """Return κ² times the debiased ridge.
+
+    Near Δ = 0 the mixture loss is κ² times as steep, so that both fits then shrink alike.
+    """
+    return (1 - 2 * design.flip_probability) ** 2 * ridge
 
 
 def refining_pays(design: Design, center: Solution, ridge: float) -> bool:
@@ -182,10 +138,15 @@ def refining_pays(design: Design, center: Solution, ridge: float) -> bool:
         docs/local.md, mixture likelihood: asymptotic efficiency, by the traces of both
         covariances; the threshold is measured in tests/statistical/test_mixture.py.
     """
-    if design.flip_probability == 0 or design.differences.shape[1] > MOST_FEATURES:
+    rows, flip = design.differences, design.flip_probability
+    if flip == 0 or rows.shape[1] > MOST_FEATURES:
         return False
-    debiased, mixture = _covariances(design, center, ridge, rows=_FEW_ROWS)
-    return float(np.trace(mixture)) <= _CLEARLY * float(np.trace(debiased))
+    squares = np.asarray((rows**2).sum(axis=1)).ravel()
+    if isotropic_efficiency(np.asarray(rows @ center.theta), flip, squares) > _HOPELESS:
+        return False  # most fits: no matrix is needed to see it
+    before = float(np.trace(_covariance(design, center, ridge, "debiased", rows=_FEW_ROWS)))
+    after = float(np.trace(_covariance(design, center, ridge, "mixture", rows=_FEW_ROWS)))
+    return after <= _CLEARLY * before
 
 
 def _well_known(design: Design, refined: Fit) -> bool:
@@ -195,22 +156,19 @@ def _well_known(design: Design, refined: Fit) -> bool:
     raises the error by a third.
     """
     theta = refined.solution.theta
-    _, mixture = _covariances(design, refined.solution, refined.ridge, rows=_FEW_ROWS)
-    return float(np.trace(mixture)) <= _KNOWN * float(theta @ theta)
+    known = _covariance(design, refined.solution, refined.ridge, "mixture", rows=_FEW_ROWS)
+    return float(np.trace(known)) <= _KNOWN * float(theta @ theta)
 
 
-def _covariances(
-    design: Design, solution: Solution, ridge: float, *, rows: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return both covariances at a solution, from at least so many rows a feature."""
+def _covariance(
+    design: Design, solution: Solution, ridge: float, method: str, *, rows: int
+) -> Float[np.ndarray, "d d"]:
+    """Return a covariance at a solution, from at least so many rows a feature."""
     step = max(1, len(design) // (rows * design.differences.shape[1]))
-    return covariances(
-        design.differences,
-        solution.theta,
-        design.flip_probability,
-        ridge=ridge + solution.multiplier,
-        step=step,
-    )
+    given = design.differences, solution.theta, design.flip_probability
+    if method == "debiased":
+        return debiased_covariance(*given, ridge=ridge + solution.multiplier, step=step)
+    return mixture_covariance(*given, ridge=_mixture_ridge(design, ridge), step=step)
 
 
 def standard_errors(design: Design, found: Fit) -> Float[np.ndarray, " d"] | None:
@@ -221,8 +179,9 @@ def standard_errors(design: Design, found: Fit) -> Float[np.ndarray, " d"] | Non
     """
     if design.differences.shape[1] > MOST_FEATURES:
         return None
-    both = _covariances(design, found.solution, found.ridge, rows=_MANY_ROWS)
-    return np.asarray(np.sqrt(np.diagonal(both[found.method == "mixture"])))
+    solution, ridge = found.solution, found.ridge
+    covariance = _covariance(design, solution, ridge, found.method, rows=_MANY_ROWS)
+    return np.asarray(np.sqrt(np.diagonal(covariance)))
 
 
 def _ellipsoid(design: Design, found: Fit, ball: float) -> ConfidenceEllipsoid:
@@ -271,7 +230,7 @@ def cross_fit(
     )
 
 
-def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
+def fit_reward(
     pairs: Pairs | PrivatePairs,
     *,
     features: Features | None = None,
@@ -281,7 +240,6 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     ellipsoid: bool | None = None,
     mechanism: NonPrivate | None = None,
     ledger: Ledger | None = None,
-    design: Design | None = None,
 ) -> RewardModel:
     """Return the linear reward that explains randomized answers best, with a certified fit.
 
@@ -302,7 +260,6 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             of features by features. By default for up to 1024 features.
         mechanism: Only :class:`sordino.NonPrivate` for now, to fit raw judgments as they are.
         ledger: Where a mechanism's spend is recorded.
-        design: ``Design.of(pairs, features)``, if it was made already.
 
     Raises:
         PrivacyError: The pairs are raw judgments and no mechanism was given.
@@ -319,12 +276,39 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     ball = _validate.positive("ball", ball)
     ridge = None if ridge is None else _validate.positive("ridge", ridge)
     _validate.one_of("method", method, METHODS)
-    private = _private(pairs, mechanism, ledger)
-    design = design or Design.of(private, features)
+    reward, _ = fit_answers(
+        _private(pairs, mechanism, ledger),
+        features=features,
+        method=method,
+        ridge=ridge,
+        ball=ball,
+        ellipsoid=ellipsoid,
+    )
+    return reward
+
+
+def fit_answers(
+    private: PrivatePairs,
+    *,
+    features: Features | None,
+    method: str,
+    ridge: float | None,
+    ball: float,
+    ellipsoid: bool | None = None,
+) -> tuple[RewardModel, Design]:
+    """Return the reward of :func:`fit_reward`, and the design it was fitted on.
+
+    The design is made here and nowhere else: a reward speaks for the answers behind it.
+
+    Raises:
+        UsageError: As :func:`fit_reward`.
+        ConvergenceError: As :func:`fit_reward`.
+    """
+    design = Design.of(private, features)
     if ellipsoid is None:
         ellipsoid = design.differences.shape[1] <= MOST_FEATURES
     found = fit_design(design, ridge=ridge, ball=ball, method=method)
-    return RewardModel(
+    reward = RewardModel(
         weights=found.solution.theta,
         features=features,
         guarantee=private.guarantee,
@@ -332,13 +316,14 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         ridge=found.ridge,
         ball=ball,
         gradient_norm=found.solution.gradient_norm,
-        atol=_atol(design),
+        atol=accepted_gradient(design),
         pairs=len(private),
         standard_errors=standard_errors(design, found),
         ellipsoid=_ellipsoid(design, found, ball) if ellipsoid else None,
         release_ids=private.release_ids,
         artifact=private.artifact,
     )
+    return reward, design
 
 
 def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) -> PrivatePairs:
@@ -357,16 +342,4 @@ def _private(pairs: Any, mechanism: NonPrivate | None, ledger: Ledger | None) ->
             "sordino privatize wrote. To record an infinite spend instead, pass "
             "mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
         )
-    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    digest = pairs.public_digest
-    reservation = ledger.reserve(mechanism.event, promise=promise, public_digest=digest)
-    reservation.commit(digest)  # of the public fields: raw labels are not digested
-    public = {name: getattr(pairs, name) for name in Pairs.__dataclass_fields__ if name != "labels"}
-    return PrivatePairs(
-        **public,
-        answers=mechanism.release(pairs.labels, entropy=_random.entropy(None)),
-        flip_probability=0.0,
-        guarantee=promise,
-        release_ids=(reservation.release_id,),
-        artifact=digest,
-    )
+    return use_unprotected(pairs, mechanism, ledger=ledger)

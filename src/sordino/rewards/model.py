@@ -13,10 +13,11 @@ from scipy.special import expit
 
 from sordino import _validate
 from sordino._files import read_json, write_json
+from sordino._markup import card
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.preferences.features import Features, features_from_dict
 from sordino.preferences.records import Text
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import Guarantee, promise_rows
 from sordino.rewards.confidence import ConfidenceEllipsoid
 
 __all__ = ["REWARD_FORMAT", "RewardModel"]
@@ -71,6 +72,12 @@ class RewardModel:
     def __repr__(self) -> str:
         """Return size and promise."""
         return f"RewardModel(d={len(self.weights)}, {self.guarantee})"
+
+    def _repr_html_(self) -> str:
+        """Return size and promise as a card, for notebooks; no weights."""
+        rows = [("features", len(self.weights)), ("method", self.method)]
+        promise = promise_rows(self.guarantee)
+        return card("RewardModel", rows + promise, simulated=self.guarantee.simulated)
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         """Return the reward of each answer to each prompt.
@@ -153,14 +160,23 @@ class RewardModel:
         write_json(Path(path), self.to_dict(), force=force)
 
     @classmethod
-    def load(cls, path: str | Path, *, function: Callable[..., Any] | None = None) -> RewardModel:
+    def load(
+        cls,
+        path: str | Path,
+        *,
+        function: Callable[..., Any] | None = None,
+        features: Features | None = None,
+    ) -> RewardModel:
         """Return the model that :meth:`save` wrote.
 
         Args:
             path: The file.
             function: The feature function, if the model was fitted with one of the user's own.
+            features: The feature map itself, if no file can hold it, such as a sentence model; it
+                is checked against what the file says of it.
 
         Raises:
+            UsageError: Features that the file does not hold were not given.
             DataError: The file is malformed, or written by a newer version.
             FileSystemError: It cannot be read.
         """
@@ -168,7 +184,12 @@ class RewardModel:
         path = Path(path)
         values = _NEW | read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
         described = values.get("features")
-        features = None if described is None else features_from_dict(described, function=function)
+        if described is not None:
+            features = features_from_dict(described, function=function, features=features)
+        elif features is not None or function is not None:
+            raise UsageError(
+                "This reward was fitted on feature differences: leave features and function out."
+            )
         try:
             weights = np.array(values["weights"], dtype=np.float64)
             guarantee = Guarantee.from_dict(values["guarantee"], values["caveats"])

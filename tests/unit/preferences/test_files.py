@@ -107,6 +107,47 @@ def test_missing_file_and_folder(tmp_path):
         list(read_lines(tmp_path))
 
 
+ARRAYS = {
+    "one line": "[" + ", ".join(LINES) + "]",
+    "indented": json.dumps(ROWS, indent=1),
+    "behind blank lines": "\r\n \n [" + LINES[0] + "]",
+    "behind a BOM": "\ufeff[" + LINES[0] + "]",
+}
+
+
+@pytest.mark.parametrize("text", ARRAYS.values(), ids=ARRAYS)
+@pytest.mark.parametrize("name", ["x.json", "x.jsonl", "x", "x.json.gz"])
+def test_a_json_array_is_refused_with_a_way_out(tmp_path, name, text):
+    path = tmp_path / name
+    path.write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    with pytest.raises(DataError, match=r"this is a JSON array.*pandas\.read_json.*lines=True"):
+        read_pairs(path)
+
+
+@pytest.mark.parametrize("name", ["x.json", "x.ndjson", "x.txt", "x"])
+def test_json_lines_under_any_other_name(tmp_path, name):
+    path = tmp_path / name
+    path.write_text("\n".join(LINES))
+    assert seen(path) == EXPECTED
+
+
+@pytest.mark.parametrize("ending", ["parquet", "feather", "arrow", "xlsx", "XLS", "ods"])
+def test_other_kinds_of_files_are_refused_with_a_way_out(tmp_path, ending):
+    with pytest.raises(DataError, match=r"pandas\.read_\w+\(.*lines=True.*Pairs\.from_frame"):
+        read_pairs(tmp_path / f"x.{ending}")
+
+
+@pytest.mark.parametrize("text", ["tie", "Both Bad", "skip"])
+def test_undecided_labels_are_kept_in_their_place(tmp_path, text):
+    path = tmp_path / "x.jsonl"
+    rows = [{"prompt": f"{i}", "first": "a", "second": "b", "label": 1} for i in range(5)]
+    rows[2]["label"] = text
+    path.write_bytes("\ufeff".encode() + b"".join(json.dumps(r).encode() + b"\r\n" for r in rows))
+    pairs = read_pairs(path)
+    assert pairs.prompts == tuple("01234")
+    assert (pairs.labels == 2).tolist() == [False, False, True, False, False]
+
+
 def test_mixed_kinds_are_refused(tmp_path):
     labeled = {"prompt": "p", "first": "a", "second": "b"}
     path = tmp_path / "x.jsonl"

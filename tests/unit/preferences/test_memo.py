@@ -1,11 +1,13 @@
 """Stored answers: the first one stays, nothing raw is kept, and settings are never mixed."""
 
 import sqlite3
+from collections import Counter
 
+import numpy as np
 import pytest
 
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
-from sordino.preferences.memo import AnswerMemo
+from sordino.preferences.memo import AnswerMemo, Counts
 
 SETTINGS = {"threshold": "7", "randomness": "system", "ledger": "abc"}
 ANA, BEN = b"ana", b"ben"
@@ -36,17 +38,16 @@ def test_staging_counts_and_writes_nothing(path):
     with opened(path) as memo:
         memo.remember({(ANA, b"q"): 1}, "r1")
         memo.stage([(ANA, b"q"), (ANA, b"r"), (ANA, b"r"), (BEN, b"q")])
-        assert memo.fresh() == 2
-        assert memo.most_labels() == 2
+        assert memo.counts(None) == Counts(persons=2, labels=2, fresh=1, ever=2, left_out=0)
+        assert memo.counts(1) == Counts(persons=2, labels=1, fresh=1, ever=1, left_out=1)
         assert memo.release_ids() == ("r1",)
     with opened(path) as memo:
-        assert memo.fresh() == 0
-        assert memo.most_labels() == 1
+        assert memo.counts(None) == Counts(persons=0, labels=0, fresh=0, ever=1, left_out=0)
 
 
 def test_an_empty_memo(path):
     with opened(path) as memo:
-        assert (memo.fresh(), memo.most_labels(), memo.release_ids()) == (0, 0, ())
+        assert (memo.counts(None), memo.release_ids()) == (Counts(0, 0, 0, 0, 0), ())
         assert memo.recall([]) == {}
 
 
@@ -61,7 +62,7 @@ def test_other_settings_are_refused(path, name):
 def test_a_dry_run_makes_no_file(path):
     with opened(path, dry_run=True) as memo:
         memo.stage([(ANA, b"q")])
-        assert (memo.fresh(), memo.most_labels()) == (1, 1)
+        assert memo.counts(None) == Counts(persons=1, labels=1, fresh=1, ever=1, left_out=0)
     assert not path.exists()
 
 
@@ -71,7 +72,7 @@ def test_a_dry_run_sees_stored_answers_and_changes_nothing(path):
     before = path.read_bytes(), path.stat().st_mtime_ns
     with opened(path, dry_run=True) as memo:
         memo.stage([(ANA, b"q"), (BEN, b"q")])
-        assert (memo.fresh(), memo.most_labels()) == (1, 1)
+        assert memo.counts(None) == Counts(persons=2, labels=1, fresh=1, ever=1, left_out=0)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert [found.name for found in path.parent.iterdir()] == [path.name]
 
@@ -101,3 +102,88 @@ def test_stored_answers_survive_a_second_reader(path):
         one.remember({(ANA, b"q"): 1}, "r1")
         other.remember({(ANA, b"q"): 0}, "r2")
         assert one.recall([(ANA, b"q")]) == other.recall([(ANA, b"q")]) == {(ANA, b"q"): 1}
+
+
+# --- at most so many questions of one person ---
+
+
+class Words:
+    """Words that are decided beforehand, and how many were taken."""
+
+    randomness = "system"
+
+    def __init__(self, *words):
+        self.words_left = list(words)
+
+    def words(self, n):
+        taken, self.words_left = self.words_left[:n], self.words_left[n:]
+        assert len(taken) == n
+        return np.array(taken, dtype=np.uint64)
+
+
+def questions(n, person=ANA):
+    return [(person, b"q%03d" % index) for index in range(n)]
+
+
+def test_the_smallest_words_of_every_person_stay(path):
+    keys = [*questions(3), *questions(3, BEN), (b"cid", b"q")]
+    with opened(path) as memo:
+        memo.stage(keys)
+        entropy = Words(1, 2, 0, 5, 2**63 - 1, 2**64 - 1)  # the last one is negative when signed
+        memo.choose(1, entropy)
+        assert entropy.words_left == []  # none for the person with one question
+        assert memo.staged(keys) == {(ANA, b"q002"), (BEN, b"q002"), (b"cid", b"q")}
+
+
+def test_nothing_is_drawn_where_nobody_has_more(path):
+    with opened(path) as memo:
+        memo.stage(questions(3))
+        memo.choose(3, Words())
+        assert memo.staged(questions(4)) == set(questions(3))
+
+
+@pytest.mark.parametrize("cap", [1, 2, 3, 4])
+def test_stored_questions_come_first_whatever_is_drawn(path, cap):
+    stored = {(ANA, b"q001"): 1, (ANA, b"q003"): 0}
+    with opened(path) as memo:
+        memo.remember(stored, "r1")
+        memo.stage(questions(5))
+        fresh = memo.counts(cap).fresh
+        memo.choose(cap, Words(0, 9, 1, 8, 2))
+        left = memo.staged(questions(5))
+        assert len(left) == cap
+        assert len(left & stored.keys()) == min(cap, 2)
+        assert len(left - stored.keys()) == fresh == max(0, cap - 2)
+
+
+@pytest.mark.parametrize("cap", [20, 7, 3, 1])
+def test_counts_do_not_change_when_questions_are_chosen(path, cap):
+    generator = np.random.default_rng(11)
+    keys = [(b"p%d" % generator.integers(9), b"q%d" % generator.integers(30)) for _ in range(150)]
+    with opened(path) as memo:
+        memo.remember(dict.fromkeys(keys[:40], 1) | {(b"old", b"q"): 1}, "r1")
+        memo.stage(keys)
+        before = memo.counts(cap)
+        memo.choose(cap, Words(*generator.integers(0, 2**63, size=len(keys))))
+        assert memo.counts(cap) == before._replace(left_out=0)
+        sizes = Counter(person for person, _ in memo.staged(keys))
+        assert (len(sizes), max(sizes.values())) == (before.persons, before.labels)
+
+
+def test_more_questions_than_are_drawn_at_once(path, monkeypatch):
+    monkeypatch.setattr("sordino.preferences.memo._CHUNK", 7)
+    words = list(np.random.default_rng(3).permutation(50))
+    with opened(path) as memo:
+        memo.stage(questions(50))
+        memo.choose(10, Words(*words))
+        assert memo.staged(questions(50)) == {
+            questions(50)[words.index(rank)] for rank in range(10)
+        }
+
+
+def test_a_scratch_memo_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with AnswerMemo.scratch() as memo:
+        memo.stage(questions(4))
+        assert memo.counts(None).labels == 4
+    assert list(tmp_path.iterdir()) == []

@@ -1,6 +1,7 @@
 """Pairs: what is public does not depend on labels, and what is dropped is counted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -162,7 +163,7 @@ def test_a_leading_zero_and_a_negative_zero():
         ([[float("inf")]], [0], "row 0"),
         ([[1.0], [0.0]], [0, 1], "row 1 is zero"),
         ([[1.0]], [2], "0 or 1"),
-        ([[1.0]], [0.5], "0 or 1"),
+        ([[1.0]], [0.25], "0 or 1"),
         ([[1.0]], [float("nan")], "0 or 1"),
         ([[1.0]], ["1"], "0 or 1"),
         ([[1.0]], [1, 0], "0 or 1"),
@@ -200,6 +201,43 @@ def test_features_are_needed_for_texts_and_refused_for_numbers():
     for pairs, given_features in ((texts, None), (numbers, features)):
         with pytest.raises(UsageError, match="features"):
             pairs.differences(given_features)
+
+
+# --- undecided labels ---
+
+
+def test_features_take_one_half_for_undecided_and_keep_it_when_turned():
+    pairs = Pairs.from_features([[1.0], [-1.0], [-1.0], [1.0]], [0.5, 0.5, 1, 1])
+    assert pairs.labels.tolist() == [2, 2, 0, 1]
+    assert pairs.labels.dtype == np.int8
+    same = Pairs.from_features([[1.0], [1.0], [1.0], [-1.0]], [0, 1, 0.5, 0.5])
+    assert public(pairs) == public(same)
+
+
+@pytest.mark.parametrize("bad", [3, -1, 0.5])
+def test_labels_of_pairs_are_0_1_or_2(bad):
+    public_part = {name: getattr(read_pairs(ROWS[:1]), name) for name in ("keys", "public_digest")}
+    with pytest.raises(DataError, match="2: undecided"):
+        Pairs(**public_part, given=np.ones((1, 1)), labels=np.array([bad]))
+
+
+def test_a_part_is_other_data_for_a_ledger():
+    pairs = Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0.5, 0])
+    left = pairs.part([0, 2])
+    assert (left.given.tolist(), left.labels.tolist()) == ([[1.0], [3.0]], [1, 0])
+    assert left.public_digest == Pairs.from_features([[1.0], [3.0]], [0, 0]).public_digest
+    assert left.public_digest != pairs.public_digest
+
+
+def test_texts_do_not_stand_beside_features():
+    pairs = Pairs.from_features([[1.0], [2.0]], [1, 0])
+    with pytest.raises(DataError, match="exclude each other"):
+        replace(pairs, prompts=("p", "p"), first=("a", "c"), second=("b", "d"))
+
+
+def test_without_keeps_undecided_labels():
+    pairs = Pairs.from_features([[1.0], [2.0], [3.0]], [1, 0.5, 0])
+    assert pairs.without({pairs.keys[0]}).labels.tolist() == [2, 0]
 
 
 def test_pairs_cannot_be_compared_or_shown():

@@ -231,14 +231,23 @@ def test_identical_answers(one, other, same):
 # --- person ids ---
 
 
-@pytest.mark.parametrize(("given", "expected"), [("ana", "ana"), (7, "7"), ("", ""), (None, None)])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("ana", "ana"),
+        (7, "7"),
+        (None, None),
+        (" Zoe\u0308\n", "Zo\u00eb"),
+        ("Zo\u00eb", "Zo\u00eb"),
+    ],
+)
 def test_person_ids(given, expected):
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "who": given}
     assert parse(row, person_field="who").person == expected
     assert parse(row).person is None
 
 
-@pytest.mark.parametrize("given", [True, 1.5, [], {}, "x\ud800", float("nan")])
+@pytest.mark.parametrize("given", [True, 1.5, [], {}, "x\ud800", float("nan"), "", " \n"])
 def test_person_ids_that_are_none(given):
     row = {"prompt": "p", "chosen": "a", "rejected": "b", "person": given}
     with pytest.raises(DataError, match="'person'"):

@@ -69,6 +69,59 @@ CALIBRATION = [
     {"predicted": 0.5, "observed": 0.52, "low": 0.42, "high": 0.62, "pairs": 800},
     {"predicted": 0.8, "observed": 0.95, "low": 0.85, "high": 1.05, "pairs": 400},
 ]
+PARTS = {
+    "utility": {
+        "curve": [
+            {"epsilon": 0.1, "accuracy": 0.52},
+            {"epsilon": 1.0, "accuracy": 0.6},
+            {"epsilon": 4.0, "accuracy": 0.64},
+            {"epsilon": 10.0, "accuracy": 0.649},
+        ],
+        "assumed_accuracy": 0.65,
+        "effective_dimension": 12,
+        "chosen_epsilon": 2.0,
+        "measured": {"accuracy": 0.64, "interval": [0.616, 0.664]},
+    },
+    "decisive": {
+        "source": "comparisons",
+        "features": 512,
+        "rows": [
+            {"name": "refusals", "weight": -8.0, "effect": -0.8, "low": -1.1, "high": -0.5},
+            {"name": "word group 317", "weight": 2.0, "effect": 0.2, "low": None, "high": None},
+        ],
+    },
+    "examples": {
+        "source": "public",
+        "rows": [
+            {
+                "prompt": "What is a fugue?",
+                "answers": [
+                    {"text": "A piece of music.", "reference": 0.5, "policy": 0.75},
+                    {"text": "No idea.", "reference": 0.5, "policy": 0.25},
+                ],
+            }
+        ],
+    },
+}
+PESSIMISM = {
+    "kind": "pessimistic",
+    "confidence": 0.95,
+    "scale": 1.0,
+    "heuristic": False,
+    "radius": 3.21,
+    "mean_uncertainty": 14.2,
+    "max_density_ratio": 1.61,
+}
+FIT = {"method": "mixture", "method_asked": "auto", "weight_standard_error": 0.12}
+
+
+@pytest.fixture
+def full(result):
+    """A run that has every part."""
+    result |= copy.deepcopy(PARTS)
+    result["policy"]["pessimism"] = dict(PESSIMISM)
+    result["reward"] |= FIT
+    return result
 
 
 @pytest.fixture

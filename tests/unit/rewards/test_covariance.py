@@ -5,14 +5,26 @@ import pytest
 from scipy.special import expit
 
 from sordino.rewards.covariance import (
-    covariances,
+    debiased_covariance,
     debiased_noise,
     debiased_slope,
+    isotropic_efficiency,
+    mixture_covariance,
     mixture_information,
 )
 from sordino.rewards.likelihoods import debias
 
 MARGINS = np.array([-30.0, -4.0, -0.5, 0.0, 0.1, 2.0, 9.0])
+
+
+def covariances(rows, theta, chance, *, ridge, step=1):
+    given = {"ridge": ridge, "step": step}
+    return (
+        debiased_covariance(rows, theta, chance, **given),
+        mixture_covariance(
+            rows, theta, chance, **(given | {"ridge": (1 - 2 * chance) ** 2 * ridge})
+        ),
+    )
 
 
 def flip(epsilon: float) -> float:
@@ -46,6 +58,10 @@ def test_without_flips_both_are_the_logistic_information():
     np.testing.assert_allclose(mixture_information(MARGINS, 0.0), debiased_slope(MARGINS))
     np.testing.assert_allclose(debiased_noise(MARGINS, 0.0), debiased_slope(MARGINS), rtol=1e-9)
     assert mixture_information(np.array([1e4, -1e4]), 0.0).tolist() == [0.0, 0.0]
+    far = np.array([-60.0, 45.0, 200.0])  # where 1 − σ(Δ) rounds to 0
+    for chance in (0.0, 1e-19):
+        np.testing.assert_allclose(debiased_noise(far, chance), debiased_slope(far) + chance)
+        assert (mixture_information(far, chance) <= debiased_slope(far)).all()
 
 
 @pytest.mark.parametrize(
@@ -62,7 +78,11 @@ def test_the_published_efficiencies(norm, epsilon, published):
     rows *= 2 / np.linalg.norm(rows, axis=1, keepdims=True)
     theta = np.array([norm, 0.0, 0.0, 0.0, 0.0])
     debiased, mixture = covariances(rows, theta, flip(epsilon), ridge=1e-9)
-    assert np.trace(mixture) / np.trace(debiased) == pytest.approx(published, abs=0.01)
+    efficiency = np.trace(mixture) / np.trace(debiased)
+    assert efficiency == pytest.approx(published, abs=0.01)
+    glance = isotropic_efficiency(rows @ theta, flip(epsilon), np.full(len(rows), 4.0))
+    assert efficiency > 0.9 or glance < 0.96  # what the glance rules out is ruled out
+    assert glance <= 1
 
 
 def test_sampled_rows_give_about_the_same_and_a_ridge_shrinks():

@@ -6,9 +6,10 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 import sordino
-from sordino.rewards import estimation
+from sordino.rewards import ridge_choice
 from sordino.rewards.design import Design, refuse_too_few
-from sordino.rewards.estimation import choose_ridge, cross_fit, fit_reward
+from sordino.rewards.estimation import cross_fit, fit_reward
+from sordino.rewards.ridge_choice import choose_ridge
 
 
 def private(ledger, pairs, epsilon: float, seed: int = 1) -> sordino.PrivatePairs:
@@ -146,12 +147,12 @@ def test_too_few_questions_cannot_be_measured(linear_world, ledger):
 
 
 def test_many_pairs_are_chosen_on_one_part(linear_world, ledger, monkeypatch):
-    monkeypatch.setattr(estimation, "_MANY", 100)
+    monkeypatch.setattr(ridge_choice, "_MANY", 100)
     pairs, _ = linear_world(400, 3)
     calls = []
-    original = estimation.ridge_path
+    original = ridge_choice.ridge_path
     monkeypatch.setattr(
-        estimation, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
+        ridge_choice, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
     )
     choose_ridge(Design.of(private(ledger, pairs, 1.0), None), ball=20.0)
     assert len(calls) == 1

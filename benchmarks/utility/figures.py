@@ -1,0 +1,130 @@
+"""Draws the figures of the documents from the JSON in benchmarks/results.
+
+python benchmarks/utility/figures.py
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("svg")
+
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+ROOT = Path(__file__).resolve().parents[2]
+INK, BLUE, ORANGE, GREEN, GRAY = "#222222", "#1f5fa8", "#c2540a", "#2b7a4b", "#8a8a8a"
+STYLE = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": GRAY,
+    "axes.grid": True,
+    "axes.labelcolor": INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 11,
+    "figure.facecolor": "white",
+    "font.family": "sans-serif",
+    "font.size": 10,
+    "grid.color": "#e6e6e6",
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text
+    "svg.hashsalt": "sordino",  # the same numbers give the same file
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+}
+
+
+def calibration(found: dict[str, Any]) -> Figure:
+    """Return the calibration slopes of the debiased and of the plain fit."""
+    figure, axes = plt.subplots(figsize=(6.4, 4.0), layout="constrained")
+    rows = found["results"]
+    epsilons = [row["epsilon"] for row in rows]
+    axes.axhline(1.0, color=INK, linewidth=1)
+    axes.plot(
+        epsilons, [row["plain_in_theory"] for row in rows], color=ORANGE, linestyle="--",
+        label="plain logistic regression, theory",
+    )  # fmt: skip
+    for name, color, mark, label in (
+        ("plain", ORANGE, "s", "plain logistic regression"),
+        ("debiased", BLUE, "o", "sordino"),
+    ):
+        means = [row[name] for row in rows]
+        spread = [2 * row[f"{name}_standard_deviation"] for row in rows]
+        axes.errorbar(
+            epsilons, means, yerr=spread, color=color, marker=mark, linestyle="none", capsize=3,
+            label=label,
+        )  # fmt: skip
+    axes.set(xscale="log", yscale="log", xlabel="ε per label", ylabel="calibration slope")
+    axes.set_xticks(epsilons, [f"{value:g}" for value in epsilons])
+    axes.set_yticks([0.8, 1, 2, 5, 10, 20], ["0.8", "1 (calibrated)", "2", "5", "10", "20"])
+    axes.minorticks_off()
+    axes.set_title(
+        f"Is the reward on the right scale? n = {found['n']:,}, d = {found['dimension']}"
+    )
+    axes.legend()
+    return figure
+
+
+def hard_instance(found: dict[str, Any]) -> Figure:
+    """Return regret between the two bounds, one panel an epsilon."""
+    curves = [
+        one
+        for one in found["results"]
+        if one["contexts"] == 4 and one["epsilon"] in {0.5, 1.0, 2.0}
+    ]
+    figure, panels = plt.subplots(
+        1, len(curves), figsize=(10.0, 4.2), sharey=True, layout="constrained"
+    )
+    for axes, curve in zip(panels, curves, strict=True):
+        _panel(axes, curve, found["scales"])
+    panels[0].set_ylabel("KL-regularized regret")
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
+    first = curves[0]
+    figure.suptitle(
+        f"Hard instance: {first['contexts']} contexts, concentrability "
+        f"{first['concentrability']:g}, temperature {found['temperature']:g}",
+        fontsize=11,
+    )
+    return figure
+
+
+def _panel(axes: Axes, curve: dict[str, Any], scales: list[float]) -> None:
+    """Draw one epsilon."""
+    sizes = [row["n"] for row in curve["rows"]]
+    lower, upper = ([row[name] for row in curve["rows"]] for name in ("lower", "upper"))
+    axes.fill_between(sizes, lower, upper, color="#f1f4f8")
+    axes.plot(sizes, upper, color=INK, linestyle="--", label="proved: pessimism loses at most")
+    for scale, color, mark, label in (
+        (1.0, BLUE, "o", "pessimistic, proved bonus"),
+        (0.3, GREEN, "^", "pessimistic, 0.3 of it"),
+        (0.0, ORANGE, "s", "Gibbs, no bonus"),
+    ):
+        at = scales.index(scale)
+        regret = [row["regret"][at] for row in curve["rows"]]
+        axes.plot(sizes, regret, color=color, marker=mark, markersize=5, label=label)
+    axes.plot(sizes, lower, color=INK, linestyle=":", label="proved: nobody loses less")
+    shape = [row["shape"] for row in curve["rows"]]
+    axes.plot(sizes, shape, color=GRAY, linestyle="-.", label="shape C·S/(n(e^ε − 1)²)")
+    axes.set(xscale="log", yscale="log", xlabel="comparisons n", title=f"ε = {curve['epsilon']:g}")
+    axes.minorticks_off()
+
+
+def main() -> None:
+    """Write every figure whose numbers are there."""
+    for draw in (calibration, hard_instance):
+        numbers = ROOT / "benchmarks" / "results" / f"{draw.__name__}.json"
+        target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
+        target.parent.mkdir(exist_ok=True)
+        with mpl.rc_context(STYLE):
+            draw(json.loads(numbers.read_text("utf-8"))).savefig(target, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,205 @@
+"""What an answer says, as a sentence model of your own machine sees it: a bounded feature map."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino._validate import integer, number, one_of
+from sordino.errors import UsageError
+from sordino.preferences._signals import SIGNALS
+from sordino.preferences._tokens import flatten
+from sordino.preferences.features import FunctionFeatures, HashedText
+from sordino.preferences.records import Text
+
+from .local_models import load_sentence_model, model_digest, sentence_model_folder
+
+__all__ = ["SentenceEmbeddings"]
+
+_READ = 1 << 16  # characters of a text that are read: more than any sentence model takes in
+_LONG = 1000  # texts from which on a bar is shown to whoever watches
+
+
+@dataclass(frozen=True)
+class SentenceEmbeddings:
+    """What an answer says, how near it is to the prompt, and the shape of the answer.
+
+    A row holds, side by side and clipped as a whole to norm L:
+
+    - with ``with_shape``, the shape of the answer: the signals of ``HashedText``, not its words;
+    - w/√2 times the embedding of the answer, scaled to norm 1;
+    - w/√2 times the cosine between the embeddings of prompt and answer,
+
+    all times L, with w = ``embedding_norm``. The map is fixed by the files of the model and by
+    public constants, so it is independent of the data as long as the model was not trained on
+    them. A row depends on its own prompt and answer only, up to the last bits of 32-bit
+    arithmetic, which may vary with the texts that share its batch, and with the machine. With
+    ``batch_size=1`` nothing shares a batch, and on one machine a row is the same bit by bit.
+
+    The model is read from its folder; nothing is ever fetched, no code that comes with a model
+    is run, and pickled weights are refused. Of a text at most the first 65,536 characters, and
+    of those as many tokens as the model takes, are read. A blank text has embedding 0.
+
+    Args:
+        path: The folder of a sentence model, as ``SentenceTransformer.save`` writes it.
+        feature_bound: L, within 1e-100 and 1e100; each row is clipped to it on its own.
+        embedding_norm: w, above 0 and at most 1: the share of L that the embedding takes.
+        with_shape: Whether the shape stands beside; False leaves the embedding and the cosine.
+        batch_size: Texts that are embedded at once.
+        device: As PyTorch names it, such as ``"cpu"``; an accelerator, if there is one, where it
+            is left out.
+        name: What a saved reward calls the model; the name of its folder if left out. A reward
+            knows the model by ``digest``, never by its name or its place.
+
+    Attributes:
+        digest: SHA-256 over the files of the model.
+
+    Raises:
+        MissingExtra: The extra ``language`` is not installed.
+        FileSystemError: There is no such folder; the network is not asked.
+        UsageError: A setting or the model cannot be used.
+
+    Example:
+        >>> features = SentenceEmbeddings("models/all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> reward = sordino.fit_reward(private, features=features)  # doctest: +SKIP
+    """
+
+    path: str | Path = field(compare=False)
+    _: KW_ONLY
+    feature_bound: float = 1.0
+    embedding_norm: float = 0.5
+    with_shape: bool = True
+    batch_size: int = field(default=32, compare=False)
+    device: str | None = field(default=None, compare=False)
+    name: str = field(default="", compare=False)
+    digest: str = field(init=False)
+    _model: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the settings, then load the model; refuse what the bound could not hold for."""
+        folder = sentence_model_folder(self.path)
+        settings = {
+            "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
+            "with_shape": one_of("with_shape", self.with_shape, (True, False)),
+            "embedding_norm": _share("embedding_norm", self.embedding_norm),
+            "batch_size": integer("batch_size", self.batch_size, at_least=1),
+            "name": _name(self.name or folder.resolve().name),
+            "digest": model_digest(folder),
+            "_model": load_sentence_model(folder, self.device),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the number of features."""
+        return len(SIGNALS) * self.with_shape + int(self._model.get_embedding_dimension()) + 1
+
+    def transform(
+        self, prompts: Sequence[Text], answers: Sequence[Text]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return one row for each prompt and answer, of norm at most L.
+
+        Args:
+            prompts: n texts or lists of chat messages.
+            answers: n texts or lists of chat messages.
+
+        Raises:
+            DataError: The lengths differ, an element is no text, or the model gave no finite
+                row for it; the message gives its index.
+        """
+        return self._bounded.transform(prompts, answers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values; of the model its name and digest, not its place."""
+        return {
+            "kind": "sentence-embeddings",
+            "name": self.name,
+            "digest": self.digest,
+            "dimension": self.dimension,
+            "feature_bound": self.feature_bound,
+            "embedding_norm": self.embedding_norm,
+            "with_shape": self.with_shape,
+        }
+
+    def _differences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return the rows of first minus those of second; each text is embedded once."""
+        rows = self.transform([*prompts, *prompts], [*first, *second])
+        return np.asarray(rows[: len(prompts)] - rows[len(prompts) :])
+
+    @property
+    def _bounded(self) -> FunctionFeatures:
+        """Return the map that checks and clips what :meth:`_rows` returns."""
+        return FunctionFeatures(
+            self._rows,
+            dimension=self.dimension,
+            feature_bound=self.feature_bound,
+            name=self.name,
+        )
+
+    def _rows(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, "n d"]:
+        """Return the rows before they are clipped."""
+        asked, said = flatten(prompts, "prompts"), flatten(answers, "answers")
+        both = self._embedded([*asked, *said])
+        prompt, answer = both[: len(asked)], both[len(asked) :]
+        nearness = (prompt * answer).sum(axis=1, keepdims=True)
+        meaning = np.hstack([answer, nearness]) * (self.embedding_norm / np.sqrt(2))
+        parts = [_shape(asked, said), meaning] if self.with_shape else [meaning]
+        return np.hstack(parts) * self.feature_bound
+
+    def _embedded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
+        """Return one embedding of norm 1, or 0 for a blank text; equal texts are embedded once."""
+        cleaned = [_readable(text) for text in texts]
+        different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
+        found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
+        if different:
+            found[:-1] = _unit(self._encoded(list(different)))
+        return found[[different.get(text, -1) for text in cleaned]]
+
+    def _encoded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
+        """Return what the model says; the bar is for people, not for files."""
+        watched = sys.stderr.isatty() and len(texts) > _LONG
+        rows = self._model.encode(texts, batch_size=self.batch_size, show_progress_bar=watched)
+        return np.asarray(rows, dtype=np.float64)
+
+
+def _shape(asked: list[str], said: list[str]) -> Float[np.ndarray, "n s"]:
+    """Return the signals of the answers' shape, of norm at most 1."""
+    rows = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
+    return np.asarray(rows[:, : len(SIGNALS)].toarray())
+
+
+def _readable(text: str) -> str:
+    """Return what is read of a text: nothing of a blank one, and no half of a character."""
+    if not text or text.isspace():
+        return ""
+    return text[:_READ].encode("utf-8", "replace").decode("utf-8")
+
+
+def _unit(rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
+    """Return rows of norm 1; a row of zeros stays one."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(norms == 0, 1.0, norms))
+
+
+def _share(name: str, value: Any) -> float:
+    """Return a share of the feature bound."""
+    share = number(name, value)
+    if not 0 < share <= 1:
+        raise UsageError(f"{name} must be above 0 and at most 1, got {value!r}.")
+    return share
+
+
+def _name(value: Any) -> str:
+    """Return what a saved reward calls the model."""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"name must be a text that is not empty, got {value!r}.")
+    return value

@@ -1,0 +1,128 @@
+"""The stored answers beside a ledger, used by one process at a time, and only where both agree.
+
+An answer that is stored is free and an answer that is not is drawn and paid for. So a memo that
+lost answers would draw them again, and answers of another ledger would be free here although
+nobody paid for them here. Both are refused.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+from sordino import _random
+from sordino.errors import FileSystemError, PrivacyError
+from sordino.preferences.memo import AnswerMemo
+from sordino.privacy.chain import Row
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["agreeing_memo"]
+
+_PATIENCE = 60.0  # seconds, as long as SQLite waits
+_PAUSE = 0.05
+
+
+@contextmanager
+def agreeing_memo(
+    ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
+) -> Iterator[AnswerMemo]:
+    """Yield the memo beside a ledger; nobody else stores answers in it until the block ends.
+
+    Args:
+        ledger: Whose entries paid for the stored answers.
+        settings: What answers are drawn with; they cannot be mixed.
+        dry_run: Only look: nothing on disk is touched, and nobody is waited for.
+
+    Raises:
+        PrivacyError: The memo is gone or older than the ledger, or holds answers that were paid
+            for elsewhere, or were drawn with other settings.
+        FileSystemError: It cannot be read or written, or another process does not let go of it.
+    """
+    path = ledger.path.resolve().with_suffix(".memo.db")
+    if not path.exists() and _linked(_rows(ledger)):
+        raise PrivacyError(
+            f"{path.name} is gone: it held the answers that people gave before, and without it "
+            "they would be answered again. Nothing was released. Restore it, or start a new "
+            "ledger, whose total is apart from this one."
+        )
+    turn = nullcontext() if dry_run else _turn(path.with_suffix(".lock"))
+    with turn, AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
+        _refuse_disagreement(path, memo.payers(), _rows(ledger))
+        yield memo
+
+
+def _rows(ledger: Ledger) -> Iterable[Row]:
+    """Return the rows as they are on disk now, what other processes wrote included."""
+    return Ledger.read(ledger.path).rows if ledger.path.exists() else ledger.rows
+
+
+def _linked(rows: Iterable[Row]) -> set[str]:
+    """Return the entries whose answers are stored, by person and question."""
+    return {
+        row.release_id
+        for row in rows
+        if row.kind == "reserve"
+        and "largest_person_labels" in json.loads(row.payload).get("details", {})
+    }
+
+
+def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
+    """Refuse answers that no entry paid for, and entries whose answers are not there.
+
+    A reservation without a commit may have been interrupted before its first answer.
+    """
+    rows = list(rows)
+    if not payers <= {row.release_id for row in rows}:
+        raise PrivacyError(
+            f"{path.name} holds answers that no entry of this ledger paid for: it is the memo of "
+            "another ledger, or the ledger is an older copy. Nothing was released. Put the two "
+            "back together that belong together."
+        )
+    committed = {row.release_id for row in rows if row.kind == "commit"}
+    if not _linked(rows) & committed <= payers:
+        raise PrivacyError(
+            f"{path.name} lacks answers that this ledger paid for: it is an older copy or of "
+            "another ledger, and people would be answered again. Nothing was released. Restore "
+            "the newest one, or start a new ledger, whose total is apart from this one."
+        )
+
+
+@contextmanager
+def _turn(path: Path) -> Iterator[None]:
+    """Wait until no other process is between its survey and its last stored answer.
+
+    The operating system ends a turn with the process, however it dies.
+    """
+    started = _random.clock()
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        reason = error.strerror
+        handle = -1
+    if handle < 0:
+        raise FileSystemError(f"{path.name} cannot be made ({reason}). Nothing was released.")
+    try:
+        while not _taken(handle):
+            if _random.clock() - started > _PATIENCE:
+                raise FileSystemError(
+                    f"{path.name}: another process is answering with this ledger. Nothing was "
+                    "released. Try again when it is done."
+                )
+            threading.Event().wait(_PAUSE)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    """Return whether this process now has the turn."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

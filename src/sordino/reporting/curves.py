@@ -1,0 +1,258 @@
+"""A forecast as a picture: accuracy against epsilon, and against the number of labels.
+
+Colors are told apart by color-blind readers, and lines by their dashes where there is no color.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sordino._files import atomic_writer, refuse_output
+from sordino.errors import UsageError
+from sordino.reporting._numbers import plain
+from sordino.rewards.forecast import Forecast, Prediction, estimate, utility_curve
+
+__all__ = ["describe_curves", "refuse_plot", "write_curves"]
+
+_FORMATS = ("svg", "png", "pdf")
+_TITLE = "Predicted accuracy of a reward learned from randomized judgments"
+_LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
+_POINTS = 121
+_BEYOND = 100.0  # how far the axis of labels reaches, as a factor
+_MOST_LABELS = 1e18  # where the axis ends at the latest
+_PLAIN = 1_000_000  # labels that are written out on the axis
+_STYLE = {
+    "font.family": "DejaVu Sans",
+    "font.size": 10.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.edgecolor": "#596068",
+    "axes.titlesize": 10.5,
+    "axes.titlelocation": "left",
+    "axes.titlepad": 10.0,
+    "xtick.color": "#3b4148",
+    "ytick.color": "#3b4148",
+    "svg.fonttype": "path",
+    "svg.hashsalt": "sordino",
+    "pdf.fonttype": 42,
+}
+_LOCAL: dict[str, Any] = {"color": "#0072b2", "linewidth": 2.2, "label": "local way"}
+_FREE: dict[str, Any] = {
+    "color": "#4d4d4d", "linewidth": 1.4, "linestyle": (0, (6, 3)), "label": "without privacy"
+}  # fmt: skip
+_GUESS: dict[str, Any] = {
+    "color": "#8a8a8a", "linewidth": 1.2, "linestyle": (0, (1, 2)), "label": "guessing"
+}  # fmt: skip
+_TARGET_LINE: dict[str, Any] = {
+    "color": "#007a5a",
+    "linewidth": 1.0,
+    "linestyle": (0, (8, 2, 1, 2)),
+}
+_LEGEND = ("local way", "without privacy", "your choice", "target", "guessing")
+_MARK = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 1.2, "zorder": 5}
+_CHOSEN: dict[str, Any] = {**_MARK, "marker": "o", "markersize": 10, "color": "#d55e00"}
+_TARGET: dict[str, Any] = {**_MARK, "marker": "D", "markersize": 8.5, "color": "#007a5a"}
+
+
+def refuse_plot(path: Path, *, force: bool) -> None:
+    """Refuse a name that no picture can be written under.
+
+    Raises:
+        UsageError: It does not end in .svg, .png or .pdf, or it exists and ``force`` is False.
+        FileSystemError: It is a folder.
+    """
+    if _format(path) not in _FORMATS:
+        raise UsageError(
+            f"A picture's name must end in .svg, .png or .pdf; {path.name} does not. Nothing was "
+            "written."
+        )
+    refuse_output(path, force=force)
+
+
+def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None:
+    """Write the picture of a forecast, in the format that the name's ending says.
+
+    Args:
+        path: Where to write: .svg, .png or .pdf.
+        forecast: What ``sordino.estimate`` returned.
+        force: Whether to overwrite.
+
+    Raises:
+        UsageError: As in :func:`refuse_plot`.
+        FileSystemError: It cannot be written.
+    """
+    refuse_plot(path, force=force)
+    drawn = _render(forecast, _format(path))
+    with atomic_writer(path, force=force) as file:
+        file.write(drawn)
+
+
+def describe_curves(forecast: Forecast) -> str:
+    """Return in words what the picture shows, for readers who do not see it."""
+    rows = utility_curve(forecast.n, epsilons=[_LEAST, _MOST], **_world(forecast))
+    local = forecast.ways["local"]
+    text = (
+        f"Predicted accuracy of a reward. With {forecast.n:,} labels and {forecast.dimension:,} "
+        f"features it rises with epsilon from {rows[0]['accuracy']:.3f} at {_LEAST:g} to "
+        f"{rows[1]['accuracy']:.3f} at {_MOST:g}; at the chosen {plain(forecast.epsilon)} it is "
+        f"{local.accuracy:.3f}. Without privacy it would be {forecast.non_private.accuracy:.3f}; "
+        "guessing gives 0.5. With more labels it rises towards "
+        f"{plain(forecast.assumed_accuracy, 6)}"
+    )
+    return f"{text}; {_goal(forecast)}."
+
+
+def _format(path: Path) -> str:
+    """Return the format that a name asks for."""
+    return path.suffix.lower().removeprefix(".")
+
+
+def _world(forecast: Forecast) -> dict[str, Any]:
+    """Return what a forecast assumes, as arguments."""
+    return {
+        "dimension": forecast.dimension,
+        "accuracy": forecast.assumed_accuracy,
+        "method": forecast.method,
+    }
+
+
+def _render(forecast: Forecast, kind: str) -> bytes:
+    """Return the picture as bytes; the same forecast gives the same bytes."""
+    import matplotlib as mpl  # noqa: PLC0415 (slow to import)
+    from matplotlib.figure import Figure  # noqa: PLC0415
+
+    buffer = io.BytesIO()
+    with mpl.rc_context(_STYLE):
+        figure = Figure(figsize=(10.4, 4.9), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        _draw_epsilons(left, forecast)
+        _draw_labels(right, forecast)
+        _dress(figure, left, forecast)
+        figure.savefig(buffer, format=kind, dpi=200, metadata=_metadata(forecast, kind))
+    drawn = buffer.getvalue()
+    return _labeled(drawn, describe_curves(forecast)) if kind == "svg" else drawn
+
+
+def _metadata(forecast: Forecast, kind: str) -> dict[str, str | None]:
+    """Return title and description, and no time stamp."""
+    text = describe_curves(forecast)
+    details: dict[str, dict[str, str | None]] = {
+        "svg": {"Description": text, "Date": None},
+        "png": {"Description": text},
+        "pdf": {"Subject": text, "CreationDate": None},
+    }
+    return {"Title": _TITLE, **details[kind]}
+
+
+def _labeled(svg: bytes, text: str) -> bytes:
+    """Return an SVG that screen readers announce as one picture with a description."""
+    label = html.escape(text).encode()
+    return svg.replace(b"<svg ", b'<svg role="img" aria-label="' + label + b'" ', 1)
+
+
+def _draw_epsilons(axes: Any, forecast: Forecast) -> None:
+    """Draw accuracy against epsilon."""
+    chosen, local = forecast.epsilon, forecast.ways["local"]
+    low, high = min(_LEAST, chosen), max(_MOST, chosen)
+    grid = sorted({*np.geomspace(low, high, _POINTS)[1:-1].tolist(), low, chosen, high})
+    rows = utility_curve(forecast.n, epsilons=grid, **_world(forecast))
+    axes.set_title(
+        f"What ε costs, at n = {plain(forecast.n, 6)}\nε = {plain(chosen)} gives "
+        f"{local.accuracy:.3f}, no privacy {forecast.non_private.accuracy:.3f}"
+    )
+    axes.set_xlabel("ε, privacy loss of one label")
+    axes.set_ylabel("predicted accuracy")
+    axes.axhline(forecast.non_private.accuracy, **_FREE)
+    axes.plot(grid, [row["accuracy"] for row in rows], **_LOCAL)
+    _mark(axes, chosen, local.accuracy, "your choice", _CHOSEN)
+    axes.set_xscale("log")
+    _mark_epsilons(axes, low, high)
+
+
+def _mark_epsilons(axes: Any, low: float, high: float) -> None:
+    """Write epsilons as people do, if there are few decades."""
+    from matplotlib import ticker  # noqa: PLC0415
+
+    few = high / low < 2000  # noqa: PLR2004
+    axes.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5) if few else (1,), numticks=12))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: plain(value)))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _draw_labels(axes: Any, forecast: Forecast) -> None:
+    """Draw accuracy against the number of labels, and where it meets the target."""
+    local = forecast.ways["local"]
+    needed = None if (local.labels_needed or math.inf) > _MOST_LABELS else local.labels_needed
+    ends = [forecast.n, needed or forecast.n]
+    low, high = max(1.0, min(ends) / _BEYOND), min(max(ends) * _BEYOND, _MOST_LABELS)
+    counts = [int(count) for count in np.geomspace(low, high, _POINTS)]
+    found = [_at(forecast, count) for count in counts]
+    axes.set_title(f"What more labels give, at ε = {plain(forecast.epsilon)}\n{_goal(forecast)}")
+    axes.set_xlabel("n, number of labels")
+    axes.plot(counts, [free.accuracy for free, _ in found], **_FREE)
+    axes.plot(counts, [way.accuracy for _, way in found], **_LOCAL)
+    _mark(axes, forecast.n, local.accuracy, "your choice", _CHOSEN)
+    if forecast.target is not None and needed is not None:
+        axes.axhline(forecast.target, **_TARGET_LINE)
+        _mark(axes, needed, forecast.target, "target", _TARGET)
+    axes.set_xscale("log")
+    _mark_labels(axes)
+
+
+def _goal(forecast: Forecast) -> str:
+    """Return what the target needs, or where the curve ends."""
+    target, needed = forecast.target, forecast.ways["local"].labels_needed
+    if target is None:
+        return f"no number of labels gives more than {plain(forecast.assumed_accuracy, 6)}"
+    if needed is None:
+        return f"no number of labels reaches {plain(target, 6)}"
+    return f"{plain(target, 6)} needs {plain(needed, 6 if needed < _PLAIN else 3)} labels"
+
+
+def _at(forecast: Forecast, count: int) -> tuple[Prediction, Prediction]:
+    """Return what another number of labels would give, without privacy and in the local way."""
+    found = estimate(count, epsilon=forecast.epsilon, **_world(forecast))
+    return found.non_private, found.ways["local"]
+
+
+def _mark_labels(axes: Any) -> None:
+    """Write numbers of labels with separators, or as powers of ten when they are long."""
+    from matplotlib import ticker  # noqa: PLC0415
+
+    def text(value: float, _: Any) -> str:
+        return f"{value:,.0f}" if value < _PLAIN else f"$10^{{{math.log10(value):.0f}}}$"
+
+    axes.xaxis.set_major_locator(ticker.LogLocator(numticks=7))
+    axes.xaxis.set_major_formatter(ticker.FuncFormatter(text))
+    axes.xaxis.set_minor_formatter(ticker.NullFormatter())
+
+
+def _mark(axes: Any, x: float, y: float, label: str, style: dict[str, Any]) -> None:
+    """Draw one point, and a thin line down to the axis."""
+    axes.vlines(x, 0, y, color=style["color"], linewidth=0.9, alpha=0.7)
+    axes.plot([x], [y], label=label, **style)
+
+
+def _dress(figure: Any, left: Any, forecast: Forecast) -> None:
+    """Draw what both panels share: the level of guessing, the range, the legend, the caption."""
+    gain = forecast.assumed_accuracy - 0.5
+    for axes in figure.axes:
+        axes.axhline(0.5, **_GUESS)
+        axes.grid(axis="y", color="#e6e6e6", linewidth=0.8)
+        axes.set_axisbelow(True)
+    left.set_ylim(0.5 - 0.05 * gain, 0.5 + 1.07 * gain)
+    drawn = [line for axes in figure.axes for line in axes.get_lines()]
+    by_name = {line.get_label(): line for line in drawn}
+    named = {name: by_name[name] for name in _LEGEND if name in by_name}
+    figure.legend(named.values(), named, loc="outside lower center", ncols=5, frameon=False)
+    figure.suptitle(
+        f"Foreseen from public numbers only: {forecast.dimension:,} features, assuming that the "
+        f"true reward predicts {plain(100 * forecast.assumed_accuracy, 6)}% of judgments",
+        x=0.01, ha="left", fontsize=10.5, color="#3b4148",
+    )  # fmt: skip

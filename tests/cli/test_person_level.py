@@ -1,0 +1,256 @@
+"""Budgets for whole people and caps on their answers, as a user meets them."""
+
+import json
+from collections import Counter
+
+import pytest
+
+from sordino.privacy.ledger import Ledger
+
+from .conftest import CANARY, pair
+
+ALIGN = ["align", "in.jsonl", "--out", "out", "--epsilon", "4"]
+PRIVATIZE = ["privatize", "in.jsonl", "--out", "out.jsonl", "--epsilon", "4"]
+PERSON = ["--unit", "person"]
+both = pytest.mark.parametrize("command", [ALIGN, PRIVATIZE], ids=["align", "privatize"])
+
+
+def database(command):
+    return "out/spend.db" if command[0] == "align" else "out.spend.db"
+
+
+@pytest.fixture
+def people(folder):
+    """Forty questions to eight people: five each."""
+    folder.write("in.jsonl", [pair(index, person=f"p{index % 8}") for index in range(40)])
+    return folder
+
+
+def refused(folder, command, code, *words):
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == code, said.err
+    assert (said.out, len(said.err.splitlines())) == ("", 1)
+    assert all(word in said.err for word in words), said.err
+    assert CANARY not in said.err
+    assert folder.state() == before
+
+
+# --- results ---
+
+
+@pytest.mark.parametrize(
+    ("cap", "share", "used"), [(None, 0.8, 40), (4, 1.0, 32), (8, 0.5, 40)], ids=str
+)
+def test_align_promises_a_total_for_each_person(people, cap, share, used):
+    more = [] if cap is None else ["--cap", cap]
+    said = people.run(*ALIGN, *PERSON, *more, "--json")
+    assert said.code == 0, said.err
+    result = said.value
+    assert result["guarantee"]["unit"] == "person"
+    assert result["guarantee"]["epsilon"] == share * min(cap or 5, 5) <= 4.0
+    assert result["caveats"] == ["labels-only", "randomized-at-ingestion"]
+    assert result["mechanism"]["epsilon_per_label"] == share
+    data = result["data"]
+    assert (data["pairs"], data["capped"], data["persons"]) == (used, 40 - used, 8)
+    ledger = Ledger.read(people / "out/spend.db")
+    assert ledger.budget.unit == "person"
+    assert ledger.budget.epsilon == 4.0
+    assert ledger.total().epsilon == result["guarantee"]["epsilon"]
+    assert [row.count for row in ledger.spends] == [min(cap or 5, 5)]
+    details = json.loads(ledger.spends[0].payload)["details"]
+    assert details["largest_person_epsilon"] == result["guarantee"]["epsilon"]
+    assert result["certificate"]["guarantee"] == result["guarantee"]
+
+
+def test_the_report_says_it_in_words(people):
+    assert people.run(*ALIGN, *PERSON, "--cap", "4").code == 0
+    page = (people / "out/report.html").read_text()
+    for words in (
+        "between any two sets of labels of one person",
+        "ll labels of one person are replaced by any others",
+        "who was asked what, and how many judgments each person gave",
+    ):
+        assert words in page
+    assert "records of one person" not in page
+    assert "one label" not in page
+
+
+@pytest.mark.parametrize("cap", [None, 3])
+def test_privatize_writes_a_manifest_for_the_person(people, cap):
+    more = [] if cap is None else ["--cap", cap]
+    said = people.run(*PRIVATIZE, *PERSON, *more, "--json")
+    assert said.code == 0, said.err
+    manifest = json.loads((people / "out.manifest.json").read_text())
+    assert (manifest["unit"], manifest["epsilon"]) == ("person", 4.0)
+    assert manifest["caveats"] == ["labels-only", "randomized-at-ingestion"]
+    assert said.value["epsilon_per_label"] == pytest.approx(4 / (cap or 5))
+    assert said.value["capped_questions"] == 8 * (5 - (cap or 5))
+    rows = [json.loads(line) for line in (people / "out.jsonl").read_text().splitlines()]
+    assert Counter(row["person"] for row in rows) == dict.fromkeys(
+        (f"p{i}" for i in range(8)), cap or 5
+    )
+    order = [int(row["prompt"].split()[-1]) for row in rows]
+    assert order == sorted(order)
+
+
+@pytest.mark.parametrize("cap", [[], ["--cap", "4"]], ids=["all", "capped"])
+def test_answers_that_arrive_private_keep_the_promise_to_a_person(people, cap):
+    assert people.run(*PRIVATIZE, *PERSON, *cap).code == 0
+    for more in ([], PERSON):
+        said = people.run("align", "out.jsonl", "--out", "run", "--force", "--json", *more)
+        assert said.code == 0, said.err
+        assert (said.value["guarantee"]["unit"], said.value["guarantee"]["epsilon"]) == (
+            "person",
+            4.0,
+        )
+        assert said.value["mechanism"]["epsilon_per_label"] == (1.0 if cap else 0.8)
+        assert (said.value["data"]["capped"], said.value["data"]["persons"]) == (0, 8)
+    assert people.run("fit", "out.jsonl", "--out", "reward.json").code == 0
+    page = (people / "run/report.html").read_text()
+    assert "between any two sets of labels of one person" in page
+
+
+@both
+def test_a_cap_bounds_what_a_label_budget_costs_one_person(people, command):
+    plan = people.run(*command, "--cap", "2", "--dry-run", "--json").value
+    assert (plan["spend"], plan["guarantee"]["unit"]) == (4.0, "label")
+    assert (plan["largest_person_labels"], plan["largest_person_epsilon"]) == (2, 8.0)
+    assert plan["capped_questions"] == 24
+    assert people.run(*command, "--cap", "2").code == 0
+    ledger = Ledger.read(people / database(command))
+    assert (ledger.total().epsilon, ledger.total().unit) == (4.0, "label")
+    assert "person-total" in ledger.total().caveats
+
+
+# --- dry runs ---
+
+
+@both
+@pytest.mark.parametrize("cap", [[], ["--cap", "3"]], ids=["all", "capped"])
+def test_a_dry_run_touches_nothing_and_says_what_the_run_then_spends(people, command, cap):
+    before = people.state()
+    plan = people.run(*command, *PERSON, *cap, "--dry-run", "--json")
+    assert (plan.code, people.state()) == (0, before)
+    plan = plan.value
+    most = 3 if cap else 5
+    assert (plan["spend"], plan["guarantee"]["epsilon"]) == (4.0, 4.0)
+    assert plan["epsilon_per_label"] == pytest.approx(4 / most)
+    assert (plan["labels_per_person"], plan["persons"]) == (most, 8)
+    assert plan["capped_questions"] == 8 * (5 - most)
+    again = people.run(*command, *PERSON, *cap, "--dry-run", "--json")
+    assert again.value == plan  # no draw shows in it
+    assert people.run(*command, *PERSON, *cap).code == 0
+    assert Ledger.read(people / database(command)).total().epsilon == 4.0
+    free = people.run(*command, *PERSON, *cap, "--force", "--dry-run", "--json").value
+    assert free["spend"] == 0.0
+    assert {name: free[name] for name in ("guarantee", "persons", "capped_questions")} == {
+        name: plan[name] for name in ("guarantee", "persons", "capped_questions")
+    }
+
+
+@both
+def test_the_table_says_it_in_words(people, command):
+    plan = people.run(*command, *PERSON, "--cap", "4", "--dry-run").out
+    said = people.run(*command, *PERSON, "--cap", "4").out
+    for text in (plan, said):
+        assert "epsilon=4" in text
+        assert "per person" in text
+        assert "epsilon=1" in text.partition("each label")[2].splitlines()[0]
+        assert "8" in text.partition("left out")[2].splitlines()[0]
+
+
+@both
+def test_running_again_is_free_and_the_same(people, command):
+    assert people.run(*command, *PERSON, "--cap", "3").code == 0
+    name = "out/result.json" if command[0] == "align" else "out.jsonl"
+    before = (people / name).read_text()
+    assert people.run(*command, *PERSON, "--cap", "3", "--force").code == 0
+    after = (people / name).read_text()
+    if command[0] == "align":
+        before, after = (json.loads(text)["reward"] for text in (before, after))
+    assert after == before
+    ledger = Ledger.read(people / database(command))
+    assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit", "repeat"]
+
+
+# --- what is refused ---
+
+
+@both
+def test_records_are_not_what_labels_protect(people, command):
+    refused(people, [*command, "--unit", "record"], 2, "--unit person", "Nothing was done")
+
+
+@both
+@pytest.mark.parametrize("more", [PERSON, [*PERSON, "--cap", "3"], ["--cap", "3"]], ids=str)
+def test_person_ids_are_needed(folder, pairs, command, more):
+    folder.write("in.jsonl", pairs)
+    refused(folder, [*command, *more], 4, "person ids", "--person-field")
+    refused(folder, [*command, *more, "--dry-run"], 4, "person ids")
+
+
+@both
+@pytest.mark.parametrize("cap", ["0", "-1", "1.5", "many"])
+def test_a_cap_is_a_whole_number(people, command, cap):
+    before = people.state()
+    said = people.run(*command, "--cap", cap)
+    assert (said.code, people.state()) == (2, before)
+
+
+@both
+def test_a_ledger_counts_one_unit(people, command):
+    ledger = ["--ledger", "shared.db", "--budget", "9", "--force"]
+    assert people.run(*command, *ledger).code == 0
+    refused(people, [*command, *PERSON, *ledger], 2, "label changes", "another ledger")
+    refused(people, [*command, *PERSON, *ledger[:2], "--force"], 2, "label changes")
+    assert people.run(*command, *PERSON, "--ledger", "other.db", "--force").code == 0
+    refused(people, [*command, "--force", "--ledger", "other.db"], 2, "--unit person")
+
+
+@both
+def test_a_budget_is_for_the_person(people, command):
+    refused(people, [*command, *PERSON, "--budget", "3"], 3, "epsilon=4")
+    assert people.run(*command, *PERSON, "--budget", "4").code == 0
+
+
+@both
+def test_a_larger_cap_needs_a_larger_budget_and_pays_for_what_is_new(people, command):
+    assert people.run(*command, *PERSON, "--cap", "2").code == 0
+    more = [command[0], *command[1:-1], "6", *PERSON, "--cap", "3", "--force"]  # 2 each, as before
+    refused(people, more, 3, "budget of epsilon=4")
+    assert people.run(*more, "--budget", "6").code == 0
+    ledger = Ledger.read(people / database(command))
+    assert [row.count for row in ledger.spends] == [2, 1]
+    assert ledger.total().epsilon == 6.0
+
+
+def test_labels_that_were_randomized_one_by_one_promise_nothing_more(people):
+    assert people.run(*PRIVATIZE).code == 0
+    refused(people, ["align", "out.jsonl", "--out", "run", *PERSON], 2, "per label")
+    refused(people, ["align", "out.jsonl", "--out", "run", "--cap", "2"], 2, "--cap")
+
+
+def test_a_cap_that_leaves_too_few_is_refused_before_anything_is_spent(people):
+    refused(people, [*ALIGN, *PERSON, "--cap", "1"], 4, "leaves 8 answers of 8 persons", "dozen")
+
+
+def test_a_share_without_information_is_refused(people):
+    refused(people, [*ALIGN[:-1], "1e-6", *PERSON], 2, "for 5 labels of one person")
+
+
+def test_simulated_runs_repeat_themselves(people):
+    texts = []
+    for name in ("one", "two"):
+        words = ["privatize", "in.jsonl", "--out", f"{name}.jsonl", "--epsilon", "4", *PERSON]
+        assert people.run(*words, "--cap", "2", "--simulate-seed", "5").code == 0
+        texts.append((people / f"{name}.jsonl").read_text())
+    assert texts[0] == texts[1]
+
+
+def test_the_unit_and_the_cap_are_in_the_help(folder):
+    for command in ("align", "privatize"):
+        text = folder.run(command, "--help").out
+        assert "--unit" in text
+        assert "[default: label]" in text
+        assert "--cap" in text

@@ -1,0 +1,183 @@
+"""A process that is killed anywhere leaves no person with more than the ledger counts.
+
+The driver runs in an interpreter of its own and forks children that privatize a file with one
+record per batch. A child is killed with SIGKILL at its k-th moment (before or after an entry is
+written, questions are chosen, answers are stored, a line is written, the outcome is recorded),
+for every k; its successor is killed further on; the last one may finish.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import textwrap
+from pathlib import Path
+
+import pytest
+
+DRIVER = textwrap.dedent(
+    """
+    import json, os, signal, sqlite3, sys
+    from collections import Counter, defaultdict
+    from pathlib import Path
+    import sordino
+    from sordino.preferences import memo
+    from sordino.preferences.memo import AnswerMemo
+    from sordino.preferences.reading import read_pairs
+    from sordino.preferences.records import canonical, person_key
+    from sordino.privacy.ledger import Ledger, Reservation
+    from sordino.privatization import stream
+    from sordino.privatization.crossing import Crossing
+
+    mode, folder = sys.argv[1], Path(sys.argv[2])
+    cap = None if sys.argv[3] == "none" else int(sys.argv[3])
+    PEOPLE, QUESTIONS = 3, 4
+    COIN = sordino.RandomizedResponse(0.5)
+    BUDGET = sordino.Guarantee(1000.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE,
+                               trust="central")
+    stream._BATCH = 1
+    moment, deadly = 0, None
+
+    def tick():
+        global moment
+        moment += 1
+        if moment == deadly:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def watched(owner, name):
+        honest = getattr(owner, name)
+        def around(*given, **more):
+            tick()
+            result = honest(*given, **more)
+            tick()
+            return result
+        setattr(owner, name, around)
+
+    for owner, name in ((Ledger, "reserve"), (AnswerMemo, "choose"), (AnswerMemo, "remember"),
+                        (Reservation, "commit"), (stream, "to_line")):
+        watched(owner, name)
+    if mode == "once":
+        honest = Crossing._fresh
+        Crossing._fresh = lambda self, survey: min(1, honest(self, survey))
+    if mode == "forgetful":  # what is stored is not preferred when the cap is applied
+        memo._LEAVE_OUT = memo._LEAVE_OUT.replace("a.answer IS NULL, ", "")
+
+    rows = [{"prompt": f"q{q}", "chosen": f"{q} yes", "rejected": f"{q} no", "person": f"p{p}"}
+            for q in range(QUESTIONS) for p in range(PEOPLE)]
+    raw = folder / "raw.jsonl"
+    raw.write_text("".join(json.dumps(row) + "\\n" for row in rows))
+
+    def privatize(home):
+        ledger = Ledger.open(home / "spend.db", data="answers", budget=BUDGET)
+        stream.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
+                              force=True)
+
+    def child(home, at):
+        global deadly
+        pid = os.fork()
+        if pid == 0:
+            deadly = at
+            try:
+                privatize(home)
+                os._exit(0)
+            except BaseException as error:
+                print(repr(error), file=sys.stderr, flush=True)
+                os._exit(9)
+        status = os.waitpid(pid, 0)[1]
+        return "killed" if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+
+    def stored(home):
+        path = home / "spend.memo.db"
+        if not path.exists():
+            return {}
+        connection = sqlite3.connect(path)
+        tables = connection.execute("SELECT name FROM sqlite_master").fetchall()
+        found = connection.execute("SELECT person, question, answer FROM answers").fetchall() \\
+            if ("answers",) in tables else []
+        connection.close()
+        return {(person, question): answer for person, question, answer in found}
+
+    def shown(home):
+        # what anybody could have read: finished files and what a kill left of them
+        for path in [*home.glob("out.jsonl"), *home.glob(".out.jsonl*")]:
+            for line in path.read_text().splitlines():
+                try:
+                    row = json.loads(line)
+                except ValueError:
+                    continue
+                key = canonical(row["prompt"], row["first"], row["second"])[1]
+                yield (person_key(row["person"]), key), row["answer"]
+
+    found = {"killed": 0, "finished": 0, "failed": 0, "over": 0, "not_stored": 0, "most": 0,
+             "refused": 0, "entries": 0}
+    for at in range(1, 200):
+        home = folder / str(at)
+        home.mkdir()
+        first = child(home, at)
+        if first == 0:
+            break
+        for ended in (first, child(home, at + 3), child(home, at + 1), child(home, None)):
+            found["killed"] += ended == "killed"
+            found["finished"] += ended == 0
+            found["failed"] += ended == 9
+        answers = stored(home)
+        most = max(Counter(person for person, _ in answers).values(), default=0)
+        ledger = Ledger.read(home / "spend.db")
+        found["over"] += most * COIN.realized_epsilon > ledger.total().epsilon
+        found["not_stored"] += any(answers.get(key) != answer for key, answer in shown(home))
+        found["most"] = max(found["most"], most)
+        found["entries"] = max(found["entries"], len(ledger.spends))
+        if (home / "out.jsonl").exists():
+            try:
+                private = read_pairs(home / "out.jsonl")
+                assert private.guarantee.epsilon == (cap or QUESTIONS) * COIN.realized_epsilon
+            except sordino.PrivacyError:
+                found["refused"] += 1
+    print(json.dumps(found))
+    """
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Yield a folder in memory where there is one: a kill, unlike a power cut, loses no page."""
+    memory = Path("/dev/shm")
+    if not os.access(memory, os.W_OK):
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=memory) as name:
+        yield Path(name)
+
+
+def outcome(mode, folder, cap):
+    """Run the driver and return what it found."""
+    done = subprocess.run(
+        [sys.executable, "-c", DRIVER, mode, str(folder), str(cap)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize(("cap", "most"), [("none", 4), (2, 2)])
+def test_wherever_it_is_killed_the_ledger_counts_at_least_what_was_drawn(folder, cap, most):
+    found = outcome("honest", folder, cap)
+    assert found["killed"] > 50
+    assert found["finished"] > 25
+    assert {found[bad] for bad in ("failed", "over", "not_stored", "refused")} == {0}
+    assert found["most"] == most  # nobody was ever asked for more than the cap
+    assert found["entries"] >= 2
+
+
+def test_an_entry_for_one_label_only_is_found(folder):
+    assert outcome("once", folder, 2)["over"] > 0
+
+
+def test_a_choice_that_forgets_what_was_answered_is_found(folder):
+    """The same person is then asked more than the cap, or a run wants coins it did not pay for."""
+    found = outcome("forgetful", folder, 2)
+    assert found["most"] > 2
+    assert found["failed"] > 0

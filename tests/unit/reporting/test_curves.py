@@ -1,0 +1,88 @@
+"""The picture of a forecast: three formats, words for those who do not see it, same bytes."""
+
+import subprocess
+import sys
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from sordino import UsageError, estimate
+from sordino.reporting.curves import describe_curves, refuse_plot, write_curves
+
+SVG = "{http://www.w3.org/2000/svg}"
+STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+def forecast(n=2000, *, epsilon=1.0, **more):
+    return estimate(n, dimension=16, epsilon=epsilon, **more)
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "pdf"])
+def test_every_format_is_written_twice_alike(tmp_path, kind):
+    paths = [tmp_path / f"{name}.{kind}" for name in "ab"]
+    for path in paths:
+        write_curves(path, forecast(target=0.6))
+    assert paths[0].read_bytes().startswith(STARTS[kind])
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+
+
+def test_an_svg_says_what_it_shows(tmp_path):
+    write_curves(tmp_path / "a.svg", forecast(target=0.6))
+    root = ET.parse(tmp_path / "a.svg").getroot()  # noqa: S314 (made here)
+    assert root.get("role") == "img"
+    assert root.get("aria-label") == describe_curves(forecast(target=0.6))
+    assert root.find(f"{SVG}title").text.startswith("Predicted accuracy")
+
+
+def test_the_description_holds_the_numbers():
+    found = forecast(target=0.6)
+    text = describe_curves(found)
+    assert f"at the chosen 1 it is {found.ways['local'].accuracy:.3f}" in text
+    assert f"0.6 needs {found.ways['local'].labels_needed:,} labels" in text
+    assert "no number of labels reaches 0.7" in describe_curves(forecast(target=0.7))
+    assert "no number of labels gives more than 0.65" in describe_curves(forecast())
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        {"n": 1, "epsilon": 1e-6, "target": 0.6499999},
+        {"n": 2**63 - 1, "epsilon": 44.0},
+        {"n": 5, "epsilon": 300.0, "target": 0.9},
+        {"n": 5, "epsilon": 0.05, "accuracy": 0.999, "target": 0.99},
+    ],
+)
+def test_extreme_questions_are_drawn(tmp_path, found):
+    write_curves(tmp_path / "a.svg", forecast(**found))
+    assert (tmp_path / "a.svg").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a", "a.svg.gz", ".png"])
+def test_other_formats_are_refused(tmp_path, name):
+    with pytest.raises(UsageError, match=r"\.svg, \.png or \.pdf"):
+        write_curves(tmp_path / name, forecast())
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_existing_file_is_kept_unless_forced(tmp_path):
+    path = tmp_path / "a.PNG"
+    path.write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        refuse_plot(path, force=False)
+    with pytest.raises(UsageError, match="exists"):
+        write_curves(path, forecast())
+    assert path.read_text() == "mine"
+    write_curves(path, forecast(), force=True)
+    assert path.read_bytes().startswith(STARTS["png"])
+
+
+def test_the_users_settings_of_matplotlib_are_left_alone(tmp_path):
+    program = (
+        "import sys, sordino, matplotlib as mpl; from sordino.reporting.curves import *\n"
+        "from pathlib import Path; names = ['font.size', 'svg.hashsalt', 'axes.spines.top']\n"
+        "before = [mpl.rcParams[name] for name in names]\n"
+        "write_curves(Path(sys.argv[1]), sordino.estimate(9, dimension=2, epsilon=1.0))\n"
+        "assert [mpl.rcParams[name] for name in names] == before\n"
+        "assert 'matplotlib.pyplot' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "a.svg")], check=True)
