@@ -438,5 +438,4 @@ def test_a_loss_too_small_for_floating_point_is_no_error(mu):
     coin = RandomizedResponseEvent(1.0, 2)
     alone = a.composed_epsilon([(coin, 1)], neighbors=ZERO_OUT, delta=1e-5)
     both = a.composed_epsilon([(coin, 1), (GaussianEvent(mu), 1)], neighbors=ZERO_OUT, delta=1e-5)
-    assert both == pytest.approx(alone, rel=1e-3)
-    assert both >= alone * (1 - 1e-9)
+    assert both == pytest.approx(alone, rel=1e-4)  # the numerical bound makes use of δ

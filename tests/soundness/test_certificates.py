@@ -110,3 +110,40 @@ def test_stored_answers_are_certified_by_the_entry_that_paid(linear_world, ledge
     certificate = sordino.certify(again, account)
     assert certificate.guarantee.epsilon == 1.0
     assert certificate.ledger_total.epsilon == 1.0
+
+
+@pytest.mark.parametrize(
+    "claim",
+    [
+        {"unit": "person", "caveats": ("labels-only", "randomized-at-ingestion")},
+        {"trust": "local"},
+        {"caveats": ()},
+    ],
+)
+def test_a_claim_about_something_else_is_not_certified(released, claim):
+    reward, account = released
+    boastful = replace(reward, guarantee=replace(reward.guarantee, **claim))
+    with pytest.raises(sordino.PrivacyError, match="claims"):
+        sordino.certify(boastful, account)
+
+
+def test_pure_entries_are_certified_without_delta_on_any_budget(linear_world, tmp_path):
+    pairs, _ = linear_world(60, 3)
+    budget = sordino.Guarantee(
+        2.0, delta=1e-6, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    account = sordino.Ledger.open(tmp_path / "spend.db", data="t", budget=budget)
+    answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.5), ledger=account)
+    certificate = sordino.certify(fit_reward(answers, ridge=1.0), account)
+    assert (certificate.guarantee.epsilon, certificate.guarantee.delta) == (1.5, 0.0)
+
+
+def test_a_reward_cannot_be_fitted_on_a_design_of_other_answers(released):
+    with pytest.raises(TypeError, match="design"):
+        fit_reward(released, design=object())
+
+
+def test_without_ids_or_a_cap_every_pair_is_answered(linear_world, ledger):
+    pairs, _ = linear_world(37, 3)
+    answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.5), ledger=ledger(2.0))
+    assert len(answers) == len(answers.answers) == 37

@@ -90,6 +90,8 @@ def loss_distribution_bound(
     if not _supported(counts, neighbors, "pld") or len(counts) > _MOST_DISTINCT:
         return None
     mu = math.sqrt(sum(n * e.mu**2 for e, n in counts.items() if isinstance(e, GaussianEvent)))
+    if any(isinstance(e, GaussianEvent) and e.mu > 0 for e in counts):
+        mu = max(mu, _LEAST_MU)  # more is always safe
     atoms = {e: n for e, n in counts.items() if not isinstance(e, GaussianEvent)}
     interval = _interval({e: (_loss(e), n) for e, n in atoms.items()}, mu)
     if interval is None:
@@ -224,8 +226,7 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
 def _translated(event: Event, dp: Any) -> Any:
     """Return the event that dp_accounting knows, or None if there is no loss."""
     if isinstance(event, GaussianEvent):
-        # Smaller losses than the least would overflow there when squared; more is always safe.
-        mu = max(event.mu * _UP, _LEAST_MU)
+        mu = max(event.mu * _UP, _LEAST_MU)  # more is always safe
         return dp.GaussianDpEvent(1 / mu) if event.mu > 0 else None
     if isinstance(event, ZeroConcentratedEvent):
         return dp.ZCDpEvent(event.rho)

@@ -28,7 +28,8 @@ _AUTO = {
 }
 _KINDS = {
     "pessimistic": "Pessimistic: every answer is rated down by as much as its reward may be "
-    "wrong, so the policy stays with the reference wherever the comparisons say little.",
+    "wrong, so it prefers answers like those the reference gives wherever the comparisons say "
+    "little.",
     "optimistic": "Optimistic: every answer is rated up by as much as its reward may be wrong, "
     "so the policy explores wherever the comparisons say little.",
 }

@@ -1,0 +1,77 @@
+"""``align --confidence``: a policy that distrusts its reward, and how it is said."""
+
+import json
+
+import pytest
+
+from sordino.environments.annotators import simulate_pairs
+
+N = 60
+
+
+@pytest.fixture
+def ready(folder):
+    folder.write("in.jsonl", list(simulate_pairs(N, seed=1)[0]))
+    ask = {"prompt": "How?", "candidates": ["First, then.", "Sorry.", "Perhaps, maybe, lovely."]}
+    folder.write("ask.jsonl", [ask])
+    return folder
+
+
+ALIGN = ("align", "in.jsonl", "--epsilon", 2, "--dimension", 32, "--json")
+
+
+def drawn_from(folder, run):
+    said = folder.run("choose", run, "ask.jsonl", "--json", "--simulate-seed", 1)
+    assert said.code == 0
+    return said.value["choices"][0]["probability"]
+
+
+def test_the_run_says_what_its_policy_is_and_choose_makes_it_again(ready):
+    plain = ready.run(*ALIGN, "--out", "plain").value
+    assert (plain["policy"]["kind"], plain["policy"]["pessimism"]) == ("gibbs", None)
+    said = ready.run(*ALIGN, "--out", "run", "--confidence", 0.9, "--scale", 0.2, "--ball", 3)
+    policy = said.value["policy"]
+    assert (policy["kind"], policy["confidence"], policy["scale"]) == ("pessimistic", 0.9, 0.2)
+    assert policy["pessimism"]["heuristic"] is True
+    assert policy["pessimism"]["radius"] > 0
+    assert said.value["reward"]["method"] == "debiased"
+    page = (ready / "run/report.html").read_text(encoding="utf-8")
+    assert "Heuristic, nothing is proved" in page
+    assert drawn_from(ready, "plain") != drawn_from(ready, "run")
+
+
+@pytest.mark.parametrize(
+    ("more", "word"),
+    [
+        (["--scale", 0.5], "--confidence"),
+        (["--confidence", 1.0], "--confidence"),
+        (["--confidence", 0.9, "--scale", -1], "--scale"),
+        (["--confidence", 0.9, "--method", "mixture"], "debiased"),
+        (["--confidence", 0.9, "--dimension", 2048], "1024"),
+        (["--method", "mixture", "--dimension", 2048], "1024"),
+        (["--method", "best"], "--method"),
+        (["--ball", 0], "--ball"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_anything_is_spent(ready, more, word):
+    said = ready.run(*ALIGN, "--out", "run", *more)
+    assert said.code == 2
+    assert word in said.err
+    assert not (ready / "run").exists()
+
+
+def test_a_reward_file_of_the_first_version_is_still_read(ready):
+    ready.run(*ALIGN, "--out", "run")
+    path = ready / "run/reward.json"
+    values = json.loads(path.read_text())
+    for name in ("method", "standard_errors", "ellipsoid"):
+        del values[name]
+    path.write_text(json.dumps(values | {"version": 1}))
+    assert drawn_from(ready, "run") > 0
+
+
+def test_a_name_of_a_data_set_commands_no_terminal(ready):
+    ready.run(*ALIGN, "--out", "run", "--data", "a\x1b[31mb\u202ec")
+    said = ready.run("ledger", "show", "run/spend.db")
+    assert "\x1b[31m" not in said.out
+    assert "\u202e" not in said.out
