@@ -232,3 +232,24 @@ def test_a_canary_in_any_cell_is_never_quoted(column, fault):
     with pytest.raises(DataError) as caught:
         Pairs.from_frame(Pandas([row, row | fault]))
     assert CANARY not in repr((str(caught.value), caught.value.args, caught.value.__context__))
+
+
+def test_frames_of_real_libraries():
+    """pandas and pyarrow come with the language extra; missing labels are NaN or None there."""
+    pandas, pyarrow = pytest.importorskip("pandas"), pytest.importorskip("pyarrow")
+    rows = [
+        {"question": f"q{i}", "first": f"a{i}", "second": f"b{i}", "label": label, "who": i % 2}
+        for i, label in enumerate([1, 0, 0.5, 1])
+    ]
+    frame = pandas.DataFrame(rows)
+    given = {"columns": {"prompt": "question"}, "person_field": "who"}
+    expected = read_pairs([{**row, "prompt": row["question"]} for row in rows], person_field="who")
+    for table in (frame, pyarrow.Table.from_pandas(frame)):
+        found = Pairs.from_frame(table, **given)
+        assert found.labels.tolist() == expected.labels.tolist()
+        assert found.keys == expected.keys
+        assert found.persons == expected.persons == ("0", "1", "0", "1")
+        assert found.public_digest == expected.public_digest
+    frame.loc[2, "label"] = None
+    with pytest.raises(DataError, match="skip"):
+        Pairs.from_frame(frame, **given)
