@@ -108,8 +108,9 @@ def _cells(text: str, cell: re.Pattern[str], where: str) -> list[str]:
         found = cell.match(text, at)
         if found is None:
             raise DataError(
-                f"{where}: cell {len(cells) + 1} has a quote or a line end where none may be. Put "
-                'a cell that holds one in quotes, and write each quote inside it twice ("").'
+                # Not which cell: of two answers it would tell the column, and so the judgment.
+                f"{where}: a cell has a quote or a line end where none may be. Put a cell that "
+                'holds one in quotes, and write each quote inside it twice ("").'
             )
         quoted, plain, end = found.groups()
         cells.append(plain if quoted is None else quoted.replace('""', '"'))

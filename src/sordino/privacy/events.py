@@ -40,6 +40,7 @@ def _finite(name: str, value: Any) -> float:
     return result
 
 
+@dataclass(frozen=True)
 class Event:
     """What one release did: the parent of the closed set below."""
 
@@ -230,7 +231,7 @@ def event_to_row(event: Event) -> tuple[str, dict[str, float | int]]:
     kind = _KINDS.get(type(event))
     if kind is None:
         raise UsageError(f"event must be one of {', '.join(EVENTS)}; got {type(event).__name__}.")
-    return kind, {field.name: getattr(event, field.name) for field in fields(event)}  # type: ignore[arg-type]
+    return kind, {field.name: getattr(event, field.name) for field in fields(event)}
 
 
 def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
@@ -254,7 +255,7 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
     cls = EVENTS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise LedgerDamaged(f"Unknown kind of ledger entry {kind!r}; known: {', '.join(EVENTS)}.")
-    wanted = {field.name: field.type for field in fields(cls)}  # type: ignore[arg-type]
+    wanted = {field.name: field.type for field in fields(cls)}
     if not isinstance(params, Mapping) or set(params) != set(wanted):
         raise LedgerDamaged(f"A ledger entry of kind {kind!r} must hold exactly {list(wanted)}.")
     for name, annotation in wanted.items():

@@ -132,13 +132,13 @@ REFUSED = {
     "too few cells": (f"{GOOD}p,{CANARY},b\n", "line 3: 3 cells, .* 4 columns"),
     "too many cells": (f"{GOOD}p,{CANARY},b,1,\n", "line 3: 5 cells, .* 4 columns"),
     "a tab in a table with commas": (f"{GOOD}p\t{CANARY}\tb\t1\n", "line 3: 1 cells"),
-    "a quote inside a plain cell": (f'{GOOD}p,{CANARY} 5" x 7",b,1\n', "line 3: cell 2 has"),
+    "a quote inside a plain cell": (f'{GOOD}p,{CANARY} 5" x 7",b,1\n', "line 3: a cell has"),
     "a stray quote": (f'{GOOD}p,{CANARY} 5" x,b,1\np,a,b,1\n', "line 3: a quoted cell"),
-    "a stray quote that another ends": (f'{GOOD}p,{CANARY}",b,1\np,a",b,1\n', "line 3: cell 2"),
-    "text behind a quoted cell": (f'{GOOD}p,"{CANARY}" x,b,1\n', "line 3: cell 2 has"),
-    "a space before a quoted cell": (f'{GOOD}p, "{CANARY}, x",b,1\n', "line 3: cell 2 has"),
+    "a stray quote that another ends": (f'{GOOD}p,{CANARY}",b,1\np,a",b,1\n', "line 3: a cell"),
+    "text behind a quoted cell": (f'{GOOD}p,"{CANARY}" x,b,1\n', "line 3: a cell has"),
+    "a space before a quoted cell": (f'{GOOD}p, "{CANARY}, x",b,1\n', "line 3: a cell has"),
     "a quote that does not end": (f'{GOOD}p,"{CANARY},b,1\np,a,b,1\n', "line 3: a quoted cell"),
-    "a line end of its own kind": (f"{GOOD}p,{CANARY}\rx,b,1\n", "line 3: cell 2 has"),
+    "a line end of its own kind": (f"{GOOD}p,{CANARY}\rx,b,1\n", "line 3: a cell has"),
     "not UTF-8": (GOOD.encode() + b"p," + CANARY.encode() + b"\xff,b,1\n", "line 3: not valid UTF"),
     "UTF-16": (GOOD.encode("utf-16"), "line 1: not valid UTF-8"),
     "Latin-1": ("prompt,chosen,rejected\n\xe9,a,b\n".encode("latin-1"), "line 2: not valid UTF-8"),
@@ -232,3 +232,15 @@ def test_progress_never_passes_the_size(tmp_path):
     list(read_records(path, progress=lambda done, total: calls.append((done, total))))
     assert len(calls) == 5001 // 1024
     assert all(0 < done <= total for done, total in calls)
+
+
+def test_a_message_does_not_tell_which_answer_is_malformed(tmp_path):
+    """It would tell which of two answers, whose texts are known, was the chosen one."""
+    said = []
+    for row in ('p,5" x 7",b', 'p,b,5" x 7"'):
+        path = tmp_path / "in.csv"
+        path.write_text(f"prompt,chosen,rejected\n{row}\n")
+        with pytest.raises(DataError) as error:
+            read_pairs(path)
+        said.append(str(error.value))
+    assert said[0] == said[1]
