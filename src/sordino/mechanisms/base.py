@@ -11,7 +11,7 @@ from sordino._random import Entropy
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
 
-__all__ = ["Mechanism", "WorstCase"]
+__all__ = ["Mechanism", "Repeatable", "WorstCase"]
 
 
 @dataclass(frozen=True)
@@ -59,4 +59,25 @@ class Mechanism(Protocol):
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs on which the stated loss is attained."""
+        ...
+
+
+@runtime_checkable
+class Repeatable(Protocol):
+    """What a mechanism may offer to an auditor beside :class:`Mechanism`: many releases at once.
+
+    A mechanism without it is released once per trial, and an auditor learns how to tell its
+    outputs apart; both are slower and weaker.
+    """
+
+    def repeat(self, values: np.ndarray, trials: int, *, entropy: Entropy) -> np.ndarray:
+        """Return independent releases of the same made-up values, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        ...
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> np.ndarray:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
         ...
