@@ -1,0 +1,95 @@
+"""From many attacks to one verdict: each has a p-value, and together they err as rarely as said."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from sordino.auditing.findings import Finding
+from sordino.auditing.released import UNKNOWN
+
+__all__ = ["Channel", "Evidence", "decide"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Channel:
+    """Something in a released file, other than its answers, that may say who was preferred.
+
+    Attributes:
+        name: Name of the attack that reads it: ``"position"``, ``"id-hash"``, ``"row-order"``,
+            ``"column"``, ``"time"``.
+        guesses: 1 where it says that the answer written first is preferred, 0 where the other
+            is, ``UNKNOWN`` where it says nothing. No released answer is used to make them.
+        details: Which recipe, which column; JSON-like, no data.
+    """
+
+    name: str
+    guesses: Integer[np.ndarray, " n"]
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def speaks(self) -> np.ndarray:
+        """Return where it says something."""
+        return np.asarray(self.guesses != UNKNOWN)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What one attack found, before it is known how many were tried.
+
+    Attributes:
+        attack: Name of the attack.
+        p_value: Chance of evidence as strong as this if the claim holds; 1 says nothing.
+        if_refutes: One sentence for the case that it refutes.
+        if_clear: One sentence for the case that it does not.
+        recovered: Share of labels that it reads out, if it reads any.
+        details: More numbers, JSON-like; no data.
+    """
+
+    attack: str
+    p_value: float
+    if_refutes: str
+    if_clear: str
+    recovered: float | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+
+
+def decide(evidence: Sequence[Evidence], level: float) -> list[Finding]:
+    """Return every attack with its verdict, in the order given.
+
+    Args:
+        evidence: What was tried; attacks that could not be tried are not in it.
+        level: Chance that any of them refutes although every claim holds.
+
+    Source:
+        Holm 1979: sorted p-values, the i-th of m against level/(m − i + 1), until one fails.
+
+    Example:
+        >>> one = Evidence(attack="a", p_value=1e-9, if_refutes="Leaks.", if_clear="Fine.")
+        >>> two = Evidence(attack="b", p_value=0.3, if_refutes="Leaks.", if_clear="Fine.")
+        >>> [found.outcome for found in decide([two, one], 1e-3)]
+        ['clear', 'refutes']
+    """
+    order = sorted(range(len(evidence)), key=lambda index: evidence[index].p_value)
+    refuting: set[int] = set()
+    for rank, index in enumerate(order):
+        if evidence[index].p_value > level / (len(evidence) - rank):
+            break
+        refuting.add(index)
+    return [_finding(found, refutes=i in refuting) for i, found in enumerate(evidence)]
+
+
+def _finding(found: Evidence, *, refutes: bool) -> Finding:
+    """Return evidence with its verdict."""
+    return Finding(
+        attack=found.attack,
+        outcome="refutes" if refutes else "clear",
+        summary=found.if_refutes if refutes else found.if_clear,
+        recovered=found.recovered,
+        p_value=found.p_value,
+        details=found.details,
+    )
