@@ -14,6 +14,7 @@ import json
 import os
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -206,8 +207,21 @@ def figures() -> str:
     return "\n".join(lines) if found else ""
 
 
+def mutant_rows() -> str:
+    """Return the planted privacy bugs as a table: what each would leak, and what catches it."""
+    text = (ROOT / "tests" / "data" / "mutants.toml").read_text(encoding="utf-8")
+    rows = []
+    for mutant in tomllib.loads(text)["mutant"]:
+        path, test = mutant["caught_by"].split("::")
+        caught = f"[{Path(path).stem}](../{path})`::{test}`"
+        rows.append(f"| {mutant['name']} | {mutant['leaks']} | `{mutant['file']}` | {caught} |")
+    head = ["| planted bug | what it would leak | where | caught by |", "|---|---|---|---|"]
+    return "\n".join([*head, *rows])
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "README.md": {"tree": tree, "figures": figures},
+    "docs/auditing.md": {"mutants": mutant_rows},
     "docs/privacy.md": {"support": support_rows},
 }
 

@@ -1,0 +1,87 @@
+"""Planted privacy bugs: each is one edit of the source, and a named test must then fail.
+
+The list is tests/data/mutants.toml, which docs/mutants.md is written from. Every mutant is planted
+in a copy of the package, and its test runs against the copy in a process of its own. The same
+test passes on the package as it is, because it is part of this suite.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+MUTANTS = tomllib.loads((ROOT / "tests/data/mutants.toml").read_text(encoding="utf-8"))["mutant"]
+NO_NOISE = {"base", "__init__", "no_privacy"}  # a protocol, a package, and an infinite loss
+LEAST = 15
+
+
+def edits(mutant):
+    """The replacements of one mutant: (old, new)."""
+    yield mutant["old"], mutant["new"]
+    if "also" in mutant:
+        yield tuple(mutant["also"])
+
+
+def plant(mutant, folder):
+    """Copy the package with one bug in it."""
+    shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / "sordino" / mutant["file"]
+    text = path.read_text(encoding="utf-8")
+    for old, new in edits(mutant):
+        assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
+        text = text.replace(old, new)
+    compile(text, str(path), "exec")
+    path.write_text(text, encoding="utf-8")
+
+
+def outcome(test, source):
+    """Run one test against a copy of the package; return its exit code and what it printed."""
+    program = (
+        "import sys, pytest, sordino; "
+        f"assert sordino.__file__.startswith({str(source)!r}), sordino.__file__; "
+        "sys.exit(pytest.main(sys.argv[1:]))"
+    )
+    words = [test, "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words],
+        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
+        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
+def test_a_planted_bug_is_caught_by_its_test(tmp_path, mutant):
+    plant(mutant, tmp_path / "src")
+    code, text = outcome(mutant["caught_by"], tmp_path / "src")
+    assert code == 1, text[-2000:]
+    assert re.search(r"\b1 failed", text), f"it must fail, not break: {text[-2000:]}"
+    assert " error" not in text.splitlines()[-1], text[-2000:]
+
+
+def test_a_copy_without_a_bug_passes(tmp_path):
+    """The other half: what fails above fails because of the bug, not because of the copy."""
+    shutil.copytree(ROOT / "src", tmp_path / "src")
+    tests = sorted({mutant["caught_by"] for mutant in MUTANTS})
+    quick = [test for test in tests if test.startswith("tests/unit")]
+    for test in quick:
+        code, text = outcome(test, tmp_path / "src")
+        assert code == 0, text[-2000:]
+
+
+def test_every_mechanism_has_a_mutant():
+    folder = ROOT / "src/sordino/mechanisms"
+    names = {path.stem for path in folder.glob("*.py") if not path.stem.startswith("_")}
+    planted = {Path(m["file"]).stem for m in MUTANTS if m["file"].startswith("mechanisms/")}
+    assert names - NO_NOISE <= planted, names - NO_NOISE - planted
+
+
+def test_there_are_enough_and_no_name_twice():
+    names = [mutant["name"] for mutant in MUTANTS]
+    assert len(set(names)) == len(names) >= LEAST
