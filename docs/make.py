@@ -117,6 +117,22 @@ def first_sentence(path: Path) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
+def entries(folder: Path) -> list[Path]:
+    """Return the modules and packages inside a package."""
+    inside = [p for p in folder.glob("*.py") if p.name != "__init__.py"]
+    return inside + [p for p in folder.iterdir() if (p / "__init__.py").exists()]
+
+
+def shown(path: Path) -> str:
+    """Return the name of a module or package as the tree shows it."""
+    return path.name if path.suffix else f"{path.name}/"
+
+
+def module_of(path: Path) -> Path:
+    """Return the file whose docstring speaks for a module or package."""
+    return path if path.suffix else path / "__init__.py"
+
+
 def tree() -> str:
     """Return the annotated tree of the source and of the folders of tests."""
     package = ROOT / "src" / "sordino"
@@ -129,10 +145,15 @@ def tree() -> str:
         last = place == len(folders) - 1
         stem, bar = ("└──", "    ") if last else ("├──", "│   ")
         lines.append(f"{stem} {folder.name + '/':<30}{first_sentence(folder / '__init__.py')}")
-        files = sorted(p for p in folder.glob("*.py") if p.name != "__init__.py")
-        for index, path in enumerate(files):
-            twig = "└──" if index == len(files) - 1 else "├──"
-            lines.append(f"{bar}{twig} {path.name:<26}{first_sentence(path)}")
+        inside = sorted(entries(folder), key=lambda path: (path.suffix == "", path.name))
+        for index, path in enumerate(inside):
+            twig = "└──" if index == len(inside) - 1 else "├──"
+            lines.append(f"{bar}{twig} {shown(path):<26}{first_sentence(module_of(path))}")
+            below_it = [] if path.suffix else sorted(entries(path))
+            for file in below_it:
+                below = "└──" if file == below_it[-1] else "├──"
+                gap = "    " if index == len(inside) - 1 else "│   "
+                lines.append(f"{bar}{gap}{below} {file.name:<22}{first_sentence(file)}")
     lines.append("tests/")
     names = list(TEST_FOLDERS.items())
     for index, (name, what) in enumerate(names):

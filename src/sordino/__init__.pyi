@@ -36,4 +36,6 @@ from .policies.pessimism import pessimistic_policy as pessimistic_policy
 from .environments.annotators import simulate_pairs as simulate_pairs
 from .certificates import Certificate as Certificate
 from .certificates import certify as certify
+from .auditing.findings import Audit as Audit
+from .auditing.dispatch import audit as audit
 from .reporting.html import write_report as write_report

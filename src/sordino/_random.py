@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import Literal, Protocol, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
 __all__ = [
     "Entropy",
@@ -23,6 +24,7 @@ __all__ = [
     "clock",
     "entropy",
     "new_release_id",
+    "normals",
     "now",
 ]
 
@@ -74,6 +76,19 @@ class SimulatedEntropy:
 def entropy(simulate_seed: int | None) -> Entropy:
     """Return system entropy, or a seeded stream marked ``simulated`` when a seed is given."""
     return SystemEntropy() if simulate_seed is None else SimulatedEntropy(simulate_seed)
+
+
+def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
+    """Return n independent standard normal numbers in floating point, one word for each.
+
+    The lowest bit of a word is the sign, and the other 63 are a probability in (0, 1/2] whose
+    quantile is the size: tails are as fine as floats are, and no number is beyond 9.2.
+    """
+    from scipy.special import ndtri  # noqa: PLC0415 - it costs import time
+
+    words = entropy.words(n)
+    tail = ((words >> np.uint64(1)).astype(np.float64) + 0.5) * 2.0**-64
+    return np.asarray(np.where(words & np.uint64(1), 1.0, -1.0) * -ndtri(tail))
 
 
 def new_release_id() -> str:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ from sordino.privacy.guarantee import Guarantee, merge, promise_rows
 from sordino.privacy.ledger import Head, Ledger
 from sordino.privacy.spend import event_of, promise_of
 
-__all__ = ["Certificate", "certify"]
+__all__ = ["Certificate", "certify", "claims_more", "digest_of", "paid_guarantee"]
 
 CERTIFICATE_FORMAT = "sordino.certificate"
 CERTIFICATE_VERSION = 1
@@ -109,19 +109,19 @@ def certify(
     """
     policy = isinstance(artifact, CandidatePolicy)
     reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
-    guarantee = _paid(reward, ledger)
+    guarantee = paid_guarantee(reward, ledger)
     if guarantee.simulated and not for_study:
         raise PrivacyError(
             "Randomness was simulated: whoever knows the seed can undo it, so there is nothing to "
             "certify. Run again without a seed, or pass for_study=True."
         )
-    if _claims_more(reward.guarantee, guarantee):
+    if claims_more(reward.guarantee, guarantee):
         raise PrivacyError(
             f"The artifact claims {reward.guarantee}, but its entries promise only {guarantee}."
         )
     return Certificate(
         artifact="policy" if policy else "reward",
-        digest=_digest(artifact),
+        digest=digest_of(artifact.to_dict()),
         guarantee=guarantee,
         data=ledger.data,
         release_ids=reward.release_ids,
@@ -130,7 +130,7 @@ def certify(
     )
 
 
-def _claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
+def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
     """Return whether a claim is stronger than what was paid for, or about something else."""
     return (
         (claimed.unit, claimed.neighbors) != (paid.unit, paid.neighbors)
@@ -142,13 +142,21 @@ def _claims_more(claimed: Guarantee, paid: Guarantee) -> bool:
     )
 
 
-def _digest(artifact: ReleasedReward | CandidatePolicy) -> str:
-    """Return the SHA-256 of an artifact's canonical JSON."""
-    return hashlib.sha256(canonical_json(artifact.to_dict()).encode()).hexdigest()
+def digest_of(artifact: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the canonical JSON of what an artifact's ``to_dict`` returned."""
+    return hashlib.sha256(canonical_json(artifact).encode()).hexdigest()
 
 
-def _paid(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
-    """Return what the entries behind a reward promise together."""
+def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
+    """Return what the entries behind a reward promise together, composed anew.
+
+    Args:
+        reward: Its entries and the digest of the answers behind it count, not what it claims.
+        ledger: The ledger that its data was released on; only read.
+
+    Raises:
+        PrivacyError: An entry is missing, was never committed, or paid for other data.
+    """
     wanted = set(reward.release_ids)
     rows = [row for row in ledger.rows if row.release_id in wanted]
     entries = [row for row in rows if row.kind in {"reserve", "receive"}]

@@ -50,12 +50,14 @@ PUBLIC = [
     "pessimistic_policy",
     # worlds with a known answer
     "simulate_pairs",
-    # showing it
+    # tying it to its spend, trying to break it, showing it
     "Certificate",
     "certify",
+    "Audit",
+    "audit",
     "write_report",
 ]
-MOST = 40
+MOST = 42
 HEAVY = ("torch", "transformers", "matplotlib", "opendp", "scipy", "dp_accounting", "sklearn")
 FOUND = "print(json.dumps([name for name in HEAVY if name in sys.modules]))"
 

@@ -43,12 +43,24 @@ def _data_name(name: str) -> str:
     return name
 
 
+_RELATIONS = {
+    "zero-out": guarantee.REPLACE_SPECIAL,
+    "add-remove": guarantee.ADD_OR_REMOVE_ONE,
+    "replace": REPLACE_ONE,
+}
+
+
 class Neighbors(StrEnum):
     """What one change is, as the command line says it."""
 
     zero_out = "zero-out"
     add_remove = "add-remove"
     replace = "replace"  # type: ignore[assignment]  # it hides str.replace
+
+    @property
+    def relation(self) -> guarantee.NeighboringRelation:
+        """Return the relation itself."""
+        return _RELATIONS[self.value]
 
 
 class Unit(StrEnum):
@@ -57,6 +69,11 @@ class Unit(StrEnum):
     label = "label"
     record = "record"
     person = "person"
+
+    @property
+    def whose(self) -> guarantee.Unit:
+        """Return the unit itself."""
+        return self.value
 
     @property
     def counted(self) -> guarantee.Unit:

@@ -14,11 +14,11 @@ from sordino._files import (
     atomic_draft,
     explained,
     finite,
-    read_json,
     refuse_unwritable,
     to_json,
 )
 from sordino._version import __version__
+from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
 from sordino.cli._console import Bar
 from sordino.cli._policy import describe_policy, make_policy
@@ -53,10 +53,7 @@ from sordino.rewards.design import Design, HeldOut, refuse_too_few
 from sordino.rewards.estimation import cross_fit, fit_answers
 from sordino.rewards.model import RewardModel
 
-__all__ = ["Inputs", "page", "read_inputs", "read_run", "run"]
-
-RESULT_FORMAT = "sordino.result"
-RESULT_VERSION = 1
+__all__ = ["Inputs", "page", "read_inputs", "run"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -299,18 +296,3 @@ def page(result: dict[str, Any], ledger: Ledger) -> str:
         result, calibration=result["calibration"], ledger=describe_ledger_rows(ledger)
     )
     return render_report(summary)
-
-
-def read_run(folder: Path) -> dict[str, Any]:
-    """Return the result of an earlier run.
-
-    Raises:
-        DataError: The folder holds no result.
-        FileSystemError: It cannot be read.
-    """
-    return read_json(
-        folder / "result.json",
-        kind=RESULT_FORMAT,
-        version=RESULT_VERSION,
-        problem="This run cannot be used",
-    )

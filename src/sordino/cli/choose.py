@@ -11,11 +11,11 @@ from typing import Annotated, Any
 import typer
 
 from sordino._files import atomic_writer, refuse_output
+from sordino.auditing.runs.stored import read_result
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish, say_simulated
 from sordino.cli._policy import remake_policy
-from sordino.cli._run import read_run
 from sordino.errors import DataError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.files import Progress, read_mappings
@@ -81,7 +81,7 @@ def choose(
     """Draw one answer for every prompt, with its probability."""
     if out is not None:
         refuse_output(out, force=force)
-    result = read_run(folder)
+    result = read_result(folder)
     reward = RewardModel.load(folder / "reward.json")
     policy = remake_policy(reward, result["policy"], temperature=temperature)
     with Bar.shown("Choosing") as bar:

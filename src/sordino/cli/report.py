@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from sordino._files import write_text
+from sordino.auditing.runs.stored import read_result
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
-from sordino.cli._run import page, read_run
+from sordino.cli._run import page
 from sordino.privacy.ledger import Ledger
 
 
@@ -27,7 +28,7 @@ def report(
     as_json: options.AsJson = False,
 ) -> None:
     """Write the report of a run again, with its ledger as it stands now."""
-    result = read_run(folder)
+    result = read_result(folder)
     account = Ledger.read(
         ledger or folder / "spend.db", expected_head=result["certificate"]["ledger"]["head"]
     )

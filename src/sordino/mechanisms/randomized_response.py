@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Integer, UInt64
+from jaxtyping import Float, Integer, UInt64
 
 from sordino import _validate
 from sordino._random import Entropy
@@ -19,6 +20,7 @@ from sordino.privacy.conversions import (
 from sordino.privacy.events import RandomizedResponseEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
+    REPLACE_SPECIAL,
     Guarantee,
     NeighboringRelation,
     Trust,
@@ -185,10 +187,50 @@ class RandomizedResponse:
             answers[part] = _answered(labels[part], words, threshold)
         return answers
 
+    def repeat(
+        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
+    ) -> Integer[np.ndarray, "t n"]:
+        """Return independent releases of the same made-up labels, one in each row, dtype int8.
+
+        Args:
+            values: Labels, each 0, 1 or 2 (undecided).
+            trials: How many releases.
+            entropy: Source of 64-bit words; one is drawn for each label of each release.
+
+        Raises:
+            DataError: A value is none of these; only its index is named.
+
+        Guarantee:
+            None for all rows together: each row is one release, with the loss of
+            :meth:`release`. For auditors; never call it on private labels.
+        """
+        labels = label_array(values)
+        rows = self.release(np.tile(labels, trials), entropy=entropy)
+        return rows.reshape(trials, len(labels))
+
+    def log_ratio(
+        self, outputs: Integer[np.ndarray, "t n"], case: WorstCase
+    ) -> Float[np.ndarray, " t"]:
+        """Return log P(answers | case.one) − log P(answers | case.other) for every row."""
+        one, other = (self._log_chances(outputs, labels) for labels in (case.one, case.other))
+        return np.asarray((one - other).sum(axis=1))
+
+    def _log_chances(
+        self, outputs: Integer[np.ndarray, "t n"], labels: Integer[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "t n"]:
+        """Return the log-probability of every answer, were these the labels."""
+        flipped, kept = math.log(self.flip_probability), math.log1p(-self.flip_probability)
+        chances = np.where(outputs == labels, kept, flipped)
+        return np.where(labels == UNDECIDED, -math.log(2), chances)
+
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return one label and its opposite: the loss ε is attained on every such pair."""
+        """Return a label and its opposite, or what takes its place: an undecided one.
+
+        Between the two the stated loss is attained.
+        """
         self.sensitivity(neighbors)
-        return WorstCase(np.array([0], dtype=np.int8), np.array([1], dtype=np.int8))
+        other = UNDECIDED if neighbors is REPLACE_SPECIAL else 1
+        return WorstCase(np.array([0], dtype=np.int8), np.array([other], dtype=np.int8))
 
 
 def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:

@@ -13,7 +13,15 @@ from sordino.errors import DataError, FileSystemError
 from sordino.preferences.records import Record, parse_records
 from sordino.preferences.tables import read_table, separator
 
-__all__ = ["Progress", "alike", "read_mappings", "read_records", "records_of", "to_line"]
+__all__ = [
+    "Progress",
+    "alike",
+    "read_mappings",
+    "read_records",
+    "read_rows",
+    "records_of",
+    "to_line",
+]
 
 _LONGEST_LINE = 1 << 24
 _PANDAS = {
@@ -116,12 +124,34 @@ def _objects(path: Path, progress: Progress | None) -> Iterator[tuple[str, Mappi
         raise DataError(f"{where}: {problem}.")
 
 
-def _cells(
-    path: Path, mark: str, person_field: str, progress: Progress | None
+def read_rows(
+    path: Path,
+    *,
+    person_field: str,
+    answers: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return (place, cells by column) for every record of a table."""
+    """Return (place, row) for every record of JSON Lines or of a table, one at a time.
+
+    A name that ends in ``.csv`` or ``.tsv`` (or that and ``.gz``) is a table with a header;
+    every other is JSON Lines.
+
+    Args:
+        path: The file.
+        person_field: Column of a table that may be empty.
+        answers: Whether a table may hold randomized answers, which have no manifest there.
+        progress: Called with (bytes read, size of the file).
+
+    Raises:
+        DataError: A row is malformed, or there is none at all.
+        FileSystemError: The file cannot be read.
+    """
+    mark = separator(path)
+    if mark is None:
+        return read_mappings(path, progress)
     lines = _every_line(path, progress)
-    return _some(read_table(lines, mark, longest=_LONGEST_LINE, optional=person_field))
+    table = read_table(lines, mark, longest=_LONGEST_LINE, optional=person_field, answers=answers)
+    return _some(table)
 
 
 def _some(
@@ -160,19 +190,14 @@ def read_records(
 ) -> Iterator[Record]:
     """Yield every record of a file in canonical order, one at a time.
 
-    A name that ends in ``.csv`` or ``.tsv`` (or that and ``.gz``) is a table with a header;
-    every other is JSON Lines.
+    The file is read as :func:`read_rows` reads it.
 
     Raises:
         DataError: A record cannot be used, or some are raw and some privatized, or some have a
             person id and some do not, or the file is of a kind that is not read.
         FileSystemError: The file cannot be read.
     """
-    mark = separator(path)
-    if mark is None:
-        rows = read_mappings(path, progress)
-    else:
-        rows = _cells(path, mark, person_field, progress)
+    rows = read_rows(path, person_field=person_field, progress=progress)
     return records_of(((row, where) for where, row in rows), person_field=person_field)
 
 

@@ -31,7 +31,12 @@ def separator(path: Path) -> str | None:
 
 
 def read_table(
-    lines: Iterable[tuple[int, bytes]], mark: str, *, longest: int, optional: str
+    lines: Iterable[tuple[int, bytes]],
+    mark: str,
+    *,
+    longest: int,
+    optional: str,
+    answers: bool = False,
 ) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     """Yield (place, cells by column name) for every record below the header.
 
@@ -40,6 +45,7 @@ def read_table(
         mark: What separates cells.
         longest: Bytes that one record may not reach.
         optional: A column whose empty cells say that there is nothing.
+        answers: Whether a column of randomized answers is read; they have no manifest here.
 
     Raises:
         DataError: The header cannot be used, a record has other cells than it, quotes are not in
@@ -50,7 +56,7 @@ def read_table(
     for where, raw in _records(lines, longest):
         cells = _cells(_text(raw, where), cell, where)
         if names is None:
-            names = _header(cells, where)
+            names = _header(cells, where, answers=answers)
         elif len(cells) != len(names):
             raise DataError(
                 f"{where}: {len(cells)} cells, but the header has {len(names)} columns."
@@ -118,7 +124,7 @@ def _cells(text: str, cell: re.Pattern[str], where: str) -> list[str]:
     return cells
 
 
-def _header(names: list[str], where: str) -> list[str]:
+def _header(names: list[str], where: str, *, answers: bool) -> list[str]:
     """Return the names of the columns; a message quotes none, for they may be a record."""
     if not all(names):
         raise DataError(
@@ -127,7 +133,7 @@ def _header(names: list[str], where: str) -> list[str]:
         )
     if len(set(names)) < len(names):
         raise DataError(f"{where}: two columns have the same name.")
-    if "answer" in names:
+    if "answer" in names and not answers:
         raise DataError(
             f"{where}: column 'answer' is not read from a table. Randomized answers are JSON "
             "Lines beside their manifest, as sordino privatize writes them."

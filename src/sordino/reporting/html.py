@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sordino._files import write_text
 from sordino._markup import harmless
+from sordino.auditing.findings import Audit
 from sordino.certificates import Certificate
-from sordino.errors import DataError
+from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger import Ledger
+from sordino.reporting._audit_chart import interval_values, share_values
 from sordino.reporting._numbers import percent, plain
 from sordino.reporting._templates import environment
+from sordino.reporting.audits import describe_audits, title_of
 from sordino.reporting.figures import draw_choices, draw_figures
 from sordino.reporting.result import describe_ledger_rows
 from sordino.reporting.summary import summarize
+from sordino.reporting.wording import SIMULATED
 
-__all__ = ["render_report", "write_report"]
+__all__ = ["render_audit", "render_report", "write_audit", "write_report"]
 
-_LATER = ("fit", "prediction", "decisive", "confidence", "examples")  # absent in early summaries
+_Plain = Mapping[str, Any]
+
+_LATER = (  # absent in early summaries
+    "fit",
+    "prediction",
+    "decisive",
+    "confidence",
+    "examples",
+    "audits",
+)
 
 
 def render_report(summary: Mapping[str, Any]) -> str:
@@ -44,7 +57,57 @@ def render_report(summary: Mapping[str, Any]) -> str:
         choices=draw_choices(summary),
         clipped=_clipped(summary["calibration"]),
         bins=[_row(row) for row in summary["calibration"]],
+        **_audit_parts(summary["audits"] or ()),
     )
+    return _inert(text)
+
+
+def render_audit(audits: Audit | Sequence[Audit]) -> str:
+    """Return one audit or several as one HTML file.
+
+    The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
+    audits give the same bytes. If one of them was computed from raw judgments, the page says on
+    top that it is not for publication.
+
+    Args:
+        audits: At least one attempt to refute a claim.
+
+    Raises:
+        UsageError: There is no audit.
+    """
+    described = describe_audits(audits)
+    if not described:
+        raise UsageError("audits must hold at least one audit; no page was made.")
+    page = environment().get_template("audit_page.html.j2")
+    parts = _audit_parts(described)
+    return _inert(page.render(title=title_of(described), simulated_text=SIMULATED, **parts))
+
+
+def _audit_parts(audits: Sequence[_Plain]) -> dict[str, Any]:
+    """Return what the templates need of audits that ``describe_audits`` returned."""
+    return {
+        "audits": [_with_figures(audit) for audit in audits],
+        "refuted": any(audit["refuted"] for audit in audits),
+    }
+
+
+def _with_figures(audit: _Plain) -> dict[str, Any]:
+    """Return an audit with its figures, and what has to be said about them."""
+    measured, panels = audit["measured"], interval_values(audit)
+    return {
+        **audit,
+        "panels": panels,
+        "shares": share_values(audit),
+        "breaks_measured": any(row["breaks"] for row in measured),
+        "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
+        "powered": any(row["power"] for panel in panels for row in panel["rows"]),
+        "open": any(row["open"] for panel in panels for row in panel["rows"]),
+        "logarithmic": any(panel["logarithmic"] for panel in panels),
+    }
+
+
+def _inert(text: str) -> str:
+    """Return a page in which nothing hides and nothing is an address."""
     # Names chosen by users may look like addresses; as an entity they read the same.
     return harmless(text).replace("://", ":&#47;&#47;")
 
@@ -69,6 +132,7 @@ def write_report(
     certificate: Certificate,
     ledger: Ledger | None = None,
     *,
+    audits: Audit | Sequence[Audit] = (),
     force: bool = False,
 ) -> None:
     """Write one HTML page that says what an artifact promises and what was spent.
@@ -77,6 +141,7 @@ def write_report(
         path: The page; one file that loads nothing from outside.
         certificate: From :func:`sordino.certify`.
         ledger: The ledger to show; left out, the page has no section on what was spent.
+        audits: What was tried against it; left out, the page has no section on that.
         force: Overwrite the page.
 
     Raises:
@@ -86,4 +151,20 @@ def write_report(
     told = certificate.to_dict()
     values = {key: told[key] for key in ("guarantee", "caveats")} | {"data": {"name": told["data"]}}
     shown = None if ledger is None else describe_ledger_rows(ledger)
-    write_text(Path(path), render_report(summarize(values, ledger=shown)), force=force)
+    summary = summarize(values, ledger=shown, audits=audits)
+    write_text(Path(path), render_report(summary), force=force)
+
+
+def write_audit(path: str | Path, audit: Audit | Sequence[Audit], *, force: bool = False) -> None:
+    """Write one HTML page that says what was claimed, what was measured, and what broke it.
+
+    Args:
+        path: The page; one file that loads nothing from outside.
+        audit: The audit, or several.
+        force: Overwrite the page.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False, or there is no audit.
+        FileSystemError: It cannot be written.
+    """
+    write_text(Path(path), render_audit(audit), force=force)

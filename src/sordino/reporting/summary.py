@@ -14,6 +14,7 @@ from jaxtyping import Float, Shaped
 
 from sordino import _validate
 from sordino._version import __version__
+from sordino.auditing.findings import Audit
 from sordino.errors import DataError, UsageError
 from sordino.privacy.guarantee import CAVEATS, Guarantee
 from sordino.reporting._details import (
@@ -26,6 +27,7 @@ from sordino.reporting._ledger_words import describe_ledger
 from sordino.reporting._metrics import describe_policy, describe_public, describe_reward
 from sordino.reporting._numbers import real, whole
 from sordino.reporting._prediction import describe_prediction
+from sordino.reporting.audits import describe_audits
 from sordino.reporting.wording import (
     METRICS_NOTES,
     SIMULATED,
@@ -131,6 +133,7 @@ def summarize(
     versions: Mapping[str, str] | None = None,
     reasons: Mapping[str, str] | None = None,
     title: str | None = None,
+    audits: Audit | Sequence[Audit] = (),
 ) -> dict[str, Any]:
     """Return everything that the report page says, as one JSON-like dict.
 
@@ -145,6 +148,7 @@ def summarize(
         versions: Versions to print; this library's own if None.
         reasons: Why a metric is null, by its key, over the general reason.
         title: Heading of the page.
+        audits: What was tried against the promise; without any, nothing is said of it.
 
     Returns:
         The summary that ``render_report`` takes: the same input gives the same output.
@@ -168,11 +172,13 @@ def summarize(
     texts = {**CAVEATS, **(caveat_texts or {})}
     reward = describe_reward(result.get("reward"), reasons or {})
     accuracy = reward["metrics"][0] if reward else None
+    tried = describe_audits(audits)
+    refuted = any(audit["refuted"] for audit in tried)
     return {
         "format": "sordino.summary",
         "version": 1,
         "title": title or (f"Privacy report: {data}" if data else "Privacy report"),
-        "statement": _statement(result, words, pairs, simulated=simulated),
+        "statement": _statement(result, words, pairs, simulated=simulated, refuted=refuted),
         "simulated": simulated,
         "simulated_text": SIMULATED,
         "data": data,
@@ -195,6 +201,7 @@ def summarize(
         "public": describe_public(result, reasons or {}),
         "caveats": [_caveat(name, texts) for name in _caveat_names(names, simulated=simulated)],
         "provenance": _provenance(result, versions or {"sordino": __version__}),
+        **({"audits": tried} if tried else {}),
     }
 
 
@@ -203,7 +210,9 @@ def _texts_are_public(guarantee: Guarantee) -> bool:
     return guarantee.unit == "label" or "labels-only" in guarantee.caveats
 
 
-def _statement(result: _Plain, words: _Plain, pairs: float | None, *, simulated: bool) -> str:
+def _statement(
+    result: _Plain, words: _Plain, pairs: float | None, *, simulated: bool, refuted: bool
+) -> str:
     """Return the page in one line: what was learned, and what it can reveal."""
     parts = (("reward", "a reward model"), ("policy", "a policy"))
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)
@@ -213,9 +222,11 @@ def _statement(result: _Plain, words: _Plain, pairs: float | None, *, simulated:
         return f"{opening}No promise is made about any judgment in the data."
     aside = "" if words["delta"] == 0 else f", apart from δ = {words['delta_text']}"
     nobody, can = ("Were the randomness real, nobody", "could") if simulated else ("Nobody", "can")
+    if refuted:
+        nobody = f"Claimed, and refuted by an audit: {nobody[0].lower()}{nobody[1:]}"
     return (
-        f"{opening}{nobody} who sees what was released {can} shift the odds {words['question']} "
-        f"by more than a factor of {words['factor_text']}{aside}."
+        f"{opening}{nobody} who sees what was released {can} shift the odds "
+        f"{words['question']} by more than a factor of {words['factor_text']}{aside}."
     )
 
 

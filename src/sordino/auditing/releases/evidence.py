@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino.auditing.findings import Finding
-from sordino.auditing.released import UNKNOWN
+from sordino.auditing.releases.released import UNKNOWN
 
 __all__ = ["Channel", "Evidence", "decide"]
 

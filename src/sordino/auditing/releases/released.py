@@ -36,6 +36,9 @@ class Released:
         manifest: What lies beside the file, as JSON, or None.
         truth: With the raw file, 1 where the one written first was truly preferred, 0 where the
             other was, :data:`UNKNOWN` elsewhere; None without the raw file.
+        displayed: With a raw file that wrote its answers in an order that is not the label, 1
+            where the one written first was written first there too, 0 where the other was,
+            :data:`UNKNOWN` elsewhere; None otherwise.
     """
 
     name: str
@@ -49,6 +52,7 @@ class Released:
     columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     manifest: Mapping[str, Any] | None = None
     truth: Integer[np.ndarray, " n"] | None = None
+    displayed: Integer[np.ndarray, " n"] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""

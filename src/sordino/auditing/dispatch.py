@@ -1,0 +1,76 @@
+"""One name for three audits: of a mechanism, of a released file, of a run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from sordino.auditing.findings import Audit
+from sordino.auditing.releases.leaks import audit_release
+from sordino.auditing.runs.replay import audit_run
+from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.errors import FileSystemError, UsageError
+from sordino.mechanisms.base import Mechanism
+
+__all__ = ["audit"]
+
+
+def audit(subject: Mechanism | str | Path, **settings: Any) -> Audit:
+    """Return an attempt to refute what a mechanism, a released file or a run promises.
+
+    What is not refuted is not proved. Nothing is spent, written or sent anywhere.
+
+    Args:
+        subject: A mechanism, which is played on its worst neighboring inputs; the path of a file
+            of randomized answers, ours or anybody's; or the folder of a run of ``sordino align``.
+        **settings: For a mechanism those of
+            :func:`sordino.auditing.statistical.distinguishing.audit_mechanism`: ``unit``,
+            ``neighbors``, ``trust``, and more. For a file those of
+            :func:`sordino.auditing.releases.leaks.audit_release`: ``epsilon``, ``unit``, and
+            ``raw`` (the raw file), ``manifest``, and more. For a folder ``ledger``, if it lies
+            elsewhere.
+
+    Raises:
+        UsageError: A setting is missing, unknown, or out of range.
+        DataError: A file cannot be used.
+        FileSystemError: There is no such file or folder, or it cannot be read.
+
+    Example:
+        >>> from sordino import REPLACE_ONE, RandomizedResponse
+        >>> found = audit(RandomizedResponse(1.0), unit="label", neighbors=REPLACE_ONE,
+        ...               trust="central", trials=1000, simulate_seed=0)
+        >>> found.verdict
+        'not refuted'
+    """
+    kind: Callable[..., Audit] = _kind(subject)
+    try:
+        inspect.signature(kind).bind(subject, **settings)
+    except TypeError as error:
+        permitted = ", ".join(list(inspect.signature(kind).parameters)[1:])
+        raise UsageError(
+            f"An audit of this kind cannot be made: {error}. Nothing was audited. It takes "
+            f"{permitted}."
+        ) from None
+    return kind(subject, **settings)
+
+
+def _kind(subject: Any) -> Callable[..., Audit]:
+    """Return what audits such a subject."""
+    if isinstance(subject, (str, Path)):
+        path = Path(subject)
+        if path.is_dir():
+            return audit_run
+        if path.exists():
+            return audit_release
+        raise FileSystemError(
+            f"There is no file or folder {path.name}. To audit a mechanism give the mechanism "
+            "itself, not its name."
+        )
+    if isinstance(subject, Mechanism):
+        return audit_mechanism
+    raise UsageError(
+        "An audit is of a mechanism, of the path of a released file, or of the folder of a run; "
+        f"got {type(subject).__name__}."
+    )

@@ -1,0 +1,1 @@
+"""Does a file that claims local privacy leak?"""

@@ -1,0 +1,222 @@
+"""What a column of a released file may say, whatever it holds: values in a few groups.
+
+Nothing here knows a label. A column is read in every way that is likely to give labels away:
+each value a group, the first or last character, the length, ranges of numbers and of time
+stamps, their last digits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any, TypeAlias
+
+import numpy as np
+from jaxtyping import Integer
+
+__all__ = [
+    "MOST_VALUES",
+    "Number",
+    "Reading",
+    "numbered",
+    "ordered_values",
+    "ranked_blocks",
+    "readings",
+    "row_readings",
+]
+
+MOST_VALUES = 50
+"""A column of more distinct values is read by its characters or numbers, not by its values."""
+
+Number: TypeAlias = int | float
+_ROWS_PER_BLOCK = 16
+_ROWS_PER_VALUE = 8
+_MOST_BLOCKS = 32
+_MICROSECONDS = 10**6
+_DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?")
+_DIGIT = re.compile(r"[0-9a-fA-F]")
+_OFFSET = re.compile(r"\s*(Z|[+-]\d\d:?\d\d)$")
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?\s*(Z|[+-]\d\d:?\d\d)?)?"
+)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Reading:
+    """One way to read a column: rows of one group may share a label.
+
+    Attributes:
+        attack: ``"column"``, or ``"time"`` for numbers and time stamps.
+        name: How it is read, for details.
+        groups: Group number of every row.
+    """
+
+    attack: str
+    name: str
+    groups: Integer[np.ndarray, " n"]
+
+
+def numbered(values: Iterable[Any], *, most: int | None = None) -> Integer[np.ndarray, " n"]:
+    """Return a group number for every value, equal for equal values, the most frequent first.
+
+    Args:
+        values: Anything JSON holds; ``None`` is a value too.
+        most: The number of groups; what is left over shares the last one. None for no limit.
+
+    Example:
+        >>> numbered(["b", "a", "b", None]).tolist()
+        [0, 1, 0, 2]
+    """
+    texts = [_comparable(value) for value in values]
+    ranks = {text: rank for rank, (text, _) in enumerate(Counter(texts).most_common())}
+    groups = np.array([ranks[text] for text in texts], dtype=np.int64)
+    return groups if most is None else np.minimum(groups, most - 1)
+
+
+def _comparable(value: Any) -> Any:
+    """Return a value that can be hashed and mixes no kinds: true is not 1, "1" is not 1."""
+    if isinstance(value, str | bytes) or value is None:
+        return value
+    return (type(value).__name__, json.dumps(value, sort_keys=True, default=str))
+
+
+def _number(value: Any) -> Number | None:
+    """Return a number, a numeral, or a time stamp in microseconds; None for anything else."""
+    if isinstance(value, str):
+        text = value.strip()
+        if _DECIMAL.fullmatch(text):
+            return float(text) if "." in text else int(text)
+        return _microseconds(text)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return value
+
+
+def _microseconds(text: str) -> int | None:
+    """Return a time stamp of ISO 8601 as microseconds since 1970, or None if it is none."""
+    found = _STAMP.fullmatch(text)
+    if not found:
+        return None
+    date, time, fraction, offset = found.groups()
+    try:
+        whole = np.datetime64(f"{date}T{time or '00:00'}", "us").astype(np.int64)
+    except ValueError:
+        return None
+    part = int((fraction or ".0")[1:7].ljust(6, "0"))
+    return int(whole) + part - _minutes(offset) * 60 * _MICROSECONDS
+
+
+def _minutes(offset: str | None) -> int:
+    """Return how many minutes a time zone is ahead."""
+    if offset is None or offset == "Z":
+        return 0
+    minutes = int(offset[1:3]) * 60 + int(offset[-2:])
+    return -minutes if offset[0] == "-" else minutes
+
+
+def ordered_values(values: Sequence[Any]) -> list[Number | None] | None:
+    """Return a column as numbers, None where a row lacks it; None if it is not all numbers.
+
+    Example:
+        >>> ordered_values(["1970-01-01T00:00:01Z", None])
+        [1000000, None]
+        >>> ordered_values([3, "three"])
+    """
+    numbers = [_number(value) for value in values]
+    there = [number is not None for number in numbers]
+    return numbers if any(there) and there == [value is not None for value in values] else None
+
+
+def ranked_blocks(numbers: Sequence[Number | None], blocks: int) -> Integer[np.ndarray, " n"]:
+    """Return which of some blocks of about equal size each number lies in; equal ones together.
+
+    Example:
+        >>> ranked_blocks([5, 1, None, 9, 7], 2).tolist()
+        [0, 0, 2, 1, 1]
+    """
+    counts = Counter(number for number in numbers if number is not None)
+    distinct = sorted(counts)
+    upto = dict(zip(distinct, accumulate(counts[one] for one in distinct), strict=True))
+    total = max(1, sum(counts.values()))
+    return np.array(
+        [blocks if one is None else (upto[one] - counts[one]) * blocks // total for one in numbers],
+        dtype=np.int64,
+    )
+
+
+def _blocks(n: int) -> int:
+    """Return into how many blocks n rows are cut, so that each has rows to learn from."""
+    return min(_MOST_BLOCKS, max(2, n // _ROWS_PER_BLOCK))
+
+
+def readings(values: Sequence[Any]) -> Iterator[Reading]:
+    """Yield every way to read a column that has more than one group.
+
+    Args:
+        values: The column; None where a row lacks it.
+    """
+    ordered, whole = ordered_values(values), numbered(values)
+    kinds = int(whole.max(initial=0)) + 1
+    found: list[tuple[str, str, np.ndarray]] = []
+    if kinds <= MOST_VALUES:
+        found.append(("column", "value", whole))
+    if kinds > min(MOST_VALUES, len(values) // _ROWS_PER_VALUE):
+        found += _parts(values)
+        found += [] if ordered is None else _ranges(values, ordered)
+    for attack, name, groups in found:
+        if groups.any():
+            yield Reading(attack=attack, name=name, groups=groups)
+
+
+def _parts(values: Sequence[Any]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield what texts begin and end with, and how long they are."""
+    yield "column", "first character", _per_text(values, lambda text: text[:1])
+    yield "column", "last character", _per_text(values, lambda text: text[-1:])
+    yield "column", "length", _per_text(values, len)
+    last = [None if value is None else _plain(value)[-1:] for value in values]
+    if all(one is None or _DIGIT.fullmatch(one) for one in last):
+        yield "column", "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
+
+
+def _ranges(
+    values: Sequence[Any], ordered: Sequence[Number | None]
+) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield ranges of numbers and of time stamps, and the last digits of whole numbers."""
+    blocks = ranked_blocks(ordered, _blocks(len(ordered)))
+    yield "time", "range", blocks
+    yield "time", "half", ranked_blocks(ordered, 2)
+    yield "time", "last digit", numbered(map(_last_digit, values, ordered))
+
+
+def row_readings(n: int) -> Iterator[Reading]:
+    """Yield every way to read the place of a row in the file."""
+    rows, most = np.arange(n), max(1, n)
+    ways = {"block": rows * _blocks(n) // most, "half": rows * 2 // most, "parity": rows % 2}
+    for name, groups in ways.items():
+        if groups.any():
+            yield Reading(attack="row-order", name=name, groups=groups)
+
+
+def _per_text(values: Sequence[Any], part: Callable[[str], Any]) -> Integer[np.ndarray, " n"]:
+    """Return groups by a part of each value as text, without the time zone of a stamp."""
+    texts = (None if value is None else _plain(value) for value in values)
+    return numbered((None if text is None else part(text) for text in texts), most=MOST_VALUES)
+
+
+def _plain(value: Any) -> str:
+    """Return a value as text; of a time stamp, without what is the same in every row."""
+    text = value.strip() if isinstance(value, str) else json.dumps(value, default=str)
+    return _OFFSET.sub("", text) if _STAMP.fullmatch(text) else text
+
+
+def _last_digit(value: Any, number: Number | None) -> int | None:
+    """Return the last digit before the point; of a time stamp, that of its whole seconds."""
+    if number is None:
+        return None
+    stamp = isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
+    return int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10

@@ -1,0 +1,220 @@
+"""The attack "id-hash": does an id hash the preferred answer first?
+
+An id that is a hash of the prompt and both answers shows in which order they were hashed. Where
+that order is the preference, the id is the label, whatever the randomized answer says.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from sordino.auditing.releases.digests import IdRecipe, id_recipes
+from sordino.auditing.releases.evidence import Channel
+from sordino.auditing.releases.released import UNKNOWN, Released
+
+__all__ = ["MATCHED", "IdChannel", "id_channels"]
+
+MATCHED = 0.99
+"""Share of the rows that a recipe must reproduce."""
+
+_FIRST_ROWS = 4  # with different answers; a recipe that misses two of them is given up
+_SAMPLE = 500
+_MOST_COLUMNS = 16
+_LEAST_NUMBER = 10**6  # a smaller number is no digest
+_TEXT_ID = re.compile(r"[0-9A-Za-z+/_-]{6,}={0,2}")
+_HEXADECIMAL = re.compile(r"[0-9a-f]{6,}")
+_ORDERS = ("reversed", "written")
+_DIGITS = range(6, 17)  # of a number made from the beginning of a hexadecimal digest
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class IdChannel(Channel):
+    """The order of the answers that an id hashes, and the recipe that shows it.
+
+    Attributes:
+        recipe: Reproduces the column; the coins may be keyed by what it makes.
+    """
+
+    recipe: IdRecipe
+
+    @property
+    def column(self) -> str:
+        """Return the name of the column that it reads."""
+        return str(self.details["column"])
+
+
+def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -> list[IdChannel]:
+    """Return what the ids of a released file say of the order in which answers were hashed.
+
+    Every column that may hold digests (hexadecimal, base 64 or large numbers, also cut short) is
+    compared with every recipe: on a few rows first, then on a sample, then on all.
+
+    Args:
+        released: The file.
+        recipes: Ways to make an id; by default the registry,
+            :func:`~sordino.auditing.releases.recipes.id_recipes`.
+
+    Returns:
+        At most one channel for each column, named ``"id-hash"``: its guess is 1 where the id
+        hashes the answer written first in front, 0 where it hashes the other, ``UNKNOWN`` where
+        both orders or none reproduce it. Details: ``recipe``, ``column``, ``matched`` (share of
+        rows) and ``file_order`` (``"written"`` or ``"reversed"`` if the order is the same in all
+        rows that speak, else None). Ids that hash no order are no channel.
+    """
+    tried = id_recipes() if recipes is None else recipes
+    names = [name for name, values in released.columns.items() if _holds_digests(values)]
+    searches = (_Search(released, name) for name in names[:_MOST_COLUMNS])
+    found = (search.best(tried) for search in searches)
+    return [channel for channel in found if channel is not None]
+
+
+def _holds_digests(values: Sequence[Any]) -> bool:
+    """Return whether the first values of a column look like digests."""
+    shown = [value for value in values[: 8 * _FIRST_ROWS] if value is not None][: 2 * _FIRST_ROWS]
+    return bool(shown) and all(map(_is_digest, shown))
+
+
+def _is_digest(value: Any) -> bool:
+    """Return whether a value may be a digest, or a part of one."""
+    if isinstance(value, int):
+        return abs(value) >= _LEAST_NUMBER
+    return isinstance(value, str) and bool(_TEXT_ID.fullmatch(_bare(value)))
+
+
+def _bare(text: str) -> str:
+    """Return an id without spaces around it and without what names the hash in front of it."""
+    return text.strip().rpartition(":")[2]
+
+
+def _test(value: Any) -> Callable[[bytes], bool]:
+    """Return a function that says whether a digest may be shown as this value."""
+    if isinstance(value, int):
+        return lambda digest: value in _numbers(digest)
+    if not isinstance(value, str):
+        return lambda _: False
+    bare = _bare(value)
+    return lambda digest: _shown_as_text(bare, digest)
+
+
+def _shown_as_text(text: str, digest: bytes) -> bool:
+    """Return whether a text is a digest in hexadecimal, base 64 or decimals, also cut short."""
+    plain = text.replace("-", "").lower()
+    if _HEXADECIMAL.fullmatch(plain):
+        whole = digest.hex()
+        if whole.startswith(plain) or whole.endswith(plain):
+            return True
+        if plain == text and text.isdecimal() and int(text) in _numbers(digest):
+            return True
+    coded = text.translate(str.maketrans("-_", "+/")).rstrip("=")
+    if not _TEXT_ID.fullmatch(coded):
+        return False
+    part = digest[: len(coded) * 3 // 4]
+    exact = base64.b64encode(part).decode().rstrip("=")
+    return coded == exact or base64.b64encode(digest).decode().startswith(coded)
+
+
+def _numbers(digest: bytes) -> set[int]:
+    """Return the numbers that are commonly made from a digest."""
+    whole, bits = int.from_bytes(digest, "big"), 8 * len(digest)
+    found = {whole, *(whole >> bits - 4 * k for k in _DIGITS if 4 * k <= bits)}
+    found |= {whole % 10**k for k in range(7, 19)} | {whole % 2**k for k in (31, 32, 63, 64)}
+    for size in (4, 6, 8):
+        part = digest[:size]
+        found |= {int.from_bytes(part, "big"), int.from_bytes(part, "little")}
+        found |= {int.from_bytes(part, "big", signed=True), int.from_bytes(part, "big") >> 1}
+        found |= {int.from_bytes(part, "little", signed=True)}
+    return found | {int.from_bytes(digest[:8], "big") % 2**63}
+
+
+class _Search:
+    """The search for the recipe of one column; its first rows are normalized once."""
+
+    def __init__(self, released: Released, column: str) -> None:
+        """Remember the file, and a few rows that can tell an order."""
+        self.released, self.column = released, column
+        self.values = released.columns[column]
+        self.tests = {row: _test(self.values[row]) for row in islice(self._telling(), _FIRST_ROWS)}
+        self.normalized: dict[tuple[Any, int], list[str]] = {}
+
+    def _telling(self) -> Iterator[int]:
+        """Yield the rows whose two answers differ in more than spaces and letter case."""
+        answers = zip(self.released.first, self.released.second, strict=True)
+        for row, pair in enumerate(answers):
+            plain = {"".join(text.lower().split()) for text in pair}
+            if len(plain) == len(pair) and self.values[row] is not None:
+                yield row
+
+    def best(self, recipes: Sequence[IdRecipe]) -> IdChannel | None:
+        """Return the channel of the first recipe that reproduces the column, if any does."""
+        rows = range(len(self.values))
+        for recipe in filter(self._reproduces_first_rows, recipes):
+            for part in (rows[:: max(1, len(rows) // _SAMPLE)], rows):
+                forward, backward = self._orders(recipe, part)
+                if np.mean(forward | backward) < MATCHED:
+                    break
+            else:
+                return self._channel(recipe, forward, backward)
+        return None
+
+    def _reproduces_first_rows(self, recipe: IdRecipe) -> bool:
+        """Return whether all but at most one of the first rows match in either order."""
+        misses = 0
+        for row, test in self.tests.items():
+            prompt, one, other = self._plain(recipe.normalize, row)
+            hit = test(recipe.joined(prompt, one, other)) or test(recipe.joined(prompt, other, one))
+            misses += not hit
+            if misses > min(1, len(self.tests) - 1):
+                return False
+        return bool(self.tests)
+
+    def _plain(self, normalize: Callable[[str], str], row: int) -> list[str]:
+        """Return the three texts of one of the first rows as a recipe hashes them."""
+        key = (normalize, row)
+        if key not in self.normalized:
+            self.normalized[key] = [normalize(text) for text in self._texts(row)]
+        return self.normalized[key]
+
+    def _texts(self, row: int) -> tuple[str, str, str]:
+        """Return prompt and answers of a row, in the order written."""
+        released = self.released
+        return released.prompts[row], released.first[row], released.second[row]
+
+    def _orders(
+        self, recipe: IdRecipe, rows: Sequence[int]
+    ) -> tuple[Bool[np.ndarray, " m"], Bool[np.ndarray, " m"]]:
+        """Return which rows match with the answers as written, and which with them reversed."""
+        forward, backward = np.zeros(len(rows), dtype=bool), np.zeros(len(rows), dtype=bool)
+        for place, row in enumerate(rows):
+            test = _test(self.values[row])
+            prompt, one, other = map(recipe.normalize, self._texts(row))
+            forward[place] = test(recipe.joined(prompt, one, other))
+            backward[place] = test(recipe.joined(prompt, other, one))
+        return forward, backward
+
+    def _channel(
+        self,
+        recipe: IdRecipe,
+        forward: Bool[np.ndarray, " n"],
+        backward: Bool[np.ndarray, " n"],
+    ) -> IdChannel | None:
+        """Return what the rows that match in exactly one order say, if there are any."""
+        guesses = np.where(forward == backward, UNKNOWN, forward.astype(np.int8)).astype(np.int8)
+        spoken = guesses[guesses != UNKNOWN]
+        if not len(spoken):
+            return None
+        constant = spoken.min() == spoken.max()
+        details = {
+            "recipe": recipe.name,
+            "column": self.column,
+            "matched": float(np.mean(forward | backward)),
+            "file_order": _ORDERS[int(spoken[0])] if constant else None,
+        }
+        return IdChannel(name="id-hash", guesses=guesses, details=details, recipe=recipe)

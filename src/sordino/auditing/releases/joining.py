@@ -1,0 +1,240 @@
+"""What was truly preferred, for every row of a released file, looked up in the raw file."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sordino.auditing.releases.reading import flat
+from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.errors import DataError
+from sordino.preferences.files import Progress, read_rows
+from sordino.preferences.labels import UNDECIDED, turned
+from sordino.preferences.records import Record, canonical, parse_records, read_text
+
+__all__ = ["JoinCounts", "join_truth", "tidied"]
+
+_FEWEST = 0.5  # share of rows that must be found, or it is another file
+_CHOSEN_FIRST = 0.99  # share of one label in the order written that makes the order the label
+_MATCHED, _UNMATCHED, _AMBIGUOUS, _NEITHER = range(4)
+Texts: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class JoinCounts:
+    """How many rows of a released file were found in the raw one.
+
+    Attributes:
+        matched: Rows whose truth is known.
+        unmatched: Rows whose question is not in the raw file.
+        ambiguous: Rows that raw records with different labels fit, or whose two answers are the
+            same.
+        undecided: Rows whose raw label says neither, so that there is nothing to recover.
+    """
+
+    matched: int
+    unmatched: int
+    ambiguous: int
+    undecided: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Judgment:
+    """One raw record: its texts in some order, and 1 if the first one won.
+
+    ``displays`` says whether that order is that of a ``first`` and a ``second``, which may have
+    been there before the label.
+    """
+
+    texts: Texts
+    outcome: int
+    person: str | None
+    displays: bool
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Fit:
+    """What a raw record says of a question, in the canonical order of its texts."""
+
+    outcome: int
+    person: str | None
+    first: bool
+
+
+def join_truth(
+    released: Released,
+    raw: str | Path,
+    *,
+    person_field: str = "person",
+    progress: Progress | None = None,
+) -> tuple[Released, JoinCounts]:
+    """Return the same rows with what was truly preferred, and how many were found.
+
+    A row is found by its question: letter by letter, and where that fails, after all texts were
+    tidied (NFC, line ends, spaces). Where a question occurs more than once, the person decides,
+    and the n-th judgment of one person goes to the n-th row if there are as many of both;
+    anything else is known only if all labels that fit agree.
+
+    Args:
+        released: A released file.
+        raw: Raw judgments, in any form that :func:`sordino.read_pairs` understands.
+        person_field: Name of the optional public person id in the raw file.
+        progress: Called with (bytes read, size of the file).
+
+    Raises:
+        DataError: A raw record cannot be used, it is no raw file, or fewer than half of the rows
+            are in it.
+        FileSystemError: The raw file cannot be read.
+    """
+    judgments = list(_judgments(Path(raw), person_field, progress))
+    search = _Search(released)
+    for rule in (_as_written, tidied):
+        if (search.status == _UNMATCHED).any():
+            search.look_up(judgments, rule)
+    counts = search.counts()
+    _refuse_other_file(counts, len(released))
+    displayed = search.displayed if _displays(judgments) else None
+    return replace(released, truth=search.truth, displayed=displayed), counts
+
+
+def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Iterator[_Judgment]:
+    """Yield every raw record.
+
+    Raises:
+        DataError: A record cannot be used, or is a randomized answer.
+    """
+    for where, row in read_rows(raw, person_field=person_field, progress=progress):
+        named = {person_field, f"{person_field}s"} & row.keys()
+        for record in parse_records(row, where, person_field=person_field if named else "person"):
+            if record.privatized:
+                raise DataError(
+                    f"{record.where}: a randomized answer, not a raw judgment. The raw file is "
+                    "the one that was never released. Nothing was audited."
+                )
+            yield _judgment(record, row)
+
+
+def _judgment(record: Record, row: Mapping[str, Any]) -> _Judgment:
+    """Return one raw record with flat texts, in the order written if that is not the label."""
+    one, other = flat(record.first), flat(record.second)
+    displays = "chosen" not in row
+    swap = displays and one != flat(read_text(row, "first", record.where))
+    texts = (flat(record.prompt), *((other, one) if swap else (one, other)))
+    return _Judgment(texts, turned(record.outcome, swap=swap), record.person, displays)
+
+
+def _displays(judgments: Sequence[_Judgment]) -> bool:
+    """Return whether the raw file's order may have been there before its labels."""
+    decided = [one.outcome for one in judgments if one.outcome != UNDECIDED]
+    share = sum(decided) / max(len(decided), 1)
+    chosen_first = max(share, 1 - share) >= _CHOSEN_FIRST
+    return all(one.displays for one in judgments) and not chosen_first
+
+
+def _as_written(text: str) -> str:
+    """Return a text as it is."""
+    return text
+
+
+def tidied(text: str) -> str:
+    r"""Return a text in NFC, without spaces around it, each run of white space one space.
+
+    Example:
+        >>> tidied(" a\r\n b ")
+        'a b'
+    """
+    return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+class _Search:
+    """What is known of every row of a released file so far."""
+
+    def __init__(self, released: Released) -> None:
+        """Know nothing."""
+        self.released = released
+        self.truth = np.full(len(released), UNKNOWN, dtype=np.int8)
+        self.displayed = np.full(len(released), UNKNOWN, dtype=np.int8)
+        self.status = np.full(len(released), _UNMATCHED, dtype=np.int8)
+
+    def look_up(self, judgments: Sequence[_Judgment], rule: Callable[[str], str]) -> None:
+        """Look for the rows that were not found yet, by texts after a rule."""
+        known: defaultdict[bytes, list[_Fit]] = defaultdict(list)
+        for one in judgments:
+            swap, key = canonical(*map(rule, one.texts))
+            known[key].append(_Fit(turned(one.outcome, swap=swap), one.person, not swap))
+        for (key, person), rows in self._groups(rule).items():
+            fits = _of_person(known.get(key, []), person)
+            linked = person is not None and all(fit.person == person for fit in fits)
+            paired = linked and len(fits) == len(rows)
+            for at, (row, swap) in enumerate(rows):
+                self._settle(row, [fits[at]] if paired else fits, swap=swap)
+
+    def _groups(
+        self, rule: Callable[[str], str]
+    ) -> Mapping[tuple[bytes, str | None], list[tuple[int, bool]]]:
+        """Return rows that were not found yet by question and person, with how they are turned."""
+        groups = defaultdict(list)
+        has = self.released
+        for row in np.flatnonzero(self.status == _UNMATCHED).tolist():
+            prompt, one, other = map(rule, (has.prompts[row], has.first[row], has.second[row]))
+            if one == other:
+                self.status[row] = _AMBIGUOUS
+                continue
+            swap, key = canonical(prompt, one, other)
+            groups[key, has.persons[row] if has.persons else None].append((row, swap))
+        return groups
+
+    def _settle(self, row: int, fits: Sequence[_Fit], *, swap: bool) -> None:
+        """Take note of what the raw records that fit a row say of it."""
+        outcomes = {fit.outcome for fit in fits}
+        firsts = {fit.first for fit in fits}
+        if len(firsts) == 1:
+            self.displayed[row] = firsts.pop() != swap
+        if len(outcomes) > 1:
+            self.status[row] = _AMBIGUOUS
+        elif outcomes == {UNDECIDED}:
+            self.status[row] = _NEITHER
+        elif outcomes:
+            self.status[row] = _MATCHED
+            self.truth[row] = turned(outcomes.pop(), swap=swap)
+
+    def counts(self) -> JoinCounts:
+        """Return how many rows were found."""
+        each = np.bincount(self.status, minlength=4).tolist()
+        return JoinCounts(
+            matched=each[_MATCHED],
+            unmatched=each[_UNMATCHED],
+            ambiguous=each[_AMBIGUOUS],
+            undecided=each[_NEITHER],
+        )
+
+
+def _of_person(fits: Sequence[_Fit], person: str | None) -> Sequence[_Fit]:
+    """Return the records of one person, or all of them if that person is not named among them.
+
+    The ids of a released file may be pseudonyms of those in the raw one.
+    """
+    return [fit for fit in fits if person is not None and fit.person == person] or fits
+
+
+def _refuse_other_file(counts: JoinCounts, rows: int) -> None:
+    """Refuse a raw file that a released one was hardly made from.
+
+    Raises:
+        DataError: Fewer than half of the rows are in it, or the truth of none is known.
+    """
+    found = rows - counts.unmatched
+    if found >= _FEWEST * rows and counts.matched:
+        return
+    raise DataError(
+        f"The raw file does not fit: of {rows} released rows, {found} have a question that is in "
+        f"it and {counts.matched} a label that is known ({counts.ambiguous} fit several labels or "
+        f"have twice the same answer, {counts.undecided} are undecided). Nothing was audited. "
+        "Give the file that the release was made from."
+    )

@@ -1,0 +1,386 @@
+"""Does a file that claims local privacy leak?
+
+Every attack of docs/auditing.md is tried on it, with or without the raw file, and one procedure
+decides over all of them. Nothing is written and nothing is spent.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from scipy.special import logit
+
+from sordino import _validate
+from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.auditing.releases.channels import attack_channels, order_channels
+from sordino.auditing.releases.coins import CoinAttack, attack_coins, seed_findings
+from sordino.auditing.releases.evidence import Channel, decide
+from sordino.auditing.releases.flips import attack_flips, measure_flips
+from sordino.auditing.releases.ids import id_channels
+from sordino.auditing.releases.joining import JoinCounts, join_truth
+from sordino.auditing.releases.orders import reproduces, rule_bits
+from sordino.auditing.releases.population import describe_content, find_constant_truth
+from sordino.auditing.releases.reading import read_released
+from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.repeats import find_repeats, most_paid_labels, stated_losses
+from sordino.auditing.releases.strata import PublicKnowledge
+from sordino.auditing.releases.surroundings import (
+    find_manifest_leaks,
+    find_neighbors,
+    find_other_claims,
+)
+from sordino.auditing.statistical.bounds import clopper_pearson
+from sordino.errors import UsageError
+from sordino.preferences.files import Progress
+from sordino.preferences.manifest import MANIFEST_FORMAT
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit
+
+__all__ = ["audit_release"]
+
+_CONFIDENCE = 0.95
+_SAME = 0.99  # share of rows in which undone coins and an order say the same
+_UNITS = ("label", "person")
+_NEED_RAW = {
+    "flip-rate": "How many labels are flipped",
+    "shared-coin": "Whether different persons share a coin",
+    "reused-coin": "Whether a coin is used again when an answer changes",
+    "row-order": "Whether the order of rows tells labels",
+    "column": "Whether another column tells labels",
+}
+_NEED_PERSONS = ("shared-coin", "reused-coin")
+
+
+def audit_release(  # noqa: PLR0913 (each is one choice of the user)
+    path: str | Path,
+    *,
+    epsilon: float,
+    unit: Unit,
+    manifest: str | Path | None = None,
+    raw: str | Path | None = None,
+    covariates: Sequence[str] = (),
+    person_field: str = "person",
+    level: float = 1e-3,
+    seeds: Sequence[int] = range(10_001),
+    progress: Progress | None = None,
+) -> Audit:
+    """Return what every attack on a released file found, and whether its claim is refuted.
+
+    Args:
+        path: The released file: ``.jsonl``, ``.csv`` or ``.tsv``, also with ``.gz``, whose rows
+            hold ``prompt``, ``first``, ``second``, ``answer``; or ``prompt``, ``a1``, ``a2``,
+            ``z``; or ``chosen`` and ``rejected`` in an order that is the randomized answer.
+        epsilon: The privacy loss that is claimed, for one ``unit``.
+        unit: ``"label"``, or ``"person"`` for all labels of one person together.
+        manifest: What the file says of itself, ours or anybody's JSON object, if it is not beside
+            it under a name made from the file's.
+        raw: The raw judgments, for attacks that compare with them. The audit is then
+            confidential.
+        covariates: Names of columns that were fixed before any label was given, so that they may
+            tell labels as far as people's tastes do.
+        person_field: Name of the public person id.
+        level: Chance that a true claim is refuted, over all attacks together.
+        seeds: Small seeds that coins may have been made from; fewer take less time.
+        progress: Called with (done, total) while files are read and coins are tried.
+
+    Raises:
+        UsageError: A setting cannot be used.
+        DataError: A file cannot be used; place and field are named.
+        FileSystemError: A file cannot be read.
+
+    Source:
+        Holm 1979 over all attacks with a p-value; docs/auditing.md names them.
+    """
+    _validate.one_of("unit", unit, _UNITS)
+    _validate.failure_probability("level", level, zero=False)
+    path = Path(path)
+    released = read_released(
+        path, epsilon=epsilon, manifest=manifest, person_field=person_field, progress=progress
+    )
+    _refuse_unknown_columns(released, covariates)
+    claim = _claim(released, unit)
+    released = replace(released, epsilon=_label_epsilon(released, claim))
+    counts = None
+    if raw is not None:
+        released, counts = join_truth(released, raw, person_field=person_field, progress=progress)
+    attempt = _Attempt.of(released, tuple(covariates), seeds, progress)
+    findings = attempt.with_raw(level, counts) if counts else attempt.alone()
+    return Audit(
+        kind="release",
+        subject=path.name,
+        claim=claim,
+        findings=(
+            *attempt.seeds,
+            *findings,
+            *find_repeats(released, claim),
+            find_constant_truth(released, attempt.fixed),
+            find_manifest_leaks(released),
+            find_other_claims(released, claim, path),
+            find_neighbors(released, path),
+            describe_content(released),
+        ),
+        measured=attempt.measured(findings) if counts else (),
+        level=level,
+        confidential=raw is not None,
+    )
+
+
+def _refuse_unknown_columns(released: Released, covariates: Sequence[str]) -> None:
+    """Refuse a covariate that is no column of the file."""
+    if isinstance(covariates, str) or not set(covariates) <= released.columns.keys():
+        raise UsageError(
+            f"covariates must be names of columns that every layout leaves over, got "
+            f"{covariates!r}. Nothing was audited."
+        )
+
+
+def _claim(released: Released, unit: Unit) -> Guarantee:
+    """Return the promise that is tested; who is trusted, and caveats, are those of our manifest."""
+    has = released.manifest or {}
+    ours = has if has.get("format") == MANIFEST_FORMAT else {}
+    stated = ours.get("caveats")
+    caveats = {name for name in stated if name in CAVEATS} if isinstance(stated, list) else set()
+    trust: Trust = "central" if ours.get("trust") == "central" else "local"
+    return Guarantee(
+        released.epsilon,
+        delta=0.0,
+        unit=unit,
+        neighbors=REPLACE_ONE,
+        trust=trust,
+        randomness="simulated" if "simulated" in caveats else "system",
+        caveats=tuple(caveats | ({"labels-only"} if unit == "person" else set())),
+    )
+
+
+def _label_epsilon(released: Released, claim: Guarantee) -> float:
+    """Return the most that one label may lose under a claim, if all labels have one coin.
+
+    Of a promise for a whole person that is an equal share for each paid answer, or what the
+    coin in the manifest costs if that is more; all of it where neither is known.
+    """
+    losses = stated_losses(released.manifest)
+    if claim.unit != "person" or losses is None or released.persons is None:
+        return claim.epsilon
+    share = claim.epsilon / most_paid_labels(released)
+    return min(claim.epsilon, max(share, losses[1]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Attempt:
+    """Everything in a file that may tell labels, and the coins that could be undone."""
+
+    released: Released
+    covariates: tuple[str, ...]
+    orders: list[Channel]
+    ids: Sequence[Channel]
+    coins: CoinAttack
+    seeds: list[Finding]
+
+    @classmethod
+    def of(
+        cls,
+        released: Released,
+        covariates: tuple[str, ...],
+        seeds: Sequence[int],
+        progress: Progress | None,
+    ) -> _Attempt:
+        """Look for channels, and try the coins of the registry."""
+        orders, ids = order_channels(released), id_channels(released)
+        coins = attack_coins(released, [*orders, *ids], seeds=seeds, progress=progress)
+        return cls(
+            released=released,
+            covariates=covariates,
+            orders=orders,
+            ids=ids,
+            coins=coins,
+            seeds=seed_findings(coins, released),
+        )
+
+    @property
+    def fixed(self) -> list[Channel]:
+        """Return the orders of the two answers: as written, and as the ids hash them."""
+        return [*(one for one in self.orders if one.name == "position"), *self.ids]
+
+    def with_raw(self, level: float, counts: JoinCounts) -> list[Finding]:
+        """Return what the attacks that compare with the raw file found."""
+        channels = [*self.orders, *self.ids]
+        evidence = [
+            *attack_channels(self.released, channels, covariates=self.covariates),
+            *attack_flips(self.released),
+        ]
+        found = decide(evidence, level)
+        tried = {one.attack for one in found}
+        return [_joined(counts), *_strongest(found), *_not_tried(self.released, tried)]
+
+    def alone(self) -> list[Finding]:
+        """Return what the orders of answers say without the raw file."""
+        needed = [
+            _skipped(attack, f"{what} can be told with the raw file only.")
+            for attack, what in _NEED_RAW.items()
+        ]
+        return [*(self._alone(channel) for channel in self.fixed), *needed]
+
+    def _alone(self, channel: Channel) -> Finding:
+        """Return whether one order is shown by undone coins to be the preference."""
+        shared = max((_sameness(channel, labels) for labels in self.undone), default=0.0)
+        if shared >= _SAME:
+            return Finding(
+                attack=channel.name,
+                outcome="refutes",
+                summary="With the coins undone, the labels are this order: it is the preference.",
+                recovered=shared,
+                details=channel.details,
+            )
+        rule = _public_rule(self.released, channel)
+        if rule is not None:
+            return Finding(
+                attack=channel.name,
+                outcome="clear",
+                summary=f"It is a public order of the texts ({rule}).",
+                details={**channel.details, "rule": rule},
+            )
+        return Finding(
+            attack=channel.name,
+            outcome="warning",
+            summary="No public order of the texts explains it, and what does cannot be told from "
+            "this file alone: with the raw file it may turn out to be the preference.",
+            details=channel.details,
+        )
+
+    @property
+    def undone(self) -> list[np.ndarray]:
+        """Return the labels that are left when coins are undone, for every recipe that hit."""
+        return [hit.guesses for hit in self.coins.hits]
+
+    def measured(self, findings: Sequence[Finding]) -> tuple[Measurement, ...]:
+        """Return lower bounds on ε, the largest first, that all hold together.
+
+        Every channel counts as tried, whichever is measured in the end.
+        """
+        tried = 1 + len(self.orders) + len(self.ids) + len(self.undone)
+        confidence = 1 - (1 - _CONFIDENCE) / tried
+        flips = measure_flips(self.released, confidence)
+        recoveries = [*_channel_recoveries(self.released, findings), *self._undone_recoveries()]
+        bounds = [found.bound(self.released.epsilon, confidence) for found in recoveries]
+        found = [*bounds, *([] if flips is None else [replace(flips, confidence=_CONFIDENCE)])]
+        return tuple(sorted(dict.fromkeys(found), key=lambda one: -one.lower))
+
+    def _undone_recoveries(self) -> Iterable[_Recovery]:
+        """Yield how many labels each recipe that hit recovers."""
+        public = PublicKnowledge(released=self.released, covariates=self.covariates)
+        for labels in self.undone:
+            rows = np.asarray(public.known & (labels != UNKNOWN))
+            if rows.any():
+                right = int((labels == public.truth)[rows].sum())
+                yield _Recovery(right, int(rows.sum()), public.log_odds(rows))
+
+
+@dataclass(frozen=True)
+class _Recovery:
+    """How many labels were read out, of how many, and what was public about them anyway."""
+
+    right: int
+    rows: int
+    log_odds: float
+
+    def bound(self, claimed: float, confidence: float) -> Measurement:
+        """Return the ε without which so many labels cannot be read out.
+
+        Source:
+            Under ε a guess is right with chance at most σ(ε + |log-odds given what is public|);
+            the chance itself by Clopper & Pearson 1934.
+        """
+        low, _ = clopper_pearson(self.right, self.rows, confidence)
+        lower = max(0.0, float(logit(low)) - self.log_odds) if low > 0 else 0.0
+        return Measurement(metric="epsilon", claimed=claimed, lower=lower, confidence=_CONFIDENCE)
+
+
+def _channel_recoveries(released: Released, findings: Iterable[Finding]) -> Iterable[_Recovery]:
+    """Yield how many labels each channel that refutes tells; what the public tells is stated."""
+    for found in findings:
+        permitted = found.details.get("permitted")
+        if found.outcome != "refutes" or found.recovered is None or not _is_share(permitted):
+            continue
+        rows = int(found.details["rows"])
+        odds = float(logit(permitted)) - released.epsilon
+        yield _Recovery(round(found.recovered * rows), rows, odds)
+
+
+def _is_share(value: object) -> bool:
+    """Return whether a value is a share of labels below all of them."""
+    return isinstance(value, float) and 0 < value < 1
+
+
+def _sameness(channel: Channel, labels: np.ndarray) -> float:
+    """Return in how many rows an order says what the labels are, or the reverse.
+
+    An order that says nothing of most rows shows nothing.
+    """
+    told = channel.speaks & (labels != UNKNOWN)
+    if not 2 * told.sum() >= len(labels) > 0:
+        return 0.0
+    share = float((channel.guesses == labels)[told].mean())
+    return max(share, 1 - share)
+
+
+def _public_rule(released: Released, channel: Channel) -> str | None:
+    """Return the public order of the texts that an order is, or None."""
+    told = channel.speaks
+    for name, bits in rule_bits(released).items():
+        if reproduces(bits[told], channel.guesses[told]):
+            return name
+    return None
+
+
+def _strongest(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the strongest finding of every attack and column, with how many there were."""
+    kept: defaultdict[tuple[str, object], list[Finding]] = defaultdict(list)
+    for found in findings:
+        kept[found.attack, found.details.get("column")].append(found)
+    best = [(min(same, key=_p_value), len(same)) for same in kept.values()]
+    return [replace(one, details={**one.details, "tried": tried}) for one, tried in best]
+
+
+def _p_value(found: Finding) -> float:
+    """Return the p-value of a finding, 1 if it has none."""
+    return 1.0 if found.p_value is None else found.p_value
+
+
+def _not_tried(released: Released, tried: set[str]) -> list[Finding]:
+    """Return the attacks that need more than this file and its raw file have."""
+    return [
+        _skipped(attack, f"{what} {_lacking(released, attack)}.")
+        for attack, what in _NEED_RAW.items()
+        if attack not in tried
+    ]
+
+
+def _lacking(released: Released, attack: str) -> str:
+    """Return why an attack could not be tried."""
+    if attack in _NEED_PERSONS and released.persons is None:
+        return "cannot be told without person ids"
+    return "cannot be told: there is nothing to try it on"
+
+
+def _joined(counts: JoinCounts) -> Finding:
+    """Return how many rows were found in the raw file."""
+    return Finding(
+        attack="join",
+        outcome="clear",
+        summary=f"The raw file tells the truth of {counts.matched} rows; {counts.unmatched} are "
+        f"not in it, {counts.ambiguous} fit different labels, {counts.undecided} are undecided.",
+        details={
+            "matched": counts.matched,
+            "unmatched": counts.unmatched,
+            "ambiguous": counts.ambiguous,
+            "undecided": counts.undecided,
+        },
+    )
+
+
+def _skipped(attack: str, summary: str) -> Finding:
+    """Return an attack that could not be tried."""
+    return Finding(attack=attack, outcome="skipped", summary=summary)

@@ -1,0 +1,315 @@
+"""Released files in, ours and other people's: every column, in the order written."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Integer
+
+from sordino import _validate
+from sordino._files import explained
+from sordino.auditing.releases.released import Layout, Released
+from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.preferences.files import Progress, read_rows
+from sordino.preferences.manifest import manifest_path
+from sordino.preferences.records import FIELDS, Text, parse_record, person_text, read_text
+
+__all__ = [
+    "LAYOUTS",
+    "flat",
+    "layout_of",
+    "read_manifest_of",
+    "read_question",
+    "read_released",
+    "row_answer",
+]
+
+LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
+    "answer": ("prompt", "first", "second", "answer"),
+    "z": ("prompt", "a1", "a2", "z"),
+    "chosen-rejected": ("chosen", "rejected"),
+}
+"""What a row of each layout must hold; of several that fit, the first counts."""
+
+_PERSON = "person"
+_PROMPT = "prompt"  # chosen and rejected may have it, or begin with it
+_ENDINGS = (".manifest.json", "_manifest.json", "-manifest.json")
+_LARGEST_MANIFEST = 1 << 24
+_MOST_COLUMNS = 256
+_WORDS: Mapping[str, int] = {"1": 1, "+1": 1, "1.0": 1, "0": 0, "0.0": 0, "-1": -1, "-1.0": -1}
+_NUMBERS: Mapping[float, int] = {1: 1, 0: 0, -1: -1}
+
+
+def read_released(
+    path: str | Path,
+    *,
+    epsilon: float,
+    manifest: str | Path | None = None,
+    person_field: str = "person",
+    progress: Progress | None = None,
+) -> Released:
+    """Return a file that claims local privacy, with nothing changed that an attacker could use.
+
+    Args:
+        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, whose rows hold
+            ``prompt``, ``first``, ``second``, ``answer``; or ``prompt``, ``a1``, ``a2``, ``z``
+            (±1 or 0/1); or ``chosen`` and ``rejected`` in an order that is the randomized answer.
+        epsilon: The privacy loss per label that is claimed.
+        manifest: A JSON object about the file, ours or anybody's, if it is not beside it under a
+            name made from the file's.
+        person_field: Name of the optional public person id.
+        progress: Called with (bytes read, size of the file).
+
+    Raises:
+        DataError: A row or the manifest cannot be used; place and field are named.
+        UsageError: ``epsilon`` is not finite and positive, or ``person_field`` names a field of
+            a layout.
+        FileSystemError: A file cannot be read.
+    """
+    path = Path(path)
+    epsilon = _validate.positive("epsilon", epsilon)
+    _refuse_person_field(person_field)
+    rows = _Rows(person_field)
+    for where, row in read_rows(path, person_field=person_field, answers=True, progress=progress):
+        rows.add(row, where)
+    return Released(
+        name=path.name,
+        layout=rows.layout,
+        prompts=tuple(rows.texts[0]),
+        first=tuple(rows.texts[1]),
+        second=tuple(rows.texts[2]),
+        answers=rows.answers(),
+        epsilon=epsilon,
+        persons=rows.persons(),
+        columns={name: tuple(column) for name, column in rows.columns.items()},
+        manifest=read_manifest_of(path, None if manifest is None else Path(manifest)),
+    )
+
+
+def _refuse_person_field(name: str) -> None:
+    """Refuse a field as person id that says what was asked or answered."""
+    if name in {*FIELDS, *LAYOUTS["z"]}:
+        raise UsageError(f"The person field must not be {name!r}. Nothing was read.")
+
+
+def layout_of(row: Mapping[str, Any]) -> Layout | None:
+    """Return which layout a row has, by the names of its fields, or None.
+
+    Example:
+        >>> layout_of({"prompt": "p", "a1": "x", "a2": "y", "z": -1, "id": 7})
+        'z'
+    """
+    return next((name for name, wanted in LAYOUTS.items() if set(wanted) <= row.keys()), None)
+
+
+def flat(text: Text) -> str:
+    """Return a text as it is, and chat messages as canonical JSON.
+
+    Example:
+        >>> flat([{"role": "user", "content": "Hi"}])
+        '[{"content":"Hi","role":"user"}]'
+    """
+    if isinstance(text, str):
+        return text
+    return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+
+
+class _Rows:
+    """The rows of a released file, taken in one at a time."""
+
+    def __init__(self, person_field: str) -> None:
+        """Start with none; the first row says what the layout is."""
+        self.layout: Layout = "answer"
+        self.texts: tuple[list[str], list[str], list[str]] = ([], [], [])
+        self.columns: dict[str, list[Any]] = {}
+        self._values: list[int] = []
+        self._people: list[str | None] = []
+        self._person_field = person_field
+
+    def add(self, row: Mapping[str, Any], where: str) -> None:
+        """Take in one row.
+
+        Raises:
+            DataError: A field of the layout is missing or of a wrong type.
+        """
+        if not self._values:
+            self.layout = _layout(row, where)
+        for column, text in zip(self.texts, _texts(row, where, self.layout), strict=True):
+            column.append(_unicode(flat(text), where))
+        self._values.append(_value(row, where, self.layout))
+        self._people.append(self._person(row, where))
+        self._keep({*LAYOUTS[self.layout], _PROMPT, self._person_name(row)}, row, where)
+
+    def _person_name(self, row: Mapping[str, Any]) -> str:
+        """Return the field of the person id; files of ours call it "person" whatever it was."""
+        wanted = self._person_field
+        ours = self.layout == "answer" and wanted not in row and _PERSON in row
+        return _PERSON if ours else wanted
+
+    def _person(self, row: Mapping[str, Any], where: str) -> str | None:
+        """Return who answered, if that is known; for all rows or for none."""
+        name = self._person_name(row)
+        if name != _PERSON and name not in row:
+            raise DataError(f"{where}: the person field {name!r} is missing.")
+        person = person_text(row.get(name), f"{where}: field {name!r}")
+        if self._people and (person is None) != (self._people[0] is None):
+            raise DataError(f"{where}: a person id is given for some records and not for others.")
+        return person
+
+    def _keep(self, used: set[str], row: Mapping[str, Any], where: str) -> None:
+        """Keep every column that the layout does not use; None where a row lacks it."""
+        for name in row:
+            if name not in used and name not in self.columns:
+                self.columns[name] = [None] * (len(self._values) - 1)
+        if len(self.columns) > _MOST_COLUMNS:
+            raise DataError(f"{where}: more than {_MOST_COLUMNS} different columns.")
+        for name, column in self.columns.items():
+            column.append(row.get(name))
+
+    def answers(self) -> Integer[np.ndarray, " n"]:
+        """Return 1 where the one written first is preferred, else 0.
+
+        Raises:
+            DataError: ``z`` is −1 in one row and 0 in another.
+        """
+        found = np.array(self._values, dtype=np.int8)
+        if (found == -1).any() and (found == 0).any():
+            raise DataError("Field 'z' must be -1 or 1, or 0 or 1, in all rows; both are used.")
+        return np.asarray(found == 1, dtype=np.int8)
+
+    def persons(self) -> tuple[str, ...] | None:
+        """Return the person ids, or None."""
+        return tuple(person for person in self._people if person is not None) or None
+
+
+def _layout(row: Mapping[str, Any], where: str) -> Layout:
+    """Return the layout of the first row.
+
+    Raises:
+        DataError: It is none that is known.
+    """
+    layout = layout_of(row)
+    if layout is None:
+        known = "; or ".join(" ".join(map(repr, wanted)) for wanted in LAYOUTS.values())
+        hint = " 'label' is a raw judgment: such a file is given as raw." if "label" in row else ""
+        raise DataError(f"{where}: a released row must hold {known}.{hint} Nothing was audited.")
+    return layout
+
+
+def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Text, Text]:
+    """Return prompt and answers in the order written."""
+    if layout != "chosen-rejected":
+        prompt, one, other, _ = LAYOUTS[layout]
+        return (
+            read_text(row, prompt, where),
+            read_text(row, one, where),
+            read_text(row, other, where),
+        )
+    names = (_PROMPT, *LAYOUTS[layout])
+    record = parse_record({name: row[name] for name in names if name in row}, where)
+    if record.outcome:
+        return record.prompt, record.first, record.second
+    return record.prompt, record.second, record.first
+
+
+def read_question(row: Mapping[str, Any]) -> tuple[Text, Text, Text] | None:
+    """Return prompt and answers of a row of any kind in the order written, or None."""
+    layout = layout_of(row)
+    if {"prompt", "first", "second"} <= row.keys():
+        layout = "answer"  # or a label, which does not matter here
+    if layout is None:
+        return None
+    with suppress(DataError):
+        texts = _texts(row, "", layout)
+        for text in texts:
+            _unicode(flat(text), "")
+        return texts
+    return None
+
+
+def row_answer(row: Mapping[str, Any]) -> int:
+    """Return 1 where the answer of a released row prefers the one written first, else 0."""
+    return int(_value(row, "", layout_of(row) or "answer") == 1)
+
+
+def _unicode(text: str, where: str) -> str:
+    """Return a text that can be written down; half a character cannot."""
+    if not text.isascii() and text != text.encode(errors="replace").decode():
+        raise DataError(f"{where}: a text is not valid Unicode.")
+    return text
+
+
+def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
+    """Return the released answer as it is written: 1, 0 or −1."""
+    if layout == "chosen-rejected":
+        return 1
+    name = LAYOUTS[layout][-1]
+    if name not in row:
+        raise DataError(f"{where}: field {name!r} is missing.")
+    value, found = row[name], None
+    if isinstance(value, str):
+        found = _WORDS.get(value.strip())
+    elif isinstance(value, (int, float)) and not isinstance(value, bool):
+        found = _NUMBERS.get(value)
+    if found is None or (found < 0 and layout == "answer"):
+        permitted = "0 or 1" if layout == "answer" else "-1 or 1, or 0 or 1"
+        raise DataError(f"{where}: field {name!r} must be {permitted} (1: the one written first).")
+    return found
+
+
+def read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, Any] | None:
+    """Return what a manifest says of a released file, whoever wrote it; None if there is none.
+
+    Args:
+        path: The released file.
+        manifest: The manifest, if it is not beside the file under a name made from the file's:
+            ours, or the beginning of it up to a sign, and "manifest.json" behind one.
+
+    Raises:
+        DataError: It is not a JSON object, or larger than 16 MiB.
+        FileSystemError: It cannot be read.
+    """
+    manifest = manifest or _beside(path)
+    if manifest is None:
+        return None
+    if os.path.isdir(manifest):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
+        raise FileSystemError("The manifest is a folder; give a file.")
+    with explained(f"{manifest.name} cannot be read"), manifest.open("rb") as file:
+        raw = file.read(_LARGEST_MANIFEST + 1)
+    value = None
+    if len(raw) <= _LARGEST_MANIFEST:
+        try:
+            value = json.loads(raw)
+        except (ValueError, RecursionError):
+            value = None
+    if not isinstance(value, Mapping):
+        raise DataError(f"{manifest.name} is no manifest: one JSON object is expected.")
+    return value
+
+
+def _beside(path: Path) -> Path | None:
+    """Return the manifest beside a file: the longest name that is clearly made from its own."""
+    name = _bare(path)
+    cuts = [found.start() for found in re.finditer(r"[._-]", name) if found.start()]
+    shorter = [name[:cut] for cut in reversed(cuts) if not _taken(path, name[:cut])]
+    found = [manifest_path(path)]
+    found += [path.with_name(start + end) for start in (name, *shorter) for end in _ENDINGS]
+    return next((one for one in found if os.path.isfile(one) and one != path), None)  # noqa: PTH113
+
+
+def _bare(path: Path) -> str:
+    """Return a file's name without any ending that is read."""
+    return re.sub(r"\.(jsonl|csv|tsv)$", "", path.name.removesuffix(".gz"))
+
+
+def _taken(path: Path, name: str) -> bool:
+    """Return whether a file beside this one has a name of its own, so that a manifest is its."""
+    ends = (f".{kind}{packed}" for kind in ("jsonl", "csv", "tsv") for packed in ("", ".gz"))
+    return any(os.path.lexists(path.with_name(name + end)) for end in ends)

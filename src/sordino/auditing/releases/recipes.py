@@ -1,0 +1,383 @@
+"""How ids and coins are made that anybody can make again: a registry to try, one by one.
+
+A released file keeps no secret when its coins came from a generator with a known seed, or from
+a hash of what the file itself holds; nor when its ids hash the preferred answer first. This
+file lists the ways that are common, so that an audit can repeat them. It is the one file of the
+library that imports :mod:`random` and seeds numpy's generators outside a simulation: it imitates
+the mistake, with the very generators with which the mistake is made, and draws nothing for a
+release.
+
+Add your own to the registry by passing ``(*coin_recipes(), mine)`` or ``(*id_recipes(), mine)``.
+"""
+# ruff: noqa: S311 (bad generators are what is imitated)
+
+from __future__ import annotations
+
+import hmac
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import permutations, product
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino.auditing.releases.digests import HASHES, JOINS, NORMALIZATIONS, IdRecipe, id_recipes
+
+__all__ = [
+    "HASHES",
+    "JOINS",
+    "NORMALIZATIONS",
+    "READINGS",
+    "CoinRecipe",
+    "IdRecipe",
+    "Kind",
+    "coin_recipes",
+    "hashed_coin",
+    "hmac_coin",
+    "id_recipes",
+]
+
+Kind = Literal["stream", "row", "id", "unkeyed"]
+Uniforms = Callable[[Sequence[int], Sequence[Any], float], Float[np.ndarray, "seeds keys"]]
+Draw = Callable[[int, int], Any]
+_MOST_LEGACY = 2**32 - 1  # numpy's old generator takes no larger seed
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinRecipe:
+    """One way to make the uniform numbers that decide which answers are flipped.
+
+    What it makes must look random from key to key: an audit takes it for chance when
+    it agrees with nothing.
+
+    Attributes:
+        name: What it does, for the report.
+        kind: What its keys are: for ``"stream"`` the numbers of the draws from one generator
+            (0 is the first), increasing; for ``"row"`` row numbers; for ``"id"`` and
+            ``"unkeyed"`` id texts.
+        uniforms: From seeds, keys and ε to numbers in [0, 1], one row for each seed, one column
+            for each key. For ``"unkeyed"`` the seed means nothing, and one is passed.
+        core: Whether every small seed is tried with it, and not only those of the manifest.
+        least, most: The seeds that the generator takes; others are not tried.
+    """
+
+    name: str
+    kind: Kind
+    uniforms: Uniforms
+    core: bool = False
+    least: int | None = None
+    most: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse an unknown kind."""
+        _validate.one_of("kind", self.kind, ("stream", "row", "id", "unkeyed"))
+
+    def takes(self, seed: int) -> bool:
+        """Return whether its generator takes this seed."""
+        above = self.least is None or seed >= self.least
+        return above and (self.most is None or seed <= self.most)
+
+
+def _leading(digests: Sequence[bytes]) -> Iterable[float]:
+    """Return the first 8 bytes of each digest as a share of 2^64."""
+    return np.frombuffer(b"".join(found[:8] for found in digests), ">u8") * 2.0**-64
+
+
+def _share(digest: bytes, order: Literal["big", "little"] = "big") -> float:
+    """Return bytes as a share of the largest number that they can hold."""
+    return float(int.from_bytes(digest, order) / 256 ** len(digest))
+
+
+def _modulo(most: int, digests: Sequence[bytes]) -> Iterable[float]:
+    """Return the remainder of each digest as a share of what divides it."""
+    return [int.from_bytes(found, "big") % most / most for found in digests]
+
+
+def _python_draw(most: int | None, digests: Sequence[bytes]) -> Iterable[float]:
+    """Return the first draw of Python's generator, seeded by the first bytes of each digest."""
+    return [random.Random(int.from_bytes(found[:most], "big")).random() for found in digests]
+
+
+def _numpy_draw(most: int | None, digests: Sequence[bytes]) -> Iterable[float]:
+    """Return the first draw of numpy's generator, seeded by the first bytes of each digest."""
+    seeds = (int.from_bytes(found[:most], "big") for found in digests)
+    return [np.random.default_rng(seed).random() for seed in seeds]
+
+
+def _legacy_draw(digests: Sequence[bytes]) -> Iterable[float]:
+    """Return the first draw of numpy's old generator, seeded by 4 bytes of each digest."""
+    draw = _mersenne(int)
+    return [float(draw(int.from_bytes(found[:4], "big"), 1)[0]) for found in digests]
+
+
+READINGS: Mapping[str, Callable[[Sequence[bytes]], Iterable[float]]] = {
+    "first 8 bytes": _leading,
+    "first 8 bytes, little-endian": lambda found: [_share(one[:8], "little") for one in found],
+    "last 4 bytes": lambda found: [_share(one[-4:]) for one in found],
+    "last 8 bytes": lambda found: [_share(one[-8:]) for one in found],
+    **{f"modulo 10^{k}": partial(_modulo, 10**k) for k in (2, 3, 4, 6, 8)},
+    "random.Random of 8 bytes": partial(_python_draw, 8),
+    "random.Random of 4 bytes": partial(_python_draw, 4),
+    "random.Random of all bytes": partial(_python_draw, None),
+    "default_rng of 8 bytes": partial(_numpy_draw, 8),
+    "default_rng of 4 bytes": partial(_numpy_draw, 4),
+    "default_rng of all bytes": partial(_numpy_draw, None),
+    "RandomState of 4 bytes": _legacy_draw,
+}
+"""From digests of at least 8 bytes to numbers in [0, 1]; fewer leading bytes change nothing."""
+
+
+def _messages(template: str, seed: int, ids: Iterable[str], epsilon: float) -> Iterable[bytes]:
+    """Return a template filled in for every id; the parts around the id are made once."""
+    head, tail = (part.format(seed=seed, epsilon=epsilon) for part in template.split("{id}"))
+    return [f"{head}{text}{tail}".encode(errors="replace") for text in ids]
+
+
+def _table(numbers: Iterable[float], seeds: Sequence[int]) -> Float[np.ndarray, "seeds keys"]:
+    """Return numbers, seed after seed, as one row for each seed."""
+    return np.asarray(numbers, dtype=float).reshape(len(seeds), -1)
+
+
+def hashed_coin(
+    template: str, *, algorithm: str = "sha256", reading: str = "first 8 bytes", core: bool = False
+) -> CoinRecipe:
+    """Return a coin that is a hash of seed and id.
+
+    Args:
+        template: What is hashed: ``{id}`` once, ``{seed}`` and ``{epsilon:.2f}`` at will.
+        algorithm: A key of :data:`HASHES`.
+        reading: A key of :data:`READINGS`.
+        core: Whether every small seed is tried with it.
+
+    Raises:
+        UsageError: The algorithm or the reading is not in the registry, or ``template`` does not
+            hold ``{id}`` once.
+
+    Example:
+        >>> hashed_coin("{seed}|{id}", algorithm="md5").name
+        'md5 of {seed}|{id}, first 8 bytes'
+    """
+    digest = HASHES[_validate.one_of("algorithm", algorithm, HASHES)]
+    read = READINGS[_validate.one_of("reading", reading, READINGS)]
+    _validate.one_of("the number of {id} in template", template.count("{id}"), (1,))
+
+    def uniforms(seeds: Sequence[int], ids: Sequence[str], epsilon: float) -> np.ndarray:
+        texts = (text for seed in seeds for text in _messages(template, seed, ids, epsilon))
+        return _table(read([digest(text) for text in texts]), seeds)
+
+    kind: Kind = "id" if "{seed" in template else "unkeyed"
+    return CoinRecipe(
+        name=f"{algorithm} of {template}, {reading}", kind=kind, uniforms=uniforms, core=core
+    )
+
+
+def hmac_coin(
+    template: str, *, algorithm: str = "sha256", reading: str = "first 8 bytes", core: bool = False
+) -> CoinRecipe:
+    """Return a coin that is an HMAC of the id, keyed by the digits of the seed.
+
+    Args:
+        template: What is authenticated: ``{id}`` once, ``{seed}`` and ``{epsilon:.2f}`` at will.
+        algorithm: A hash that :mod:`hmac` knows.
+        reading: A key of :data:`READINGS`.
+        core: Whether every small seed is tried with it.
+
+    Raises:
+        UsageError: The reading is not in the registry, or ``template`` does not hold ``{id}``
+            once.
+
+    Example:
+        >>> hmac_coin("{id}").uniforms([7], ["a", "b"], 1.0).shape
+        (1, 2)
+    """
+    read = READINGS[_validate.one_of("reading", reading, READINGS)]
+    _validate.one_of("the number of {id} in template", template.count("{id}"), (1,))
+
+    def uniforms(seeds: Sequence[int], ids: Sequence[str], epsilon: float) -> np.ndarray:
+        found = [
+            hmac.digest(str(seed).encode(), text, algorithm)
+            for seed in seeds
+            for text in _messages(template, seed, ids, epsilon)
+        ]
+        return _table(read(found), seeds)
+
+    name = f"HMAC-{algorithm}(seed) of {template}, {reading}"
+    return CoinRecipe(name=name, kind="id", uniforms=uniforms, core=core)
+
+
+def _python_words(seed: int) -> list[int]:
+    """Return the 32-bit words by which Python seeds its generator with a whole number."""
+    size = max(1, (abs(seed).bit_length() + 31) // 32)
+    return [(abs(seed) >> (32 * place)) & _MOST_LEGACY for place in range(size)]
+
+
+def _stream(start: Callable[[], Draw], *, reach: float = 1.0) -> Uniforms:
+    """Return draws of one generator for each seed, divided by how far its numbers reach."""
+
+    def uniforms(seeds: Sequence[int], draws: Sequence[int], _: float) -> np.ndarray:
+        draw, count = start(), max(draws) + 1
+        return np.array([np.asarray(draw(seed, count))[draws] for seed in seeds]) / reach
+
+    return uniforms
+
+
+def _mersenne(words: Callable[[int], Any]) -> Draw:
+    """Return draws of the generator that Python and numpy share; they seed it differently."""
+    generator = np.random.RandomState(0)  # to make one takes longer than to seed it
+
+    def draw(seed: int, count: int) -> np.ndarray:
+        generator.seed(words(seed))
+        return generator.random_sample(count)
+
+    return draw
+
+
+def _bits(size: int) -> Draw:
+    """Return draws of ``random.Random(seed).getrandbits(size)``."""
+
+    def draw(seed: int, count: int) -> list[float]:
+        generator = random.Random(seed)
+        return [float(generator.getrandbits(size)) for _ in range(count)]
+
+    return draw
+
+
+_python = _stream(partial(_mersenne, _python_words))
+_legacy = _stream(partial(_mersenne, int))
+_modern = _stream(lambda: lambda seed, count: np.random.default_rng(seed).random(count))
+_halves = _stream(
+    lambda: lambda seed, count: np.random.default_rng(seed).integers(2**32, size=count),
+    reach=2.0**32,
+)
+
+
+def _sums(seeds: Sequence[int], rows: Sequence[int]) -> tuple[list[int], np.ndarray]:
+    """Return every seed + row number once, and where in that list each seed and row finds it."""
+    added = np.add.outer(np.array(seeds, dtype=object), np.array(rows, dtype=object))
+    distinct = sorted(set(added.ravel().tolist()))
+    place = {value: index for index, value in enumerate(distinct)}
+    return distinct, np.vectorize(place.__getitem__, otypes=[int])(added)
+
+
+def _row_by_row(
+    generator: Uniforms, seeds: Sequence[int], rows: Sequence[int], epsilon: float
+) -> np.ndarray:
+    """Return the first draw of a generator that is seeded anew, with seed + row, for each row."""
+    distinct, where = _sums(seeds, rows)
+    return np.asarray(generator(distinct, [0], epsilon)[:, 0][where])
+
+
+def _pairs_of_seeds(seeds: Sequence[int], rows: Sequence[int], _: float) -> np.ndarray:
+    """Return the first draw of ``default_rng([seed, row])``."""
+    generators = (np.random.default_rng([seed, row]) for seed in seeds for row in rows)
+    return _table([generator.random() for generator in generators], seeds)
+
+
+def _texts_as_seeds(
+    template: str, seeds: Sequence[int], ids: Sequence[str], epsilon: float
+) -> np.ndarray:
+    """Return the first draw of ``random.Random(text)``."""
+    texts = (text for seed in seeds for text in _messages(template, seed, ids, epsilon))
+    return _table([random.Random(text.decode()).random() for text in texts], seeds)
+
+
+def _generators() -> list[CoinRecipe]:
+    """Return the coins that are draws of one generator, or of one that each row seeds anew."""
+    row = partial(CoinRecipe, kind="row")
+    stream = partial(CoinRecipe, kind="stream")
+    old = partial(stream, core=True, least=0, most=_MOST_LEGACY)
+    python, legacy = "random.Random({}).random()", "RandomState({}).random_sample()"
+    modern, bits = "default_rng({}).random()", "random.Random(seed).getrandbits({})"
+    anew = {kind: partial(_row_by_row, kind) for kind in (_python, _legacy, _modern)}
+    return [
+        stream(name=python.format("seed"), uniforms=_python, core=True),
+        old(name=legacy.format("seed"), uniforms=_legacy),
+        stream(name=modern.format("seed"), uniforms=_modern, core=True, least=0),
+        row(name=python.format("seed + row"), uniforms=anew[_python], core=True),
+        old(name=legacy.format("seed + row"), uniforms=anew[_legacy], kind="row", most=2**31),
+        row(name=modern.format("seed + row"), uniforms=anew[_modern], core=True, least=0),
+        row(name=modern.format("[seed, row]"), uniforms=_pairs_of_seeds, least=0),
+        stream(name="default_rng(seed).integers(2**32)", uniforms=_halves, least=0),
+        stream(name=bits.format(32), uniforms=_stream(partial(_bits, 32), reach=2.0**32)),
+        stream(name=bits.format(64), uniforms=_stream(partial(_bits, 64), reach=2.0**64)),
+    ]
+
+
+def _texts_seeding() -> list[CoinRecipe]:
+    """Return the coins whose generator is seeded by a text of seed and id."""
+    return [
+        CoinRecipe(
+            name=f"random.Random({template!r})",
+            kind="id",
+            uniforms=partial(_texts_as_seeds, template),
+            core=template == "{seed}{id}",
+        )
+        for template in _templates(("",), ("", "|", ":", "_", "-"))
+    ]
+
+
+def _templates(epsilons: Iterable[str], separators: Iterable[str]) -> list[str]:
+    """Return every order of id, seed and ε (unless it is empty), by every separator."""
+    parts = (["{id}", "{seed}", *filter(None, [shown])] for shown in epsilons)
+    orders = [order for part in parts for order in permutations(part)]
+    return [mark.join(order) for order in orders for mark in separators]
+
+
+_EPSILONS = ("{epsilon:.2f}", "{epsilon}", "{epsilon:g}")
+_CORE = ("{seed}|{id}", "{id}|{seed}", "{seed}:{id}", "{id}:{seed}", "{seed}{id}", "{id}{seed}")
+_SHORT = _templates(("",), ("", "|", ":", "_", "-", " ", ","))
+_LONG = _templates(_EPSILONS, ("|", ":", ""))
+_UNKEYED = [text.replace("{seed}", shown) for text in _CORE[:4] for shown in _EPSILONS]
+_FIRST = "first 8 bytes"
+_RELEASED = ("{epsilon:.2f}|{id}|{seed}", "sha256", "random.Random of 8 bytes")
+_PYTHON = (_FIRST, "random.Random of 8 bytes", "random.Random of all bytes", "modulo 10^6")
+_LONG_ENOUGH = [name for name in HASHES if name != "crc32"]  # a reading takes 8 bytes
+
+
+def _hashes() -> list[CoinRecipe]:
+    """Return the coins that are a hash of seed, id and, it may be, ε."""
+    common, rare = ("sha256", "md5"), ("sha1", "sha512", "blake2b", "blake2b of 8 bytes")
+    ways = (
+        *product(_SHORT, common, READINGS),
+        *product(_SHORT, rare, _PYTHON),
+        *product(_LONG, common, _PYTHON),
+        *product(["{id}"], _LONG_ENOUGH, READINGS),
+        *product(_UNKEYED, common, _PYTHON),
+    )
+    cores = {(template, "sha256", _FIRST) for template in _CORE}
+    return [
+        hashed_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores) for way in ways
+    ]
+
+
+def _authenticated() -> list[CoinRecipe]:
+    """Return the coins that are an HMAC keyed by the seed, that of the released example first."""
+    cores = (_RELEASED, (*_RELEASED[:2], _FIRST), ("{id}", "sha256", _FIRST))
+    ways = (
+        *cores,
+        *product(["{id}"], ("sha256", "md5", "sha512"), READINGS),
+        *product((*_SHORT, *_LONG, *_UNKEYED), ("sha256",), _PYTHON),
+    )
+    return [
+        hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores)
+        for way in dict.fromkeys(ways)
+    ]
+
+
+@cache
+def coin_recipes() -> tuple[CoinRecipe, ...]:
+    """Return every way of the registry to make a coin.
+
+    Keyed HMACs (the released example's first), hashes of seed and id, Python's and numpy's
+    generators seeded once, row by row or by id, and hashes without any seed. What has ``core``
+    is tried with every small seed, the rest with the seeds of the manifest.
+
+    Example:
+        >>> coin_recipes()[0].name
+        'HMAC-sha256(seed) of {epsilon:.2f}|{id}|{seed}, random.Random of 8 bytes'
+    """
+    return (*_authenticated(), *_generators(), *_texts_seeding(), *_hashes())

@@ -1,0 +1,241 @@
+"""The files of a run, read as they are: nothing in the folder changes, not even for a moment."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from sordino import _validate
+from sordino._files import explained, read_json, sha256_of
+from sordino.certificates import CERTIFICATE_FORMAT, CERTIFICATE_VERSION, Certificate, digest_of
+from sordino.errors import DataError, FileSystemError, LedgerDamaged, LedgerError, UsageError
+from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
+from sordino.policies.pessimism import ConfidencePolicy
+from sordino.privacy import chain
+from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.ledger import Head, Ledger
+from sordino.rewards.model import REWARD_FORMAT, REWARD_VERSION, RewardModel
+
+__all__ = [
+    "RESULT",
+    "RESULT_FORMAT",
+    "RESULT_VERSION",
+    "REWARD",
+    "StoredRun",
+    "read_ledger",
+    "read_result",
+]
+
+RESULT, REWARD = "result.json", "reward.json"
+RESULT_FORMAT = "sordino.result"
+RESULT_VERSION = 1
+_PROBLEM = "This run cannot be used"
+_ARTIFACTS = ("reward", "policy")
+_LOOKS = 100  # at a ledger that does not stand still
+_NOT_OURS = (AttributeError, KeyError, RecursionError, TypeError, UsageError, ValueError)
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredRun:
+    """What a run says of itself, field by field; whether it is true is another question.
+
+    Attributes:
+        claim: The promise in ``result.json``.
+        certificate: The certificate in ``result.json``.
+        reward: The reward in ``reward.json``.
+        reward_sha256: SHA-256 of ``reward.json``, as ``result.json`` states it.
+        found_sha256: SHA-256 of ``reward.json`` as it lies on disk.
+        digest: SHA-256 of the artifact, made anew of ``reward.json`` and the policy's settings.
+    """
+
+    claim: Guarantee
+    certificate: Certificate
+    reward: RewardModel
+    reward_sha256: str
+    found_sha256: str
+    digest: str
+
+    @classmethod
+    def read(cls, folder: Path) -> StoredRun:
+        """Return what ``result.json`` and ``reward.json`` in a folder say.
+
+        Raises:
+            DataError: There is no result, or a file is malformed or written by a newer version.
+            FileSystemError: A file cannot be read.
+        """
+        result = read_result(folder)
+        values = read_json(
+            folder / REWARD, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=_PROBLEM
+        )
+        reward = RewardModel.load(folder / REWARD)
+        with _malformed(RESULT):
+            certificate = _certificate(result["certificate"])
+            return cls(
+                claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
+                certificate=certificate,
+                reward=reward,
+                reward_sha256=_text(result["reward_sha256"]),
+                found_sha256=sha256_of(folder / REWARD),
+                digest=_digest(certificate.artifact, values, reward, result),
+            )
+
+
+def read_result(folder: Path) -> dict[str, Any]:
+    """Return what ``result.json`` of an earlier run holds.
+
+    Raises:
+        DataError: The folder holds no result, or one that is malformed or too new.
+        FileSystemError: There is no such folder, or the file cannot be read.
+    """
+    if not folder.is_dir():
+        raise FileSystemError(f"There is no folder {folder.name}. Nothing was done.")
+    if not (folder / RESULT).is_file():
+        raise DataError(
+            f"{_PROBLEM}: {folder.name or 'the folder'} holds no {RESULT}. Give the folder that "
+            "sordino align wrote (--out)."
+        )
+    return read_json(folder / RESULT, kind=RESULT_FORMAT, version=RESULT_VERSION, problem=_PROBLEM)
+
+
+@contextmanager
+def _malformed(name: str) -> Iterator[None]:
+    """Turn what reading foreign values may raise into one error; it quotes nothing."""
+    try:
+        yield
+    except DataError:
+        raise
+    except _NOT_OURS:
+        pass
+    else:
+        return
+    raise DataError(f"{_PROBLEM}: {name} has a field that is missing or malformed.")
+
+
+def _certificate(values: Mapping[str, Any]) -> Certificate:
+    """Return the certificate that :meth:`Certificate.to_dict` wrote."""
+    version = _validate.integer("version", values["version"], at_least=1)
+    if values["format"] != CERTIFICATE_FORMAT:
+        raise TypeError
+    if version > CERTIFICATE_VERSION:
+        raise DataError(
+            f"{_PROBLEM}: its certificate was written by a newer sordino (version {version}; "
+            f"this one reads up to {CERTIFICATE_VERSION}). Upgrade sordino."
+        )
+    ledger = values["ledger"]
+    rows = _validate.integer("rows", ledger["rows"], at_least=1)
+    total = ledger["total"]
+    return Certificate(
+        artifact=_validate.one_of("artifact", values["artifact"], _ARTIFACTS),
+        digest=_text(values["digest"]),
+        guarantee=Guarantee.from_dict(values["guarantee"], _texts(values["caveats"])),
+        data=_text(values["data"]),
+        release_ids=tuple(_texts(values["release_ids"])),
+        ledger_head=Head(_text(ledger["head"]), rows),
+        ledger_total=None if total is None else Guarantee.from_dict(total),
+    )
+
+
+def _text(value: Any) -> str:
+    """Return a text; TypeError if it is anything else."""
+    if not isinstance(value, str):
+        raise TypeError
+    return value
+
+
+def _texts(values: Any) -> list[str]:
+    """Return a list of texts; TypeError if it is anything else."""
+    if not isinstance(values, list):
+        raise TypeError
+    return [_text(value) for value in values]
+
+
+def _digest(
+    artifact: str, values: Mapping[str, Any], reward: RewardModel, result: Mapping[str, Any]
+) -> str:
+    """Return the digest of the artifact that the files describe.
+
+    The reward enters as it stands in its file: read back and written again, a file of an older
+    version would become one of this version, with another digest.
+    """
+    if artifact == "reward":
+        return digest_of(values)
+    policy = _policy(reward, result["policy"])
+    return digest_of(policy.to_dict() | {"reward": values})
+
+
+def _policy(reward: RewardModel, settings: Mapping[str, Any]) -> CandidatePolicy:
+    """Return the policy that ``result.json`` describes."""
+    if settings["kind"] == "gibbs":
+        return gibbs_policy(reward, temperature=settings["temperature"])
+    names = ("temperature", "kind", "confidence", "scale")
+    return ConfidencePolicy(reward, **{name: settings[name] for name in names})
+
+
+def read_ledger(path: Path) -> Ledger:
+    """Return the ledger at a path, read from a copy.
+
+    To open a ledger, SQLite makes files beside it and may write into it what a crash left over.
+    An audit leaves the folder as it is, so it reads a copy.
+
+    Raises:
+        FileSystemError: There is no such file, or it cannot be read.
+        LedgerDamaged: It was edited, or is no ledger.
+        LedgerError: It was written by a newer version, or another process keeps writing it.
+    """
+    if not path.is_file():
+        raise FileSystemError(
+            f"There is no ledger {path.name} here. Nothing was audited. If it lies elsewhere, say "
+            "where: ledger=... (--ledger)."
+        )
+    with (
+        explained(f"{path.name} cannot be copied to be read"),
+        TemporaryDirectory(prefix="sordino-") as folder,
+    ):
+        copy = Path(folder) / path.name
+        for ending, content in _snapshot(path.resolve()).items():
+            copy.with_name(copy.name + ending).write_bytes(content)
+        try:
+            return Ledger.read(copy)
+        except LedgerDamaged as error:
+            if not _is_newer(copy):
+                raise
+            newer = str(error)
+    raise LedgerError(newer)
+
+
+def _snapshot(path: Path) -> dict[str, bytes]:
+    """Return the ledger and the rows that wait beside it, as they were at one moment.
+
+    Two looks in a row that see the same saw what was there between them. SQLite can be killed
+    at any moment, so what was there at one moment is a whole ledger.
+    """
+    before = _look(path)
+    for _ in range(_LOOKS):
+        after = _look(path)
+        if after == before:
+            return after
+        before = after
+    raise LedgerError(f"{path.name} is being written all the time. Nothing was audited; try again.")
+
+
+def _look(path: Path) -> dict[str, bytes]:
+    """Return the content of the ledger and of what waits beside it."""
+    found = {"": path.read_bytes()}
+    with suppress(FileNotFoundError):
+        found["-wal"] = path.with_name(f"{path.name}-wal").read_bytes()
+    return found
+
+
+def _is_newer(path: Path) -> bool:
+    """Return whether a ledger cannot be read because a newer version wrote it."""
+    query = "SELECT payload FROM rows ORDER BY sequence LIMIT 1"
+    with suppress(LedgerError, *_NOT_OURS), chain.connect(path) as connection:
+        (payload,) = connection.execute(query).fetchone()
+        version = json.loads(payload)["version"]
+        return type(version) is int and version > chain.VERSION
+    return False

@@ -1,0 +1,1 @@
+"""Lower confidence bounds on the loss, from games on two neighboring inputs."""

@@ -1,0 +1,160 @@
+"""Mechanisms by name: what a command line can audit, the library's own and anybody else's."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final
+
+from sordino import _validate
+from sordino.errors import SordinoError, UsageError
+from sordino.mechanisms.base import Mechanism
+from sordino.mechanisms.exponential import ExponentialMechanism
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.guarantee import NeighboringRelation
+
+__all__ = ["build_mechanism", "catalogue_names"]
+
+_MEMBERS: Final = ("event", "sensitivity", "guarantee", "release", "worst_case")
+_BOUND: Final = 1.0  # of a value; only its ratio to the noise matters
+
+
+def catalogue_names() -> tuple[str, ...]:
+    """Return the names that :func:`build_mechanism` knows beside ``module:attribute``.
+
+    Example:
+        >>> catalogue_names()
+        ('randomized-response', 'gaussian', 'exponential')
+    """
+    return tuple(_CATALOGUE)
+
+
+def build_mechanism(
+    name: str, *, epsilon: float | None, delta: float, neighbors: NeighboringRelation
+) -> Mechanism:
+    """Return a mechanism by name, as noisy as a promise needs, or somebody's own.
+
+    Args:
+        name: ``"randomized-response"``; ``"gaussian"`` (one number, bound 1); ``"exponential"``
+            (two actions, bound 1); or ``module:attribute`` for a mechanism, or a function
+            without arguments that returns one, in an installed package or a file of the working
+            directory. Importing it runs its code, and leaves the working directory on the path
+            of imports.
+        epsilon: Privacy loss to calibrate for; somebody's own has its settings already, and both
+            numbers are then ignored.
+        delta: Failure probability: above 0 for ``"gaussian"``, 0 for ``"randomized-response"``.
+        neighbors: What one change is.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing under this relation.
+        UsageError: No such mechanism, or it cannot keep such a promise, or what was imported is
+            no mechanism; the message says what it lacks.
+
+    Example:
+        >>> from sordino import REPLACE_ONE
+        >>> build_mechanism("randomized-response", epsilon=1.0, delta=0.0, neighbors=REPLACE_ONE)
+        RandomizedResponse(epsilon=1.0)
+    """
+    if ":" in name:
+        return _imported(name)
+    if name not in _CATALOGUE:
+        raise UsageError(
+            f"No mechanism is called {name!r}. Choose {', '.join(_CATALOGUE)}, or give "
+            "module:attribute for one of your own."
+        )
+    epsilon = _validate.positive("epsilon", epsilon)
+    delta = _validate.failure_probability("delta", delta)
+    return _CATALOGUE[name](epsilon, delta, neighbors)
+
+
+def _randomized_response(
+    epsilon: float, delta: float, neighbors: NeighboringRelation
+) -> RandomizedResponse:
+    """Return a coin; it needs no δ, and would ignore one."""
+    if delta > 0:
+        raise UsageError(f"delta must be 0 for randomized-response, which is pure, got {delta!r}.")
+    coin = RandomizedResponse(epsilon)
+    coin.sensitivity(neighbors)
+    return coin
+
+
+def _gaussian(epsilon: float, delta: float, neighbors: NeighboringRelation) -> GaussianMechanism:
+    """Return Gaussian noise on one number in [−1, 1]."""
+    if delta == 0:
+        raise UsageError("delta must be above 0 for gaussian: its noise keeps no pure promise.")
+    return GaussianMechanism.calibrated(epsilon, delta=delta, bound=_BOUND, neighbors=neighbors)
+
+
+def _exponential(
+    epsilon: float, delta: float, neighbors: NeighboringRelation
+) -> ExponentialMechanism:
+    """Return a draw of one of two actions."""
+    return ExponentialMechanism.calibrated(
+        epsilon, delta=delta, bound=_BOUND, reference=(0.5, 0.5), neighbors=neighbors
+    )
+
+
+_CATALOGUE: Mapping[str, Callable[[float, float, NeighboringRelation], Mechanism]] = (
+    MappingProxyType(
+        {
+            "randomized-response": _randomized_response,
+            "gaussian": _gaussian,
+            "exponential": _exponential,
+        }
+    )
+)
+
+
+def _imported(name: str) -> Mechanism:
+    """Return what a name imports, called if it is not yet a mechanism."""
+    found = _attribute(name)
+    if callable(found) and (isinstance(found, type) or _lacking(found)):
+        found = _guarded(name, found)
+    lacking = _lacking(found)
+    if lacking:
+        raise UsageError(
+            f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. Give it "
+            "what sordino.mechanisms.base.Mechanism lists."
+        )
+    mechanism: Mechanism = found
+    return mechanism
+
+
+def _lacking(found: Any) -> list[str]:
+    """Return what the protocol asks for and an object has not."""
+    return [member for member in _MEMBERS if not hasattr(found, member)]
+
+
+def _attribute(name: str) -> Any:
+    """Return the object that ``module:attribute`` names."""
+    module_name, _, path = name.partition(":")
+    parts = path.split(".")
+    if not all(part.isidentifier() for part in [*module_name.split("."), *parts]):
+        raise UsageError(f"A mechanism of your own is named module:attribute, got {name!r}.")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        # at the end, so that no file here hides an installed package; processes inherit it
+        sys.path.append(here)
+    found = _guarded(name, lambda: import_module(module_name))
+    for part in parts:
+        if not hasattr(found, part):
+            raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")
+        found = getattr(found, part)
+    return found
+
+
+def _guarded(name: str, made: Callable[[], Any]) -> Any:
+    """Return what somebody's code makes; what it raises names the kind, and is chained."""
+    try:
+        return made()
+    except SordinoError:
+        raise
+    except Exception as error:
+        raise UsageError(
+            f"{name!r} could not be loaded ({type(error).__name__}): nothing was audited. Import "
+            "it in Python to see why."
+        ) from error

@@ -1,0 +1,389 @@
+"""Distinguishing games: a mechanism is played on two neighboring inputs and told apart.
+
+What a game shows is a lower bound on the loss, whatever the mechanism does inside. The metric is
+that of the event: μ for Gaussian noise, the bounded range for draws from a Gibbs policy, and ε
+for everything.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sordino import _validate
+from sordino.auditing.findings import Audit, Finding, Measurement, Metric
+from sordino.auditing.statistical.bounds import (
+    Counts,
+    epsilon_from_counts,
+    mu_from_counts,
+    odds_ratio_bound,
+)
+from sordino.auditing.statistical.games import Game, Progress, Score, Scores, play
+from sordino.auditing.statistical.power import (
+    POWER,
+    detectable_epsilon,
+    detectable_mu,
+    detectable_range,
+)
+from sordino.auditing.statistical.scores import epsilon_cut, mu_cut, range_cut
+from sordino.auditing.statistical.thresholds import SELECTION_SHARE, Cut
+from sordino.errors import UsageError
+from sordino.mechanisms.base import Mechanism
+from sordino.privacy.bounded_range import bounded_range_composition_epsilon, bounded_range_for
+from sordino.privacy.events import BoundedRangeEvent, Event, GaussianEvent
+from sordino.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from sordino.privacy.guarantee import (
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+    float_to_json,
+    never_less,
+    never_more,
+)
+
+__all__ = ["audit_mechanism"]
+
+_ATTACK = "distinguishing-game"
+_LEAST_TRIALS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Question:
+    """One metric in which a claim can be refuted.
+
+    Attributes:
+        metric: Its name.
+        claimed: What is claimed in it.
+        cut: From the scores of both sides to an event with counts.
+        bound: From counts and a confidence to a lower bound.
+        detectable: From the event, trials and a confidence to the smallest loss that is refuted.
+    """
+
+    metric: Metric
+    claimed: float
+    cut: Callable[[np.ndarray, np.ndarray], Cut]
+    bound: Callable[[Counts, float], float]
+    detectable: Callable[[Cut, int, float], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Answer:
+    """What a game showed in one metric: at the confidence reported, and at the verdict's."""
+
+    cut: Cut
+    shown: Measurement
+    needed: float
+
+    @property
+    def refutes(self) -> bool:
+        """Return whether the bound that the verdict needs passes the claim."""
+        return self.needed > self.shown.claimed
+
+    @property
+    def suspicious(self) -> bool:
+        """Return whether the bound that is reported does."""
+        return self.shown.lower > self.shown.claimed
+
+
+def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
+    mechanism: Mechanism,
+    *,
+    unit: Unit,
+    neighbors: NeighboringRelation,
+    trust: Trust,
+    claim: Guarantee | None = None,
+    trials: int = 20_000,
+    confidence: float = 0.95,
+    level: float = 1e-3,
+    score: Score | None = None,
+    processes: int = 1,
+    simulate_seed: int | None = None,
+    progress: Progress | None = None,
+) -> Audit:
+    """Return what telling apart many releases of two neighboring inputs shows of a mechanism.
+
+    The inputs are ``mechanism.worst_case(neighbors)``. A mechanism that is ``Repeatable`` is
+    repeated and told apart by its own log-ratio; any other is released once per trial, and a
+    score is learned from one trial in ten. Neither can make a bound invalid, for the event is
+    chosen on other trials than those it is counted on.
+
+    Args:
+        mechanism: What is audited.
+        unit: Whose change the claim hides.
+        neighbors: What one change is.
+        trust: Who saw the raw judgments.
+        claim: What is promised, about the same change; None takes ``mechanism.guarantee``.
+        trials: Releases of each of the two inputs, at least 100.
+        confidence: Coverage of the lower bound that is reported; the verdict does not use it.
+        level: Chance that a mechanism that keeps its claim is refuted, over all metrics.
+        score: Tells outputs apart: from outputs, one in each row, to one number for each.
+        processes: How many processes play; the mechanism's class must be importable.
+        simulate_seed: Plays with simulated entropy, so that the audit can be repeated; the
+            claim is marked ``simulated``.
+        progress: Called with how many releases were played, and how many there will be.
+
+    Returns:
+        The audit: what was measured in every metric, the decisive one first, with its power. A
+        claim that is not refuted is not proved.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing for this unit or relation.
+        UsageError: A setting is out of range, or ``claim`` is about another change.
+
+    Source:
+        Jagielski, Ullman & Oprea 2020 (the game); docs/auditing.md.
+
+    Example:
+        >>> from sordino import REPLACE_ONE, RandomizedResponse
+        >>> audit = audit_mechanism(RandomizedResponse(1.0), unit="label", trials=2000,
+        ...                         neighbors=REPLACE_ONE, trust="central", simulate_seed=0)
+        >>> audit.verdict, 0.7 < audit.lower_bound < 1.0
+        ('not refuted', True)
+    """
+    trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
+    processes = _validate.integer("processes", processes, at_least=1)
+    _validate.failure_probability("confidence", confidence, zero=False)
+    _validate.failure_probability("level", level, zero=False)
+    if simulate_seed is not None:
+        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+    _refuse_another_unit(mechanism, unit)
+    claim = _about_the_same(own, claim)
+    if simulate_seed is not None:
+        claim = replace(claim, randomness="simulated")
+    game = Game(
+        mechanism=mechanism,
+        case=mechanism.worst_case(neighbors),
+        trials=trials,
+        score=score,
+        processes=processes,
+        seed=simulate_seed,
+        progress=progress,
+    )
+    found, measured = _unanswerable()
+    if not math.isinf(claim.epsilon):
+        asked = _questions(mechanism.event, claim)
+        found, measured = _judged(game, asked, confidence=confidence, level=level)
+    return Audit(
+        kind="mechanism",
+        subject=type(mechanism).__name__,
+        claim=claim,
+        findings=(found,),
+        measured=measured,
+        level=level,
+    )
+
+
+def _about_the_same(own: Guarantee, claim: Guarantee | None) -> Guarantee:
+    """Return the claim, or the mechanism's own; refuse one about another change.
+
+    Raises:
+        UsageError: Unit, relation or trust differ.
+    """
+    if claim is None:
+        return own
+    for name in ("unit", "neighbors", "trust"):
+        if getattr(claim, name) != getattr(own, name):
+            raise UsageError(
+                f"claim is about {name}={_name(getattr(claim, name))} and the audit is about "
+                f"{_name(getattr(own, name))}: nothing was played. Pass the same {name} to both."
+            )
+    return claim
+
+
+def _refuse_another_unit(mechanism: Mechanism, unit: Unit) -> None:
+    """Refuse a unit that the worst case is not about: it would break a promise nobody made."""
+    most = getattr(mechanism, "records_per_person", None)
+    if unit != "person" and most not in {None, 1}:
+        raise UsageError(
+            f"With records_per_person={most} the worst case is one person with {most} records, "
+            f"so unit={unit!r} cannot be audited and nothing was played. Use unit='person', or a "
+            "mechanism without records_per_person."
+        )
+
+
+def _name(value: object) -> str:
+    """Return a setting as it is written."""
+    return getattr(value, "name", None) or repr(value)
+
+
+def _unanswerable() -> tuple[Finding, tuple[Measurement, ...]]:
+    """Return what there is to say of a claim of ε = ∞."""
+    summary = "A claim of epsilon=inf promises nothing, so nothing can refute it."
+    return Finding(attack=_ATTACK, outcome="skipped", summary=summary), ()
+
+
+def _questions(event: Event, claim: Guarantee) -> list[_Question]:
+    """Return the metrics in which a claim about an event can be refuted, the sharpest first.
+
+    The event says which family the mechanism is of; how large its loss may be is said by the
+    claim alone, for the event may be about another relation.
+    """
+    delta = claim.delta
+    if isinstance(event, GaussianEvent):
+        sharpest = _mu_question(gaussian_mu(claim.epsilon, delta))
+        return [sharpest, _epsilon_question(claim, sharpest, partial(gaussian_epsilon, delta))]
+    if isinstance(event, BoundedRangeEvent) and (event.draws == 1 or delta == 0):
+        sharpest = _range_question(bounded_range_for(claim.epsilon, delta))
+        return [sharpest, _epsilon_question(claim, sharpest, partial(_epsilon_of_range, delta))]
+    return [_epsilon_question(claim)]
+
+
+def _epsilon_of_range(delta: float, bounded_range: float) -> float:
+    """Return the ε of one draw; infinity if no bounded range would be seen."""
+    if math.isinf(bounded_range):
+        return math.inf
+    return bounded_range_composition_epsilon(delta, bounded_range, 1)
+
+
+def _mu_question(claimed: float) -> _Question:
+    """Return the question whether the trade-off is that of a Gaussian mechanism."""
+    return _Question(
+        metric="mu",
+        claimed=claimed,
+        cut=mu_cut,
+        bound=lambda counts, confidence: mu_from_counts(*counts, confidence=confidence),
+        detectable=lambda _, trials, confidence: detectable_mu(
+            claimed, trials, confidence=confidence
+        ),
+    )
+
+
+def _range_question(claimed: float) -> _Question:
+    """Return the question how far the odds of two outputs move."""
+    return _Question(
+        metric="bounded range",
+        claimed=claimed,
+        cut=range_cut,
+        bound=lambda counts, confidence: odds_ratio_bound(*counts, confidence=confidence),
+        detectable=partial(_detectable_where_played, claimed),
+    )
+
+
+def _detectable_where_played(claimed: float, cut: Cut, _trials: int, confidence: float) -> float:
+    """Return the smallest bounded range that is refuted with odds as uneven as those played.
+
+    The odds are known up to what was counted: two standard errors are given away, and a tenth.
+    """
+    hits, n, alarms, m = cut.counts
+    one, other = ((k + 0.5) / (total - k + 0.5) for k, total in ((hits, n), (alarms, m)))
+    error = math.sqrt(sum(1 / (k + 0.5) for k in (hits, n - hits, alarms, m - alarms)))
+    center = math.ceil(10 * (abs(math.log(one * other)) / 2 + error)) / 10
+    played = max(1, int(min(n, m) / (1 - SELECTION_SHARE)))
+    return detectable_range(claimed, played, confidence=confidence, center=center)
+
+
+def _epsilon_question(
+    claim: Guarantee,
+    sharpest: _Question | None = None,
+    in_epsilon: Callable[[float], float] | None = None,
+) -> _Question:
+    """Return the question that needs no shape.
+
+    Where a shape has a sharper question, that one says which ε would have been refuted.
+    """
+    delta = claim.delta
+
+    def detectable(cut: Cut, trials: int, confidence: float) -> float:
+        if sharpest is None or in_epsilon is None:
+            return detectable_epsilon(claim.epsilon, trials, delta=delta, confidence=confidence)
+        return in_epsilon(sharpest.detectable(cut, trials, confidence))
+
+    return _Question(
+        metric="epsilon",
+        claimed=claim.epsilon,
+        cut=partial(epsilon_cut, delta=delta),
+        bound=lambda counts, confidence: epsilon_from_counts(
+            *counts, delta=delta, confidence=confidence
+        ),
+        detectable=detectable,
+    )
+
+
+def _judged(
+    game: Game, asked: list[_Question], *, confidence: float, level: float
+) -> tuple[Finding, tuple[Measurement, ...]]:
+    """Return the verdict of a game, and what it measured.
+
+    Every question may refute, so each has its share of the level.
+    """
+    scores = play(game)
+    needed = 1 - level / len(asked)
+    answers = [
+        _answer(question, scores, confidence=confidence, needed=needed) for question in asked
+    ]
+    finding = _finding(answers, game, scores, confidence=confidence, needed=needed)
+    return finding, tuple(answer.shown for answer in answers)
+
+
+def _answer(question: _Question, scores: Scores, *, confidence: float, needed: float) -> _Answer:
+    """Return what the scores show in one metric."""
+    cut = question.cut(scores.one, scores.other)
+    shown = Measurement(
+        metric=question.metric,
+        claimed=question.claimed,
+        lower=question.bound(cut.counts, confidence),
+        confidence=confidence,
+        power=question.detectable(cut, len(scores.one), needed),
+    )
+    return _Answer(cut=cut, shown=shown, needed=question.bound(cut.counts, needed))
+
+
+def _finding(
+    answers: list[_Answer], game: Game, scores: Scores, *, confidence: float, needed: float
+) -> Finding:
+    """Return the verdict in words, with everything that it rests on."""
+    refuting = [answer for answer in answers if answer.refutes]
+    suspicious = [answer for answer in answers if answer.suspicious]
+    decisive = (refuting or suspicious or answers)[0]
+    return Finding(
+        attack=_ATTACK,
+        outcome="refutes" if refuting else "warning" if suspicious else "clear",
+        summary=_summary(decisive, game, confidence=confidence, needed=needed),
+        details={
+            "trials": game.trials,
+            "selection_share": SELECTION_SHARE,
+            "score": scores.score,
+            "randomness": "system" if game.seed is None else "simulated",
+            "verdict_confidence": needed,
+            "power": POWER,
+            "metrics": {answer.shown.metric: _details(answer) for answer in answers},
+        },
+    )
+
+
+def _details(answer: _Answer) -> dict[str, Any]:
+    """Return what one metric rests on, as JSON holds it."""
+    detectable = answer.shown.power
+    return {
+        "event": answer.cut.to_dict(),
+        "lower_at_verdict": answer.needed,
+        "would_have_refuted": None if detectable is None else float_to_json(detectable),
+    }
+
+
+def _summary(answer: _Answer, game: Game, *, confidence: float, needed: float) -> str:
+    """Return in one sentence what the decisive metric says."""
+    shown = answer.shown
+    claimed = f"{shown.metric}={never_less(shown.claimed)}"
+    if answer.refutes:
+        return (
+            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
+            f"at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence."
+        )
+    if answer.suspicious:
+        return (
+            f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} % "
+            f"confidence, above the {claimed} that is claimed, but not at the {100 * needed:.6g} % "
+            f"that a verdict needs: run more trials (there were {game.trials} a side)."
+        )
+    return (
+        f"{game.trials} trials a side show {shown.metric} of at least "
+        f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is claimed."
+    )

@@ -1,0 +1,175 @@
+"""``sordino audit``: try to break a promise, ours or somebody else's."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sordino._files import refuse_output
+from sordino.auditing.findings import Audit
+from sordino.auditing.releases.leaks import audit_release
+from sordino.auditing.runs.replay import audit_run
+from sordino.auditing.statistical.catalogue import build_mechanism, catalogue_names
+from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.cli import _options as options
+from sordino.cli._app import app
+from sordino.cli._audit_table import audit_rows, finding_rows
+from sordino.cli._console import Bar, finish, grid
+from sordino.errors import AuditRefuted, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.guarantee import Guarantee
+from sordino.reporting.html import write_audit
+
+audit = typer.Typer(
+    help="Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
+    no_args_is_help=True,
+)
+app.add_typer(audit, name="audit")
+
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="PAGE", help="Page to write (.html): claimed against measured."),
+]
+
+
+def _finish(found: Audit, out: Path | None, *, force: bool, as_json: bool) -> None:
+    """Print an audit, write its page, and leave with the exit code of its verdict."""
+    if out is not None:
+        write_audit(out, found, force=force)
+    simulated = found.claim.simulated
+    rows = audit_rows(found) | ({} if out is None else {"written": out.name})
+    if not as_json:
+        grid("what was tried", ("attack", "outcome", "what came of it"), finding_rows(found))
+    finish(
+        f"sordino audit {found.kind}", rows, found.to_dict(), as_json=as_json, simulated=simulated
+    )
+    if found.refuted:
+        raise typer.Exit(AuditRefuted.exit_code)
+
+
+def _refuse_page(out: Path | None, *, force: bool) -> None:
+    """Refuse a page that cannot be written, before a long audit."""
+    if out is not None:
+        refuse_output(out, force=force)
+
+
+@audit.command("release")
+def release(
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="Randomized answers (.jsonl, .csv, .tsv, .gz).")
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss that is claimed.")],
+    manifest: Annotated[
+        Path | None,
+        typer.Option("--manifest", help="What was published about the file; JSON of any kind."),
+    ] = None,
+    raw: Annotated[
+        Path | None,
+        typer.Option("--raw", help="The raw judgments, if you hold them: many more attacks."),
+    ] = None,
+    unit: options.UnitOption = options.Unit.label,
+    person_field: options.PersonField = "person",
+    covariate: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--covariate",
+            metavar="COLUMN",
+            help="A column that was fixed and public before anybody judged; may be repeated.",
+        ),
+    ] = None,
+    out: Page = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Attack a file that claims local privacy: order, ids, seeds, repeats, flip rates."""
+    options.refuse_records(unit)
+    _refuse_page(out, force=force)
+    with Bar.shown("Attacking") as bar:
+        found = audit_release(
+            path,
+            epsilon=epsilon,
+            unit=unit.counted,
+            manifest=manifest,
+            raw=raw,
+            covariates=tuple(covariate or ()),
+            person_field=person_field,
+            progress=bar,
+        )
+    _finish(found, out, force=force, as_json=as_json)
+
+
+@audit.command("mechanism")
+def mechanism(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME", help=f"{', '.join(catalogue_names())}, or module:attribute of your own."
+        ),
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss that is claimed.")],
+    delta: Annotated[
+        float, typer.Option("--delta", help="Failure probability that is claimed.")
+    ] = 0.0,
+    neighbors: options.NeighborsOption = options.Neighbors.replace,
+    unit: Annotated[
+        options.Unit | None,
+        typer.Option(
+            "--unit",
+            help="Whose change it hides; by default label for a coin, else record.",
+        ),
+    ] = None,
+    trials: Annotated[
+        int, typer.Option("--trials", help="Releases of each of the two inputs.")
+    ] = 20_000,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Coverage of the bound that is shown.")
+    ] = 0.95,
+    processes: Annotated[
+        int, typer.Option("--processes", help="For a mechanism that is slow.")
+    ] = 1,
+    simulate_seed: Annotated[
+        int | None, typer.Option("--simulate-seed", min=0, help="Play with a seed, to repeat it.")
+    ] = None,
+    out: Page = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Play a mechanism on two neighboring inputs and tell them apart; no data are needed."""
+    _refuse_page(out, force=force)
+    if not math.isfinite(epsilon):
+        raise UsageError("--epsilon must be finite: a claim of inf promises nothing.")
+    relation = neighbors.relation
+    played = build_mechanism(name, epsilon=epsilon, delta=delta, neighbors=relation)
+    usual = options.Unit.label if isinstance(played, RandomizedResponse) else options.Unit.record
+    whose = (unit or usual).whose
+    claim = Guarantee(epsilon, delta=delta, unit=whose, neighbors=relation, trust="central")
+    with Bar.shown("Playing") as bar:
+        found = audit_mechanism(
+            played,
+            unit=whose,
+            neighbors=relation,
+            trust="central",
+            claim=claim,
+            trials=trials,
+            confidence=confidence,
+            processes=processes,
+            simulate_seed=simulate_seed,
+            progress=bar,
+        )
+    _finish(found, out, force=force, as_json=as_json)
+
+
+@audit.command("run")
+def run(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an earlier align.")],
+    ledger: options.LedgerPath = None,
+    out: Page = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Derive a run's certificate anew from its ledger and its files."""
+    _refuse_page(out, force=force)
+    _finish(audit_run(folder, ledger=ledger), out, force=force, as_json=as_json)

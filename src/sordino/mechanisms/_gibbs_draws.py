@@ -1,0 +1,177 @@
+"""Draws from a Gibbs policy with probabilities that are exact multiples of 2^-128.
+
+A policy is given by the logarithms of its weights. No floating-point exponential, sum or
+comparison of probabilities stands between them and the drawn action: weights are integers,
+cumulative sums are integers, and a draw compares a word of 128 bits with integer thresholds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+)
+from fractions import Fraction
+from itertools import accumulate, pairwise
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float, Int64, UInt64
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, UsageError
+
+__all__ = ["DIGITS", "FLOOR", "MOST_ACTIONS", "SLACK", "draw_actions", "log_chances", "thresholds"]
+
+DIGITS: Final = Context(
+    prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, DivisionByZero, Overflow]
+)
+"""The arithmetic that logarithms of weights are computed in."""
+
+FLOOR: Final = 30
+"""How far below the largest log-weight every action of the support is kept at least."""
+
+MOST_ACTIONS: Final = 2**16
+"""How many actions a policy may have: beyond it the slack below would not be proven."""
+
+# Why this is enough. Let q be the policy ∝ exp(floored log-weights), in real numbers. Its least
+# chance is at least e^-30/2^16 > 2^-59.3. A weight below is wrong by a factor of at most
+# 1 ± 2^-115: 50 digits, then an integer of at least 2^160·e^-30 > 2^116 rounded down. So are
+# their sums, and a chance by 1 ± 2^-113. The two roundings of its thresholds change it by less
+# than 2^-128, a factor of 1 ± 2^-68.7. Every log-chance is therefore within 2^-68 of log q, and
+# the difference of two log-ratios, made of four log-chances, within 2^-66. What is left up to
+# SLACK is room for log-weights that are themselves wrong by at most 2^-68.
+SLACK: Final = Fraction(1, 2**64)
+"""How much longer the interval of log-ratios may be than with real arithmetic, at most."""
+
+_BITS: Final = 128
+_WORD: Final = 2**64
+_SCALE: Final = Decimal(2**160)
+
+
+def draw_actions(
+    log_weights: Iterable[float | Decimal], trials: int, *, entropy: Entropy
+) -> Int64[np.ndarray, " trials"]:
+    """Return independent draws of an action, each with probability ∝ exp(its log-weight).
+
+    Log-weights more than 30 below the largest one count as 30 below it, so that no action that
+    one data set can draw is impossible under another.
+
+    Args:
+        log_weights: One for each of at most 2^16 actions, up to a common constant; −∞ for an
+            action that is never drawn, which must not depend on private data.
+        trials: How many draws; at least 0.
+        entropy: Source of 64-bit words; two are taken for each draw, in order.
+
+    Raises:
+        DataError: A log-weight is NaN or +∞, or none is finite; only its index is named.
+        UsageError: There are too many actions, or ``trials`` is no whole number.
+
+    Guarantee:
+        If one change of the data moves the log-weights by h with max h − min h ≤ b, then one
+        draw has bounded range b + :data:`SLACK`; several draws from one policy compose as
+        :class:`sordino.privacy.events.BoundedRangeEvent` says. Exact: the slack holds all
+        arithmetic behind the log-weights, and it is the caller who bounds h. Draws noise, so the
+        spend must already be on a ledger. Shown by
+        tests/soundness/test_exponential_mechanism.py.
+
+    Source:
+        McSherry & Talwar 2007; docs/privacy.md, "Bounded range".
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> draw_actions([-math.inf, 0.0], 3, entropy=entropy(None)).tolist()
+        [1, 1, 1]
+    """
+    trials = _validate.integer("trials", trials, at_least=0)
+    # The last action needs no threshold, nor does any after the last one that can be drawn.
+    cuts = [cut for cut in thresholds(log_weights) if cut < 1 << _BITS]
+    words = entropy.words(2 * trials).reshape(trials, 2)
+    return _drawn(cuts, words[:, 0], words[:, 1])
+
+
+def thresholds(log_weights: Iterable[float | Decimal]) -> list[int]:
+    """Return, for every action, the sum of the chances up to it in units of 2^-128.
+
+    An action is drawn if a uniform integer below 2^128 is below its threshold and not below the
+    one before. The last threshold is 2^128.
+
+    Args:
+        log_weights: As :func:`draw_actions` takes them.
+
+    Raises:
+        DataError: As :func:`draw_actions`.
+        UsageError: There are too many actions.
+    """
+    weights = _weights(_levels(log_weights))
+    total = sum(weights)
+    return [(part << _BITS) // total for part in accumulate(weights)]
+
+
+def log_chances(cuts: list[int]) -> Float[np.ndarray, " k"]:
+    """Return the log-probability of every action, −∞ for one that is never drawn.
+
+    Args:
+        cuts: What :func:`thresholds` returned.
+    """
+    sizes = [high - low for low, high in pairwise([0, *cuts])]
+    return np.array([math.log(size / (1 << _BITS)) if size else -math.inf for size in sizes])
+
+
+def _levels(log_weights: Iterable[float | Decimal]) -> list[Decimal]:
+    """Return the log-weights as decimals, without any rounding; refuse what is none."""
+    levels = [v if isinstance(v, Decimal) else Decimal(float(v)) for v in log_weights]
+    if len(levels) > MOST_ACTIONS:
+        raise UsageError(
+            f"At most {MOST_ACTIONS} actions can be drawn from, got {len(levels)}. Nothing was "
+            "drawn. Leave out actions by a public rule."
+        )
+    for index, level in enumerate(levels):
+        if level.is_nan() or (level.is_infinite() and level > 0):
+            raise DataError(f"Log-weights must be below infinity: index {index} is not.")
+    if not any(level.is_finite() for level in levels):
+        raise DataError("At least one log-weight must be finite. Nothing was drawn.")
+    return levels
+
+
+def _weights(levels: list[Decimal]) -> list[int]:
+    """Return integers ∝ exp(floored log-weight), 2^160 for the largest and 0 for −∞.
+
+    The floor costs nothing: let f and f' be two log-weights whose difference lies in [c, c + b].
+    Add c to f', which leaves its policy as it is: then f' ≤ f ≤ f' + b. The map
+    f ↦ max(f, max f − 30) never falls when f rises, and moves by b when all of f moves by b. So
+    the floored log-weights obey the same two inequalities.
+    """
+    top = max(levels)
+    return [
+        _weight(max(DIGITS.subtract(level, top), Decimal(-FLOOR))) if level.is_finite() else 0
+        for level in levels
+    ]
+
+
+def _weight(depth: Decimal) -> int:
+    """Return 2^160·exp(depth), rounded down."""
+    return int(DIGITS.multiply(_SCALE, DIGITS.exp(depth)))
+
+
+def _drawn(
+    cuts: list[int], high: UInt64[np.ndarray, " n"], low: UInt64[np.ndarray, " n"]
+) -> Int64[np.ndarray, " n"]:
+    """Return how many thresholds are at most the number high·2^64 + low, for every draw."""
+    upper = np.array([cut // _WORD for cut in cuts], dtype=np.uint64)
+    lower = np.array([cut % _WORD for cut in cuts], dtype=np.uint64)
+    below = np.searchsorted(upper, high, side="left")
+    not_above = np.searchsorted(upper, high, side="right")
+    for tie in np.flatnonzero(below < not_above):
+        # Equal high words: the low ones of these thresholds are sorted, and decide.
+        span = slice(below[tie], not_above[tie])
+        below[tie] += np.searchsorted(lower[span], low[tie], side="right")
+    return below.astype(np.int64)

@@ -1,0 +1,207 @@
+"""Sums of clipped vectors in whole steps of a grid, and exact noise for them.
+
+Every bound here is enforced by integer arithmetic: floating point only says where a vector
+points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from sordino import _validate
+from sordino._random import Entropy, normals
+from sordino.errors import DataError, UsageError
+
+__all__ = [
+    "PersonIds",
+    "clipped_rows",
+    "clipped_sum",
+    "first_rows",
+    "refuse_persons",
+    "vector_array",
+    "with_noise",
+]
+
+PersonIds = Sequence[str | int] | np.ndarray
+
+_MOST = 2**62  # of the square of a norm, and of a sum: both fit 64 bits
+_CHUNK = 1 << 20
+
+
+def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
+    """Return values as an array of floats with one vector in each row.
+
+    Args:
+        values: Finite numbers in two dimensions; any number of rows, at least one column.
+        most: Largest norm in steps of the grid: its square times the columns must fit 64 bits.
+
+    Raises:
+        DataError: The array cannot be used; it is not said how many rows there are.
+    """
+    if not isinstance(values, np.ndarray):
+        raise DataError(f"values must be a NumPy array, got {type(values).__name__}.")
+    if values.ndim != 2:  # noqa: PLR2004 - records and coordinates
+        raise DataError(f"values must be an array of 2 dimensions, got {values.ndim}.")
+    widest = _MOST // most**2
+    if not 1 <= values.shape[1] <= widest:
+        raise DataError(
+            f"values must have between 1 and {widest} columns on this grid, got "
+            f"{values.shape[1]}. A coarser grid allows more."
+        )
+    return _validate.finite_array("values", values, ndim=2)
+
+
+def clipped_rows(
+    vectors: Float[np.ndarray, "n d"], most: int, step: float
+) -> Int64[np.ndarray, "n d"]:
+    """Return every vector in whole steps, cut to a norm of at most ``most`` steps.
+
+    Guarantee:
+        The squared norm of each row is at most most², in integers, and depends on nothing but
+        that row. Shown by tests/soundness/test_gaussian_mechanism.py.
+    """
+    return _shortened(_steps(vectors, most, step), most)
+
+
+def clipped_sum(
+    vectors: Float[np.ndarray, "n d"], most: int, step: float
+) -> Int64[np.ndarray, " d"]:
+    """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps.
+
+    Args:
+        vectors: Any finite numbers, of any size.
+        most: Largest norm of one vector, in steps; at most 2^26.
+        step: Step of the grid.
+
+    Returns:
+        The sum in steps, each coordinate cut to ±2^62. Cutting brings no two sums further apart,
+        and Python's integers hold any number of records before it.
+
+    Guarantee:
+        The squared norm of what one row adds is at most most², in integers, and depends on
+        nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
+    """
+    width = vectors.shape[1]
+    rows = max(1, _CHUNK // width)
+    total = np.zeros(width, dtype=object)
+    for start in range(0, len(vectors), rows):
+        part = clipped_rows(vectors[start : start + rows], most, step)
+        total += part.sum(axis=0).astype(object)
+    return np.array([min(max(int(x), -_MOST), _MOST) for x in total], dtype=np.int64)
+
+
+def refuse_persons(*, given: bool, most: int | None) -> None:
+    """Refuse person ids that would be ignored, and a cap without them.
+
+    Raises:
+        UsageError: Ids are given and ``most`` (records of one person) is not, or the reverse.
+    """
+    if given and most is None:
+        raise UsageError(
+            "persons is used only with records_per_person, which is not set. Nothing was "
+            "released. Leave persons out, or set records_per_person."
+        )
+    if not given and most is not None:
+        raise UsageError(
+            f"persons is needed with records_per_person={most}: one id for each row. Nothing was "
+            "released."
+        )
+
+
+def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
+    """Return which rows count: the first ``most`` of each person, by that person's rows alone.
+
+    Args:
+        persons: The id of each row's person, text or whole numbers. (NaN is no id: it differs
+            from itself, so that a person would have no cap.)
+        n: How many rows there are.
+        most: How many rows of one person count.
+
+    Raises:
+        DataError: An id cannot be used, or there is not one for each row.
+    """
+    ids = np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
+    if len(ids) != n:
+        raise DataError("persons must hold one id for each row of values. Nothing was released.")
+    seen: dict[object, int] = {}
+    counts = np.zeros(n, dtype=bool)
+    for index, person in enumerate(ids):
+        if not isinstance(person, str | int | np.integer):
+            raise DataError(f"persons must be text or whole numbers: index {index} is neither.")
+        seen[person] = seen.get(person, 0) + 1
+        counts[index] = seen[person] <= most
+    return counts
+
+
+def with_noise(
+    total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return whole numbers with discrete Gaussian noise of this scale.
+
+    Args:
+        total: What to hide.
+        scale: Parameter of the noise (its standard deviation), in steps.
+        entropy: Only a source that says ``simulated`` gives rounded floating-point noise.
+
+    Guarantee:
+        Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
+        result to 64 bits, which is post-processing.
+    """
+    draw = _study_noise if entropy.randomness == "simulated" else _exact_noise
+    return draw(total, scale, entropy)
+
+
+def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[np.ndarray, "n d"]:
+    """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``.
+
+    Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
+    summation, and so on the other rows.
+    """
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    shape = vectors / np.where(largest > 0, largest, 1.0)
+    with np.errstate(over="ignore", under="ignore"):  # a huge row is cut, a tiny one rounds to 0
+        size = np.minimum(largest / step, float(most))
+    return np.asarray(np.rint(shape * size), dtype=np.int64)
+
+
+def _shortened(steps: Int64[np.ndarray, "n d"], most: int) -> Int64[np.ndarray, "n d"]:
+    """Return rows of integers of at most ``most`` each, with a norm of at most ``most``.
+
+    A longer row is multiplied by most/L and cut toward zero, L a whole number of at least its
+    norm: each coordinate is then at most |k|·most/L, so that the norm is at most ``most``.
+    """
+    square = (steps * steps).sum(axis=1)
+    long = square > most * most
+    length = _root_above(square[long])[:, np.newaxis]
+    steps[long] = np.sign(steps[long]) * (np.abs(steps[long]) * most // length)
+    return steps
+
+
+def _root_above(square: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return the least whole numbers whose squares are at least these (at most 2^62)."""
+    near = np.sqrt(square.astype(np.float64)).astype(np.int64)
+    root = np.maximum(near - 1, 0)  # below, where the float may have been rounded up
+    for _ in range(3):
+        root += root * root < square
+    return root
+
+
+def _exact_noise(
+    total: Int64[np.ndarray, " size"], scale: float, _entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return the total with exact discrete Gaussian noise, which OpenDP draws from the system."""
+    import opendp.prelude as dp  # noqa: PLC0415 - it costs import time
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return np.array(dp.m.make_gaussian(*space, scale=scale)(total.tolist()), dtype=np.int64)
+
+
+def _study_noise(
+    total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return the total with rounded normal noise of a seeded stream, one word for each number."""
+    return np.asarray(total + np.rint(normals(entropy, len(total)) * scale).astype(np.int64))

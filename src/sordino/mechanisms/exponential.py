@@ -1,0 +1,383 @@
+"""One action drawn with probability ∝ reference · exp(total score / temperature), exactly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float, Int64, Real
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms._gibbs_cases import odds_case
+from sordino.mechanisms._gibbs_draws import (
+    DIGITS,
+    FLOOR,
+    MOST_ACTIONS,
+    SLACK,
+    draw_actions,
+    log_chances,
+    thresholds,
+)
+from sordino.mechanisms.base import WorstCase
+from sordino.privacy import accounting
+from sordino.privacy.bounded_range import bounded_range_for
+from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.guarantee import (
+    REPLACE_ONE,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
+
+__all__ = ["ExponentialMechanism"]
+
+_FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum below 2^63
+_STEPS: Final = 2**20
+_DIVIDES: Final = 1e-9  # a bound of 1.0 is ten steps of 0.1, whatever their last bits say
+_CELLS: Final = 1 << 20  # numbers held at once
+_WIDEST: Final = 2 * FLOOR  # two actions are at most FLOOR apart, before and after a change
+_SUM_ATOL: Final = 1e-9  # how far the reference may sum from 1; it is normalized anyway
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """Draw one of k actions, the likelier the higher the records score it in total.
+
+    P(a) ∝ reference(a) · exp(Σ_i score_i(a) / temperature). Each record gives k scores. Before
+    they are summed, the least of them (over the actions that can be drawn) is subtracted, what
+    exceeds ``bound`` is cut to ``bound``, and the result is rounded to a whole number of steps:
+    record by record, whatever the others are. Actions more than e^30 times less likely than the
+    likeliest are drawn as if they were e^30 times less likely.
+
+    Args:
+        temperature: KL strength in units of the scores, finite and > 0; large stays with the
+            reference.
+        bound: Range (greatest minus least) that the scores of one record are cut to, > 0.
+        reference: Public probabilities of the 2 to 2^16 actions, summing to 1. An action of
+            probability 0 is never drawn; at least two have more.
+        neighbors: The relation that :attr:`event` is about, as the ledger keeps it.
+        grid: Step that scores are rounded to, ``bound``·2^-20 if left out; made a little smaller
+            where ``bound`` is no whole number of steps.
+
+    Raises:
+        UsageError: A setting is outside what is permitted.
+
+    Guarantee:
+        One release has bounded range (so pure ε, δ = 0) :meth:`bounded_range`, for unit
+        ``"record"`` under every relation and for unit ``"label"`` under ``REPLACE_ONE``; who
+        sees the scores is the caller's to say. Bounds are enforced record by record, sums are
+        sums of integers, and probabilities are exact multiples of 2^-128 whose distance from
+        the formula is part of the bound: no arithmetic caveat. Shown by
+        tests/soundness/test_exponential_mechanism.py.
+
+    Source:
+        McSherry & Talwar 2007; bounded range: Durfee & Rogers 2019, Definition 3.1;
+        docs/privacy.md, "Bounded range".
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+        >>> choice = ExponentialMechanism(
+        ...     0.01, bound=1.0, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE)
+        >>> choice.release(np.array([[0.0, 1.0]]), entropy=entropy(None)).tolist()
+        [1]
+    """
+
+    temperature: float
+    bound: float = field(kw_only=True)
+    reference: tuple[float, ...] = field(kw_only=True)
+    neighbors: NeighboringRelation = field(kw_only=True)
+    grid: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        for name in ("temperature", "bound"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        object.__setattr__(self, "reference", _checked_reference(self.reference))
+        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+        _validate.positive("2·bound", 2 * self.bound)
+        if self.grid is not None:
+            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+            if not 1 <= self.bound / self.grid <= _FINEST:
+                raise UsageError(
+                    f"grid must be at most bound={self.bound!r} and at least bound·2^-40, got "
+                    f"{self.grid!r}. Leave it out to take bound·2^-20."
+                )
+
+    @classmethod
+    def calibrated(
+        cls,
+        epsilon: float,
+        *,
+        delta: float,
+        bound: float,
+        reference: tuple[float, ...],
+        neighbors: NeighboringRelation,
+        grid: float | None = None,
+    ) -> ExponentialMechanism:
+        """Return the mechanism of least temperature whose one draw keeps (epsilon, delta).
+
+        Args:
+            epsilon: Bound on the privacy loss of one draw, finite and at least 0.
+            delta: Failure probability in [0, 1); 0 for a pure promise.
+            bound: Range that the scores of one record are cut to.
+            reference: Public probabilities of the actions.
+            neighbors: What one change is.
+            grid: Step that scores are rounded to; ``bound``·2^-20 if left out.
+
+        Raises:
+            UsageError: A setting is outside what is permitted, or nothing but noise keeps it.
+
+        Guarantee:
+            The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the class.
+
+        Source:
+            docs/privacy.md, "Bounded range" (the inverse of ``bounded_range_delta``).
+
+        Example:
+            >>> choice = ExponentialMechanism.calibrated(
+            ...     1.0, delta=0.0, bound=1.0, reference=(0.5, 0.5), neighbors=REPLACE_ONE)
+            >>> round(choice.temperature, 9), choice.event.bounded_range <= 1.0
+            (2.0, True)
+        """
+        target = bounded_range_for(epsilon, delta)
+        room = Fraction(target) - SLACK
+        if room <= 0:
+            raise UsageError(
+                f"epsilon={epsilon!r} with delta={delta!r} is kept by no finite temperature. "
+                "Use a larger epsilon, or draw from the reference, which costs nothing."
+            )
+        settings: dict[str, Any] = {"bound": bound, "reference": reference, "grid": grid}
+        start = cls(1.0, neighbors=neighbors, **settings).sensitivity(neighbors)
+        temperature = _rounded_up(Fraction(start) / room, "temperature")
+        made, more = cls(temperature, neighbors=neighbors, **settings), 2.0**-52
+        while made.event.bounded_range > target:  # the last bits of the division
+            made, more = replace(made, temperature=made.temperature * (1 + more)), 2 * more
+        return made
+
+    @property
+    def _steps(self) -> int:
+        """Return how many steps make the bound: a whole number, so that none of it is lost."""
+        return _STEPS if self.grid is None else math.ceil(self.bound / self.grid - _DIVIDES)
+
+    @property
+    def _support(self) -> Int64[np.ndarray, " s"]:
+        """Return the actions that can be drawn."""
+        return np.flatnonzero(np.array(self.reference) > 0)
+
+    @property
+    def event(self) -> BoundedRangeEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return BoundedRangeEvent(self.bounded_range(self.neighbors))
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return the largest range (over actions) of the change of the total scores.
+
+        A record that comes, goes or becomes empty moves the totals by its own scores, whose
+        range is ``bound``. One that is replaced moves them by a difference: 2·``bound``.
+        """
+        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        return 2 * self.bound if neighbors is REPLACE_ONE else self.bound
+
+    def bounded_range(self, neighbors: NeighboringRelation) -> float:
+        """Return the length of the interval that holds all log-ratios of one draw.
+
+        The sensitivity over the temperature, at most 60 (no two actions are more than e^30
+        apart), plus 2^-64 for arithmetic; rounded up.
+
+        Source:
+            docs/privacy.md, "Bounded range".
+
+        Guarantee:
+            An upper bound for every two neighboring inputs, of the probabilities that are really
+            drawn from; shown by tests/soundness/test_exponential_mechanism.py.
+        """
+        ideal = Fraction(self.sensitivity(neighbors)) / Fraction(self.temperature)
+        return _rounded_up(min(ideal, Fraction(_WIDEST)) + SLACK, "bounded range")
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what drawing one action promises: ε = bounded range, δ = 0.
+
+        Args:
+            unit: ``"record"``, or ``"label"`` under ``REPLACE_ONE``: the scores of one record
+                are replaced by any others.
+            neighbors: What one change is.
+            trust: Who saw the raw scores.
+
+        Raises:
+            PrivacyError: For one person; for a label under another relation.
+
+        Guarantee:
+            As the class; under ``REPLACE_SPECIAL`` an empty record is a row of equal scores.
+        """
+        if unit not in {"record", "label"} or (unit == "label" and neighbors is not REPLACE_ONE):
+            raise PrivacyError(
+                "The exponential mechanism bounds one row of scores, so it promises nothing for "
+                f"unit={unit!r} under {getattr(neighbors, 'name', neighbors)}. Use unit='record', "
+                "or unit='label' with REPLACE_ONE; for a person, add up the scores of each person "
+                "to one row first, which is then cut as a whole."
+            )
+        event = BoundedRangeEvent(self.bounded_range(neighbors))
+        loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=0.0)
+        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Real[np.ndarray, "n k"], *, entropy: Entropy
+    ) -> Int64[np.ndarray, " 1"]:
+        """Return one drawn action, as an array of one index.
+
+        Args:
+            values: Scores, one row for each record and one column for each action; no rows draw
+                from the reference (floored as all policies).
+            entropy: Source of 64-bit words, two of which are taken; a release needs system
+                entropy.
+
+        Raises:
+            DataError: The columns are not k, or a row is not finite; only its index is named.
+
+        Guarantee:
+            Bounded range of :meth:`bounded_range`, δ = 0; draws noise, so the spend must already
+            be on a ledger.
+        """
+        return draw_actions(self._log_weights(values), 1, entropy=entropy)
+
+    def repeat(
+        self, values: Real[np.ndarray, "n k"], trials: int, *, entropy: Entropy
+    ) -> Int64[np.ndarray, "trials 1"]:
+        """Return independent releases of the same made-up scores, one in each row.
+
+        Raises:
+            DataError: As :meth:`release`.
+            UsageError: ``trials`` is no whole number of at least 0.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        return draw_actions(self._log_weights(values), trials, entropy=entropy)[:, None]
+
+    def log_probabilities(self, values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
+        """Return the log-probabilities that a release of these scores draws from, −∞ for never.
+
+        They are a function of the raw scores: confidential, for audits and studies only.
+
+        Raises:
+            DataError: As :meth:`release`.
+        """
+        return log_chances(thresholds(self._log_weights(values)))
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row.
+
+        Raises:
+            UsageError: An output is no action that can be drawn.
+        """
+        drawn = np.asarray(outputs).reshape(-1)
+        if not np.isin(drawn, self._support).all():
+            raise UsageError("outputs must be indices of actions that can be drawn.")
+        drawn = drawn.astype(np.int64)
+        one, other = (self.log_probabilities(values)[drawn] for values in (case.one, case.other))
+        return np.asarray(one - other)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return neighbors between which the odds of two actions move by the whole bounded range.
+
+        The two are the likeliest under the reference. Records that both inputs share make the
+        rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
+        game finds the range in few draws.
+
+        Raises:
+            UsageError: No input of that size brings the two within e^30 of each other.
+        """
+        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        return odds_case(
+            self.reference,
+            bound=self.bound,
+            steps=self._steps,
+            temperature=self.temperature,
+            neighbors=neighbors,
+        )
+
+    def _log_weights(self, values: Any) -> Iterator[Decimal]:
+        """Return the log-weights of all actions, up to a constant, in 50 digits.
+
+        Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what
+        SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
+        """
+        totals = self._totals(values)
+        most = max(totals.values())
+        unit = DIGITS.multiply(Decimal(self._steps), Decimal(self.temperature))
+        step = DIGITS.divide(Decimal(self.bound), unit)
+        for action, chance in enumerate(self.reference):
+            if chance == 0:
+                yield Decimal("-Infinity")
+            else:
+                behind = DIGITS.multiply(Decimal(totals[action] - most), step)
+                yield DIGITS.add(_logarithm(chance), behind)
+
+    def _totals(self, values: Any) -> dict[int, int]:
+        """Return the total of every action that can be drawn, in steps; no sum overflows."""
+        scores = _validate.finite_array("values", values, ndim=2)
+        if scores.shape[1] != len(self.reference):
+            raise DataError(
+                f"values must have one column for each of {len(self.reference)} actions, got "
+                f"{scores.shape[1]}. Nothing was drawn."
+            )
+        support, rows = self._support, max(1, _CELLS // scores.shape[1])
+        totals = [0] * len(support)
+        for start in range(0, len(scores), rows):
+            part = scores[start : start + rows, support]
+            sums = _in_steps(part, self.bound, self._steps).sum(axis=0).tolist()
+            totals = [total + more for total, more in zip(totals, sums, strict=True)]
+        return dict(zip(support.tolist(), totals, strict=True))
+
+
+def _in_steps(
+    scores: Float[np.ndarray, "n s"], bound: float, steps: int
+) -> Int64[np.ndarray, "n s"]:
+    """Return each row less its least score in steps of bound/steps, cut and rounded."""
+    with np.errstate(over="ignore"):  # an infinite difference is cut like any other
+        above = (scores - scores.min(axis=1, keepdims=True)) / bound
+    return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)
+
+
+def _checked_reference(reference: Any) -> tuple[float, ...]:
+    """Return public probabilities as a tuple of floats; refuse what is no distribution."""
+    chances = tuple(_validate.non_negative("reference", chance) for chance in reference)
+    drawn = sum(chance > 0 for chance in chances)
+    if len(chances) > MOST_ACTIONS or drawn < 2:  # noqa: PLR2004 - one action is no choice
+        raise UsageError(
+            f"reference must give at most {MOST_ACTIONS} actions a probability, and at least two "
+            f"of them more than 0; got {len(chances)} actions, {drawn} of them above 0."
+        )
+    total = math.fsum(chances)
+    if not abs(total - 1) <= _SUM_ATOL:
+        raise UsageError(f"reference must sum to 1, got a sum of {total!r}.")
+    return chances
+
+
+@lru_cache(maxsize=MOST_ACTIONS)
+def _logarithm(chance: float) -> Decimal:
+    """Return the logarithm of a public probability in 50 digits; references repeat them."""
+    return DIGITS.ln(Decimal(chance))
+
+
+def _rounded_up(value: Fraction, name: str) -> float:
+    """Return a float that is at least value, and so is the decimal number that it prints as."""
+    try:
+        result = float(value)
+    except OverflowError:
+        raise UsageError(
+            f"The {name} would be larger than a float. Use a smaller bound or a larger epsilon."
+        ) from None
+    while min(Fraction(result), Fraction(repr(result))) < value:
+        result = math.nextafter(result, math.inf)
+    return result

@@ -1,0 +1,254 @@
+"""What an audit says, as one plain dict: the claim, what was measured, and what was tried."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from typing import Any
+
+from sordino._version import __version__
+from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.privacy.conversions import replace_from_add_remove
+from sordino.privacy.guarantee import (
+    CAVEATS,
+    REPLACE_ONE,
+    Guarantee,
+    float_to_json,
+    never_less,
+    never_more,
+)
+from sordino.reporting._attack_words import ATTACKS
+from sordino.reporting._numbers import (
+    at_least,
+    at_most,
+    belief_percent,
+    percent,
+    plain,
+    real,
+)
+from sordino.reporting.wording import describe_guarantee
+
+__all__ = ["CONFIDENTIAL", "describe_audit", "describe_audits", "title_of"]
+
+CONFIDENTIAL = "Computed from raw judgments: not for publication."
+
+_KINDS = {"mechanism": "Mechanism", "release": "Released file", "run": "Run"}
+_OUTCOMES = {
+    "refutes": "Breaks the claim",
+    "warning": "Warning",
+    "clear": "Found nothing",
+    "skipped": "Not tried",
+}
+_SYMBOLS = {"epsilon": "ε", "mu": "μ", "bounded range": "bounded range"}
+_SCALES = {
+    "epsilon": "ε",
+    "mu": "μ of the Gaussian trade-off",
+    "bounded range": "bounded range",
+}
+_LONGEST = 160  # characters of one detail
+_MOST_DETAILS = 30
+_DIGITS = 4
+_EXACT = 17  # digits that tell any two floats apart
+_OFTEN, _NEVER = 0.01, 1e-12  # chances between them are told as one in so many
+
+
+def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
+    """Return one audit or several as plain dicts, in the order given."""
+    several = [audits] if isinstance(audits, Audit) else audits
+    return [describe_audit(audit) for audit in several]
+
+
+def describe_audit(audit: Audit) -> dict[str, Any]:
+    """Return an audit as plain values and sentences.
+
+    Args:
+        audit: The attempt to refute a claim.
+
+    Returns:
+        A JSON-like dict. What refutes comes first; numbers that bound something are rounded away
+        from what they bound, and never so far that a broken claim looks kept.
+    """
+    claim, findings = describe_guarantee(audit.claim), _ordered(audit.findings)
+    tried = [found for found in findings if found.outcome != "skipped"]
+    breaks = [found for found in findings if found.outcome == "refutes"]
+    return {
+        "kind": audit.kind,
+        "kind_text": _KINDS[audit.kind],
+        "subject": audit.subject,
+        "refuted": audit.refuted,
+        "verdict": "REFUTED" if audit.refuted else "Not refuted",
+        "statement": _statement(len(breaks), len(tried), endless=math.isinf(audit.claim.epsilon)),
+        "claim": claim,
+        "claim_text": f"ε = {claim['epsilon_text']}, δ = {claim['delta_text']}",
+        "caveats": [{"name": name, "text": CAVEATS[name]} for name in audit.claim.caveats],
+        "measured": [_measurement(found, refuted=audit.refuted) for found in audit.measured],
+        "findings": [_finding(found) for found in findings],
+        "tried": len(tried),
+        "breaks": len(breaks),
+        **_allowed(audit.claim),
+        "level_text": f"once in {_once_in(audit.level)}",
+        "confidential": audit.confidential,
+        "confidential_text": CONFIDENTIAL,
+        "version": __version__,
+    }
+
+
+def title_of(audits: Sequence[Mapping[str, Any]]) -> str:
+    """Return the heading of a page about audits that :func:`describe_audits` returned."""
+    if len(audits) == 1:
+        return f"Audit: {audits[0]['subject']}"
+    refuted = sum(audit["refuted"] for audit in audits)
+    return f"{len(audits)} audits, {refuted} refuted"
+
+
+def _ordered(findings: Sequence[Finding]) -> list[Finding]:
+    """Return what refutes first, then warnings, then what found nothing; else as given."""
+    places = list(_OUTCOMES)
+    return sorted(findings, key=lambda found: places.index(found.outcome))
+
+
+def _statement(breaks: int, tried: int, *, endless: bool) -> str:
+    """Return the verdict in one or two sentences that promise nothing."""
+    if breaks:
+        counted = "1 attack breaks it" if breaks == 1 else f"{breaks} attacks break it"
+        return (
+            f"What is claimed does not hold: {counted}, of {tried} that were tried. Do not "
+            "publish it, or take it back if it is out."
+        )
+    if not tried:
+        return "Nothing was tried, so this says nothing about the claim."
+    if endless:
+        return "No limit is claimed, so no attack can show that more was lost."
+    counted = "1 attack was tried and did" if tried == 1 else f"{tried} attacks were tried and did"
+    return (
+        f"{counted} not break the claim. That does not show that the claim holds: another attack "
+        "may break it."
+    )
+
+
+def _measurement(found: Measurement, *, refuted: bool) -> dict[str, Any]:
+    """Return one measured number beside the one that was claimed."""
+    digits = _telling_digits(found.claimed, found.lower)
+    numbers = {name: getattr(found, name) for name in ("claimed", "lower", "upper", "power")}
+    beyond = found.lower > found.claimed
+    return {
+        "metric": found.metric,
+        "symbol": _SYMBOLS[found.metric],
+        "scale": _SCALES[found.metric],
+        **{key: None if v is None else float_to_json(v) for key, v in numbers.items()},
+        "claimed_text": at_least(found.claimed, digits),
+        "lower_text": at_most(found.lower, digits),
+        "upper_text": "no bound" if found.upper is None else at_least(found.upper),
+        "power_text": _power_text(found.power),
+        "confidence_text": _rounded_percent(found.confidence, 6),
+        "beyond": beyond,
+        "breaks": beyond and refuted,
+    }
+
+
+def _telling_digits(claimed: float, lower: float) -> int:
+    """Return how many digits show a lower bound above the claim wherever it is above."""
+    if lower <= claimed:
+        return _DIGITS
+    tell = (
+        digits
+        for digits in range(_DIGITS, _EXACT)
+        if float(never_more(lower, digits)) > float(never_less(claimed, digits))
+    )
+    return next(tell, _EXACT)
+
+
+def _power_text(power: float | None) -> str:
+    """Return the smallest true value that would have been detected; empty if none is known."""
+    if power is None:
+        return ""
+    return "none" if math.isinf(power) else at_least(power)
+
+
+def _rounded_percent(share: float, digits: int) -> str:
+    """Return a share as a percentage that is never more than it is."""
+    return f"{at_most(float(Decimal(repr(share)).scaleb(2)), digits)}%"
+
+
+def _finding(found: Finding) -> dict[str, Any]:
+    """Return one attack and what came of it."""
+    title, tries = ATTACKS.get(found.attack, (found.attack, ""))
+    recovered = real("recovered", found.recovered)
+    chance = real("p_value", found.p_value)
+    details = list(_flat("", found.details))
+    more = len(details) - _MOST_DETAILS
+    rows = details[:_MOST_DETAILS] + ([["…", f"and {more} more"]] if more > 0 else [])
+    return {
+        "attack": found.attack,
+        "title": title,
+        "tries": tries,
+        "outcome": found.outcome,
+        "outcome_text": _OUTCOMES[found.outcome],
+        "summary": found.summary,
+        "recovered": recovered,
+        "recovered_text": "" if recovered is None else _rounded_percent(recovered, _DIGITS),
+        "p_value": chance,
+        "chance_text": "" if chance is None else _chance(chance),
+        "details": rows,
+    }
+
+
+def _chance(chance: float) -> str:
+    """Return how often chance alone gives such evidence, never less often than it does."""
+    if chance >= _OFTEN:
+        return f"in {belief_percent(min(1.0, chance))} of audits"
+    if chance < _NEVER:
+        return "less than once in 10¹² audits"
+    return f"at most once in {_once_in(chance)} audits"
+
+
+def _once_in(chance: float) -> str:
+    """Return of how many cases one is that rare, rounded down."""
+    return at_most(float(1 / Decimal(repr(chance))), 2)
+
+
+def _flat(name: str, value: Any) -> Iterator[list[str]]:
+    """Yield names and texts of everything that is nested in a value."""
+    if isinstance(value, Mapping):
+        for key, part in value.items():
+            inner = str(key).replace("_", " ")
+            yield from _flat(f"{name}, {inner}" if name else inner, part)
+    elif isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+        for place, part in enumerate(value, start=1):
+            yield from _flat(f"{name} {place}", part)
+    else:
+        yield [name, _cut(_text(value))]
+
+
+def _text(value: Any) -> str:
+    """Return one detail as text."""
+    if value is None or isinstance(value, bool):
+        return {None: "none", True: "yes", False: "no"}[value]
+    if isinstance(value, float):
+        return str(value) if math.isnan(value) else plain(value, _DIGITS)
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(_text, value)) or "none"
+    return str(value)
+
+
+def _cut(text: str) -> str:
+    """Return a text without the end of what is too long to read."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _allowed(claim: Guarantee) -> dict[str, Any]:
+    """Return how often the claim lets anybody guess a label that is as likely 0 as 1.
+
+    (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
+
+    Source:
+        Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
+    """
+    if math.isinf(claim.epsilon):
+        return {"allowed": 1.0, "allowed_text": percent(1.0, 0)}
+    terms = (claim.epsilon, claim.delta)
+    epsilon, delta = terms if claim.neighbors == REPLACE_ONE else replace_from_add_remove(*terms)
+    other = math.exp(-epsilon)
+    share = min(1.0, (1 + delta * other) / (1 + other))
+    return {"allowed": share, "allowed_text": belief_percent(share)}

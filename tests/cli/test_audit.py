@@ -1,0 +1,174 @@
+"""`sordino audit`: exit 0 or 5, one JSON object, a page, and nothing of the data."""
+
+import json
+
+import pytest
+
+from .conftest import CANARY, pair
+
+RAW_FIRST = "position"
+
+
+def chosen_first(rows, path, *, flips=4):
+    """A file whose order is the preference, with a coin that is honest about its rate."""
+    with path.open("w") as file:
+        for index, row in enumerate(rows):
+            answer = int(index % flips != 0)
+            texts = {"prompt": row["prompt"], "first": row["chosen"], "second": row["rejected"]}
+            file.write(json.dumps({**texts, "answer": answer}) + "\n")
+
+
+def words(index):
+    """Two answers of which no rule of the texts says which was preferred."""
+    texts = [f"{CANARY} {index} yes, then", f"{CANARY} {index} no, so"]
+    turn = (index * index + index // 3) % 2
+    return {"chosen": texts[turn], "rejected": texts[1 - turn]}
+
+
+@pytest.fixture
+def raw(folder):
+    rows = [pair(index, **words(index)) for index in range(400)]
+    folder.write("raw.jsonl", rows)
+    chosen_first(rows, folder / "out.jsonl")
+    return folder
+
+
+def test_a_file_that_leaks_by_its_order_leaves_with_five(raw):
+    words = ["audit", "release", "out.jsonl", "--epsilon", "1.1"]
+    said = raw.run(*words, "--raw", "raw.jsonl", "--json")
+    assert (said.code, said.err) == (5, "")
+    assert said.value["verdict"] == "refuted"
+    assert RAW_FIRST in said.value["refuted_by"]
+    assert said.value["confidential"] is True
+    shown = raw.run(*words, "--raw", "raw.jsonl")
+    assert shown.code == 5
+    assert "REFUTED by" in shown.out
+    assert "not for publication" in shown.out
+
+
+def test_without_the_raw_file_an_order_is_no_refutation(raw):
+    said = raw.run("audit", "release", "out.jsonl", "--epsilon", "1.1", "--json")
+    assert (said.code, said.value["verdict"]) == (0, "not refuted")
+    assert said.value["confidential"] is False
+
+
+def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
+    assert raw.run("privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl").code == 0
+    before = raw.state()
+    for words in (["--json"], []):
+        said = raw.run("audit", "release", "own.jsonl", "--epsilon", "1", *words)
+        assert (said.code, said.err) == (0, "")
+        assert CANARY not in said.out
+        assert "proved" not in said.out
+    said = raw.run("audit", "release", "own.jsonl", "--epsilon", "1", "--raw", "raw.jsonl")
+    assert said.code == 0, said.out
+    assert CANARY not in said.out + said.err
+    assert raw.state() == before
+
+
+def test_a_simulated_file_is_refuted_by_its_seed(raw):
+    words = ["privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl"]
+    assert raw.run(*words, "--simulate-seed", "7").code == 0
+    said = raw.run(
+        "audit", "release", "own.jsonl", "--epsilon", "1", "--raw", "raw.jsonl", "--json"
+    )
+    assert said.code == 5
+    assert "seed" in said.value["refuted_by"]
+
+
+def test_the_page_is_written_also_where_the_claim_is_refuted(raw):
+    words = ["audit", "release", "out.jsonl", "--epsilon", "1.1", "--raw", "raw.jsonl"]
+    said = raw.run(*words, "--out", "page.html")
+    assert said.code == 5
+    page = (raw / "page.html").read_text()
+    assert "REFUTED" in page
+    assert CANARY not in page
+    again = raw.run(*words, "--out", "page.html")
+    assert again.code == 2
+    assert "--force" in again.err
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("randomized-response", []),
+        ("gaussian", ["--delta", "1e-5", "--neighbors", "zero-out"]),
+        ("exponential", ["--neighbors", "add-remove"]),
+    ],
+)
+def test_our_mechanisms_are_not_refuted(folder, name, words):
+    said = folder.run(
+        "audit", "mechanism", name, "--epsilon", "1", *words,
+        "--trials", "2000", "--simulate-seed", "1", "--json",
+    )  # fmt: skip
+    assert said.code == 0, said.err
+    assert said.value["verdict"] == "not refuted"
+    measured = said.value["measured"][0]
+    assert 0 < measured["lower"] < measured["claimed"] < measured["power"]
+    assert folder.names() == set()
+
+
+OWN = '''
+from dataclasses import dataclass
+
+from sordino import RandomizedResponse
+
+
+@dataclass(frozen=True)
+class Half(RandomizedResponse):
+    """Half the noise that it says."""
+
+    @property
+    def threshold(self):
+        return super().threshold // 2
+
+
+mechanism = Half(1.0)
+'''
+
+
+def test_somebody_elses_mechanism_is_refuted(folder, monkeypatch):
+    (folder / "their_coin.py").write_text(OWN)
+    said = folder.process("audit", "mechanism", "their_coin:mechanism", "--epsilon", "1",
+                          "--unit", "label", "--json")  # fmt: skip
+    assert said.code == 5, said.err
+    assert said.value["refuted_by"] == ["distinguishing-game"]
+    assert said.value["lower_bound"] > 1
+
+
+def test_a_run_is_audited_and_a_changed_one_is_refuted(raw):
+    words = ["align", "raw.jsonl", "--out", "run", "--epsilon", "1"]
+    assert raw.run(*words).code == 0
+    before = raw.state()
+    said = raw.run("audit", "run", "run", "--json")
+    assert (said.code, said.value["verdict"]) == (0, "not refuted"), said.out
+    assert raw.state() == before
+    path = raw / "run/result.json"
+    result = json.loads(path.read_text())
+    result["guarantee"]["epsilon"] = 0.5
+    path.write_text(json.dumps(result))
+    said = raw.run("audit", "run", "run", "--json")
+    assert said.code == 5
+    assert "claim" in said.value["refuted_by"]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "shown"),
+    [
+        (["release", "none.jsonl", "--epsilon", "1"], 7, "cannot be read"),
+        (["release", "raw.jsonl", "--epsilon", "-1"], 2, "epsilon"),
+        (["release", "broken.jsonl", "--epsilon", "1"], 4, "line 1"),
+        (["mechanism", "laplace", "--epsilon", "1"], 2, "randomized-response"),
+        (["mechanism", "gaussian", "--epsilon", "1"], 2, "delta"),
+        (["mechanism", "randomized-response", "--epsilon", "inf"], 2, "finite"),
+        (["mechanism", "nowhere:mechanism", "--epsilon", "1"], 2, "nowhere"),
+        (["run", "."], 4, "result.json"),
+        (["run", "none"], 7, "none"),
+    ],
+)
+def test_what_cannot_be_audited(raw, words, code, shown):
+    raw.write("broken.jsonl", [f"{{{CANARY}"])
+    said = raw.run("audit", *words)
+    assert (said.code, said.out) == (code, ""), said.err
+    assert shown in said.err
+    assert CANARY not in said.err

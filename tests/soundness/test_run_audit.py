@@ -1,0 +1,697 @@
+"""A run that was tampered with is refuted by the check that it should fail; honest ones are not.
+
+Runs are what the command line writes. Nothing in them is a matter of chance, so there is no
+false-alarm rate: every honest run passes, every forgery here is caught.
+"""
+
+import hashlib
+import json
+import math
+import shutil
+import sqlite3
+from contextlib import closing
+from itertools import count
+
+import pytest
+
+from sordino import cli
+from sordino._files import to_json
+from sordino._random import now
+from sordino.auditing.runs.replay import audit_run
+from sordino.privacy import chain
+from sordino.privacy.chain import canonical_json
+
+SHORT = ["--dimension", "12"]
+CHECKS = [
+    "chain", "head", "digests", "entries", "totals", "claim", "caveats", "budget", "report",
+    "strays",
+]  # fmt: skip
+HONEST = [
+    "plain",
+    "persons",
+    "person",
+    "pessimistic",
+    "simulated",
+    "answers",
+    "on-device",
+    "second",
+    "again",
+    "elsewhere",
+]
+
+
+def command(*words):
+    assert cli.run([str(word) for word in words]) == 0
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One honest run of every kind."""
+    home = tmp_path_factory.mktemp("runs")
+    plain, people = home / "plain.jsonl", home / "people.jsonl"
+    command("simulate", "pairs", "--n", 60, "--out", plain)
+    command("simulate", "pairs", "--n", 60, "--people", 12, "--out", people)
+
+    def align(data, name, *words):
+        command("align", data, "--out", home / name, *SHORT, *words)
+
+    align(plain, "plain", "--epsilon", 2)
+    align(plain, "other", "--epsilon", 2)
+    align(people, "persons", "--epsilon", 2, "--budget", 9)
+    align(people, "person", "--epsilon", 6, "--unit", "person", "--cap", 3)
+    align(people, "pessimistic", "--epsilon", 2, "--confidence", 0.95, "--scale", 0.1)
+    align(plain, "simulated", "--epsilon", 2, "--simulate-seed", 3)
+    answers, mine = home / "answers.jsonl", home / "mine.jsonl"
+    command("privatize", plain, "--epsilon", 1, "--out", answers)
+    align(answers, "answers")
+    one = home / "one.jsonl"
+    rows = [json.loads(line) for line in people.read_text().splitlines()]
+    one.write_text("".join(json.dumps(row | {"person": "me"}) + "\n" for row in rows))
+    command("privatize", one, "--epsilon", 1, "--out", mine, "--on-device")
+    align(mine, "on-device")
+    align(plain, "first", "--epsilon", 1, "--budget", 4, "--ledger", home / "shared.db")
+    align(plain, "second", "--epsilon", 1.5, "--ledger", home / "shared.db")
+    align(plain, "elsewhere", "--epsilon", 1, "--ledger", home / "shared.db")
+    align(people, "again", "--epsilon", 2, "--ledger", home / "persons" / "spend.db")
+    return home
+
+
+LEDGERS = {
+    "first": "shared.db",
+    "second": "shared.db",
+    "elsewhere": "shared.db",
+    "again": "persons/spend.db",
+}
+
+
+def where_is(home, name):
+    return home / LEDGERS[name] if name in LEDGERS else None
+
+
+class Copy:
+    """A copy of an honest run, to be tampered with."""
+
+    def __init__(self, home, name, to):
+        self.folder = to / name
+        shutil.copytree(home / name, self.folder)
+        if name in LEDGERS:
+            shutil.copy(home / LEDGERS[name], self.folder / "spend.db")
+        self.ledger = self.folder / "spend.db"
+
+    def read(self, name):
+        return json.loads((self.folder / name).read_text())
+
+    def write(self, name, value):
+        (self.folder / name).write_text(to_json(value))
+
+    def change(self, name, *path, to):
+        """Set one value of a file, or take it out of a list."""
+        whole = self.read(name)
+        put(whole, path, to)
+        self.write(name, whole)
+
+    def reseal(self):
+        """Make every digest of the reward fit again, as a careful forger would."""
+        result, reward = self.read("result.json"), self.read("reward.json")
+        policy = {"reward": reward, "temperature": result["policy"]["temperature"]}
+        digest = hashlib.sha256(canonical_json(policy).encode()).hexdigest()
+        result["certificate"]["digest"] = digest
+        content = (self.folder / "reward.json").read_bytes()
+        result["reward_sha256"] = hashlib.sha256(content).hexdigest()
+        self.write("result.json", result)
+
+    def sql(self, *statements):
+        """Change the ledger behind its own back."""
+        with closing(sqlite3.connect(self.ledger)) as connection:
+            for verb in ("update", "delete"):
+                connection.execute(f"DROP TRIGGER IF EXISTS no_{verb}")
+            for statement in statements:
+                connection.execute(statement)
+            connection.commit()
+
+    def append(self, **values):
+        """Add a row by hand, with a digest that fits."""
+        with chain.connect(self.ledger) as connection:
+            last = chain.read_rows(connection)[-1]
+            with chain.transaction(connection):
+                chain.append(connection, last, time=now(), **values)
+
+    def spend_more(self, *, release_id="f" * 16, epsilon=2.0):
+        """Add a spend by hand, whatever the budget says."""
+        with chain.connect(self.ledger) as connection:
+            known = next(r for r in chain.read_rows(connection) if r.kind == "reserve")
+        names = ("event", "count", "unit", "neighbors", "trust", "randomness", "payload", "scope")
+        same = {name: getattr(known, name) for name in names}
+        parameters = canonical_json({"categories": 2, "epsilon": epsilon})
+        self.append(kind="reserve", release_id=release_id, parameters=parameters, **same)
+
+    def audit(self):
+        return audit_run(self.folder)
+
+    def refuted_by(self):
+        return self.audit().refuted_by
+
+
+def put(whole, path, value):
+    for step in path[:-1]:
+        whole = whole[step]
+    old, whole[path[-1]] = whole[path[-1]], value
+    return old
+
+
+def outcomes(audit):
+    return {found.attack: found.outcome for found in audit.findings}
+
+
+@pytest.fixture
+def forged(made, tmp_path):
+    counter = count()
+    return lambda name="plain": Copy(made, name, tmp_path / str(next(counter)))
+
+
+# Honest runs.
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_an_honest_run_is_not_refuted(made, name):
+    audit = audit_run(made / name, ledger=where_is(made, name))
+    found = outcomes(audit)
+    assert list(found) == CHECKS
+    expected = dict.fromkeys(CHECKS, "clear")
+    if name == "simulated":
+        expected["caveats"] = "warning"
+    assert found == expected, [(f.attack, f.summary) for f in audit.findings]
+    assert (audit.kind, audit.subject, audit.verdict) == ("run", name, "not refuted")
+    result = json.loads((made / name / "result.json").read_text())
+    assert audit.claim.to_dict() == result["guarantee"]
+    assert list(audit.claim.caveats) == result["caveats"]
+
+
+def test_every_kind_of_run_was_made(made):
+    """The runs above are of the kinds that they are named after."""
+
+    def read(name):
+        return json.loads((made / name / "result.json").read_text())
+
+    assert read("person")["guarantee"]["unit"] == "person"
+    assert read("pessimistic")["policy"]["kind"] == "pessimistic"
+    assert read("simulated")["guarantee"]["randomness"] == "simulated"
+    assert read("answers")["certificate"]["ledger"]["total"] is None
+    assert read("on-device")["guarantee"]["trust"] == "local"
+    assert read("second")["certificate"]["ledger"]["total"]["epsilon"] == 2.5
+    assert read("first")["certificate"]["ledger"]["rows"] == 3  # others came after it
+    with chain.connect_reader(made / "persons" / "spend.db") as connection:
+        assert [r.kind for r in chain.read_rows(connection)][-1] == "repeat"
+
+
+def test_a_simulated_run_says_so(made):
+    audit = audit_run(made / "simulated")
+    (found,) = (f for f in audit.findings if f.attack == "caveats")
+    assert "simulated" in found.summary
+    assert audit.claim.simulated
+
+
+def test_a_run_stays_honest_when_others_spend_after_it(made):
+    audit = audit_run(made / "first", ledger=made / "shared.db")
+    assert not audit.refuted
+    (head,) = (f for f in audit.findings if f.attack == "head")
+    assert head.details["position"] < head.details["rows"]
+
+
+def test_a_page_that_was_drawn_again_later_is_of_this_run(forged):
+    copied = forged("first")
+    command("report", copied.folder, "--force")
+    found = outcomes(copied.audit())
+    assert found["report"] == "clear"
+
+
+def test_a_budget_lowered_below_what_was_spent_is_honest(forged):
+    copied = forged()
+    budget = copied.read("result.json")["certificate"]["ledger"]["total"]
+    copied.append(kind="budget", payload=canonical_json({"budget": budget | {"epsilon": 0.5}}))
+    assert not copied.audit().refuted
+
+
+def test_an_entry_that_a_crash_left_without_a_commit_is_honest(forged):
+    """Its answers were stored before the crash, and a later entry paid for the rest."""
+    copied = forged("persons")
+    reward = copied.read("reward.json")
+    copied.sql("DELETE FROM rows WHERE sequence > 1")
+    reward["release_ids"] = ["a" * 16, "b" * 16]
+    payload = {"caveats": reward["caveats"], "details": {"largest_person_labels": 5}}
+    entry = {
+        "kind": "reserve", "scope": "all", "event": "randomized-response", "count": 1,
+        "parameters": canonical_json({"categories": 2, "epsilon": 2.0}), "unit": "label",
+        "neighbors": "REPLACE_ONE", "trust": "central", "randomness": "system",
+        "payload": canonical_json(payload),
+    }  # fmt: skip
+    for release_id in reward["release_ids"]:
+        copied.append(release_id=release_id, **entry)
+    outcome = canonical_json({"artifact": reward["artifact"]})
+    copied.append(kind="commit", release_id="b" * 16, payload=outcome)
+    copied.write("reward.json", reward)
+    result = copied.read("result.json")
+    result["certificate"]["release_ids"] = reward["release_ids"]
+    with chain.connect_reader(copied.ledger) as connection:
+        last = chain.read_rows(connection)[-1]
+    total = result["certificate"]["ledger"]["total"] | {"epsilon": 4.0}
+    result["certificate"]["ledger"] = {"head": last.digest, "rows": 4, "total": total}
+    copied.write("result.json", result)
+    copied.reseal()
+    assert not copied.audit().refuted
+
+
+# The promise made stronger, in one place.
+
+PLACES = {
+    "result": ("result.json", (), "claim"),
+    "certificate": ("result.json", ("certificate",), "claim"),
+    "reward": ("reward.json", (), "claim"),
+}
+places = pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+
+
+@places
+def test_a_smaller_epsilon(forged, place):
+    name, above, check = place
+    copied = forged()
+    copied.change(name, *above, "guarantee", "epsilon", to=1.9999999999999998)
+    if name == "reward.json":
+        assert copied.refuted_by() == ("digests", check)
+        copied.reseal()
+    assert check in copied.refuted_by()
+    assert ("totals" in copied.refuted_by()) == (above == ("certificate",))
+
+
+@places
+@pytest.mark.parametrize(
+    ("run", "changes"),
+    [
+        ("plain", {"trust": "local"}),
+        ("plain", {"unit": "person"}),
+        ("person", {"unit": "label"}),
+        ("plain", {"unit": "record"}),
+        ("plain", {"neighbors": "REPLACE_SPECIAL"}),
+    ],
+)
+def test_other_terms(forged, place, run, changes):
+    name, above, check = place
+    copied = forged(run)
+    for field, value in changes.items():
+        copied.change(name, *above, "guarantee", field, to=value)
+    copied.reseal()
+    assert copied.refuted_by() == (check,)
+
+
+@places
+@pytest.mark.parametrize("run", ["plain", "persons", "person", "simulated"])
+def test_a_dropped_caveat(forged, place, run):
+    name, above, _ = place
+    caveats = forged(run).read("result.json")["caveats"]
+    assert caveats
+    for index in range(len(caveats)):
+        copied = forged(run)
+        left = caveats[:index] + caveats[index + 1 :]
+        copied.change(name, *above, "caveats", to=left)
+        copied.reseal()
+        assert copied.refuted_by() == ("caveats",)
+
+
+@places
+def test_the_flag_of_a_simulation_removed(forged, place):
+    name, above, _ = place
+    copied = forged("simulated")
+    copied.change(name, *above, "guarantee", "randomness", to="system")
+    copied.reseal()
+    assert copied.refuted_by() == ("caveats",)
+
+
+def test_a_promise_that_differs_and_is_weaker_is_a_warning(forged):
+    copied = forged()
+    copied.change("result.json", "guarantee", "epsilon", to=3.0)
+    audit = copied.audit()
+    assert not audit.refuted
+    assert outcomes(audit)["claim"] == "warning"
+
+
+@pytest.mark.parametrize("run", ["plain", "second", "simulated"])
+@pytest.mark.parametrize(
+    "change", [{"epsilon": 0.5}, {"trust": "local"}, {"unit": "person"}, {"randomness": "system"}]
+)
+def test_the_total_of_the_ledger_lowered(forged, run, change):
+    copied = forged(run)
+    total = copied.read("result.json")["certificate"]["ledger"]["total"]
+    copied.change("result.json", "certificate", "ledger", "total", to=total | change)
+    expected = ("totals",) if total | change != total else ()
+    assert copied.refuted_by() == expected
+
+
+def test_the_total_of_the_ledger_left_out_or_raised(forged):
+    copied = forged()
+    copied.change("result.json", "certificate", "ledger", "total", to=None)
+    assert copied.refuted_by() == ("totals",)
+    copied = forged()
+    copied.change("result.json", "certificate", "ledger", "total", "epsilon", to=2.5)
+    assert not copied.audit().refuted
+    assert outcomes(copied.audit())["totals"] == "warning"
+
+
+# Other files, other entries.
+
+
+def test_weights_changed(forged):
+    copied = forged()
+    copied.change("reward.json", "weights", 3, to=0.125)
+    assert copied.refuted_by() == ("digests",)
+    result = copied.read("result.json")
+    content = (copied.folder / "reward.json").read_bytes()
+    result["reward_sha256"] = hashlib.sha256(content).hexdigest()
+    copied.write("result.json", result)
+    assert copied.refuted_by() == ("digests",)
+
+
+def test_the_reward_of_another_run(forged):
+    copied, other = forged(), forged("other")
+    shutil.copy(other.folder / "reward.json", copied.folder / "reward.json")
+    assert {"digests", "entries"} <= set(copied.refuted_by())
+
+
+@pytest.mark.parametrize(
+    ("run", "field", "value"),
+    [
+        ("plain", "temperature", 0.25),
+        ("pessimistic", "scale", 1.0),
+        ("pessimistic", "confidence", 0.99),
+        ("pessimistic", "kind", "optimistic"),
+        ("pessimistic", "kind", "gibbs"),
+    ],
+)
+def test_the_settings_of_the_policy_changed(forged, run, field, value):
+    copied = forged(run)
+    copied.change("result.json", "policy", field, to=value)
+    assert copied.refuted_by() == ("digests",)
+
+
+def test_a_reward_that_was_only_written_anew_is_a_warning(forged):
+    copied = forged()
+    (copied.folder / "reward.json").write_text(json.dumps(copied.read("reward.json")))
+    audit = copied.audit()
+    assert not audit.refuted
+    assert outcomes(audit)["digests"] == "warning"
+
+
+def test_a_reward_written_by_an_older_version(forged):
+    """Read back it becomes one of this version; its digest is that of the file."""
+    copied = forged()
+    reward = copied.read("reward.json")
+    for name in ("method", "standard_errors", "ellipsoid"):
+        del reward[name]
+    copied.write("reward.json", reward | {"version": 1})
+    copied.reseal()
+    assert not copied.audit().refuted
+    assert outcomes(copied.audit())["digests"] == "clear"
+
+
+@pytest.mark.parametrize("names", [[], ["0" * 16]])
+@pytest.mark.parametrize("files", [("result",), ("reward",), ("result", "reward")])
+def test_entries_shortened_or_invented(forged, names, files):
+    copied = forged()
+    if "result" in files:
+        copied.change("result.json", "certificate", "release_ids", to=names)
+    if "reward" in files:
+        copied.change("reward.json", "release_ids", to=names)
+        copied.reseal()
+    assert copied.refuted_by() == ("entries",)
+
+
+def test_the_entries_of_another_release_on_the_same_ledger(forged):
+    copied, first = forged("second"), forged("first")
+    cheaper = first.read("reward.json")["release_ids"]
+    copied.change("reward.json", "release_ids", to=cheaper)
+    copied.change("result.json", "certificate", "release_ids", to=cheaper)
+    copied.reseal()
+    assert copied.refuted_by() == ("entries",)
+
+
+def test_an_entry_of_the_future(forged):
+    """What the certificate's head does not cover yet cannot have paid."""
+    copied, first = forged("second"), forged("first")
+    head = first.read("result.json")["certificate"]["ledger"]
+    copied.change("result.json", "certificate", "ledger", to=head)
+    assert copied.refuted_by() == ("entries",)
+
+
+def test_an_entry_used_for_two_draws(forged):
+    copied = forged()
+    (name,) = copied.read("reward.json")["release_ids"]
+    other = canonical_json({"artifact": "0" * 64})
+    copied.append(kind="commit", release_id=name, payload=other)
+    assert copied.refuted_by() == ("entries",)
+
+
+def test_an_entry_that_never_committed(forged):
+    copied = forged()
+    with chain.connect_reader(copied.ledger) as connection:
+        known = chain.read_rows(connection)
+    copied.sql("DELETE FROM rows WHERE sequence > 2")
+    ledger = {"head": known[1].digest, "rows": 2}
+    for name, value in ledger.items():
+        copied.change("result.json", "certificate", "ledger", name, to=value)
+    assert copied.refuted_by() == ("entries",)
+
+
+# The ledger.
+
+DAMAGES = {
+    "spend edited": "UPDATE rows SET parameters = replace(parameters, '2.0', '1.0') "
+    "WHERE kind = 'reserve'",
+    "trust edited": "UPDATE rows SET trust = 'local' WHERE kind = 'reserve'",
+    "budget edited": "UPDATE rows SET payload = replace(payload, '2.0', '9.0') WHERE sequence = 1",
+    "row removed": "DELETE FROM rows WHERE sequence = 2",
+    "all removed": "DELETE FROM rows",
+    "table gone": "DROP TABLE rows",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_ledger_supports_no_claim(forged, statement):
+    copied = forged()
+    copied.sql(statement)
+    audit = copied.audit()
+    assert audit.refuted_by == ("chain",)
+    assert outcomes(audit)["digests"] == "clear"
+    assert outcomes(audit)["totals"] == "skipped"
+    with pytest.raises(Exception, match="chain"):
+        audit.require()
+
+
+@pytest.mark.parametrize("content", [b"", b"SQLite format 3\0", b"no ledger\n"])
+def test_a_ledger_that_is_none(forged, content):
+    copied = forged()
+    copied.ledger.write_bytes(content)
+    assert copied.refuted_by() == ("chain",)
+
+
+def test_the_newest_row_removed(forged):
+    copied = forged()
+    copied.sql("DELETE FROM rows WHERE sequence = 3")
+    assert {"head", "entries"} == set(copied.refuted_by())
+
+
+def test_an_older_backup_put_back(forged):
+    copied = forged("second")
+    copied.sql("DELETE FROM rows WHERE sequence > 3")
+    assert {"head", "entries"} == set(copied.refuted_by())
+
+
+def test_an_older_backup_under_answers_that_were_stored(forged):
+    """The entry that paid is still there; the row that says what for is not."""
+    copied = forged("again")
+    copied.sql("DELETE FROM rows WHERE sequence = (SELECT max(sequence) FROM rows)")
+    assert "head" in copied.refuted_by()
+
+
+def test_the_ledger_of_another_run(made, forged):
+    copied = forged()
+    audit = audit_run(copied.folder, ledger=made / "other" / "spend.db")
+    assert audit.refuted_by == ("head", "entries")
+    (entries,) = (f for f in audit.findings if f.attack == "entries")
+    assert "lacks an entry" in entries.summary
+
+
+@pytest.mark.parametrize(("name", "value"), [("head", "0" * 64), ("rows", 2), ("rows", 99)])
+def test_another_head(forged, name, value):
+    copied = forged()
+    copied.change("result.json", "certificate", "ledger", name, to=value)
+    assert copied.refuted_by() == ("head",)
+
+
+def test_a_certificate_about_another_data_set(forged):
+    copied = forged()
+    copied.change("result.json", "certificate", "data", to="something public")
+    assert copied.refuted_by() == ("head",)
+
+
+def test_a_ledger_made_by_hand_that_passes_its_budget(forged):
+    copied = forged()
+    copied.spend_more()
+    audit = copied.audit()
+    assert audit.refuted_by == ("budget",)
+    (found,) = (f for f in audit.findings if f.attack == "budget")
+    assert found.details["row"] == 4
+
+
+def test_a_budget_raised_after_it_was_passed_is_too_late(forged):
+    copied = forged()
+    copied.spend_more()
+    budget = copied.read("result.json")["certificate"]["ledger"]["total"] | {"epsilon": 9.0}
+    copied.append(kind="budget", payload=canonical_json({"budget": budget}))
+    assert copied.refuted_by() == ("budget",)
+
+
+def test_a_budget_raised_in_time_is_honest(forged):
+    copied = forged()
+    budget = copied.read("result.json")["certificate"]["ledger"]["total"] | {"epsilon": 4.0}
+    copied.append(kind="budget", payload=canonical_json({"budget": budget}))
+    copied.spend_more()
+    assert not copied.audit().refuted
+
+
+def test_a_cheaper_row_with_digests_that_fit(forged):
+    """A forger who rewrites the chain too must also know to rewrite the head."""
+    copied = forged()
+    artifact = copied.read("reward.json")["artifact"]
+    (name,) = copied.read("reward.json")["release_ids"]
+    with chain.connect_reader(copied.ledger) as connection:
+        known = chain.read_rows(connection)
+    assert known[1].release_id == name
+    copied.sql("CREATE TABLE was AS SELECT * FROM rows", "DELETE FROM rows WHERE sequence > 1")
+    names = ("event", "count", "unit", "neighbors", "trust", "randomness", "payload", "scope")
+    same = {field: getattr(known[1], field) for field in names}
+    cheap = canonical_json({"categories": 2, "epsilon": 0.5})
+    copied.append(kind="reserve", release_id=name, parameters=cheap, **same)
+    copied.append(kind="commit", release_id=name, payload=canonical_json({"artifact": artifact}))
+    for place, above in (("result.json", ()), ("result.json", ("certificate",))):
+        copied.change(place, *above, "guarantee", "epsilon", to=0.5)
+    copied.change("reward.json", "guarantee", "epsilon", to=0.5)
+    copied.reseal()
+    assert copied.refuted_by() == ("head",)
+
+
+# The page.
+
+
+def test_a_page_that_hides_a_simulation(forged):
+    copied = forged("simulated")
+    page = copied.folder / "report.html"
+    page.write_text(page.read_text().replace("SIMULATED", "CAREFUL"))
+    assert copied.refuted_by() == ("report",)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "word"),
+    [
+        ("ε = 2<", "ε = 0.5<", "epsilon"),
+        ("One label is replaced", "One thing is replaced", "unit"),
+        ("Labels were randomized when", "Labels were not seen when", "caveat"),
+        (None, "0" * 64, "head"),
+    ],
+)
+def test_a_page_that_says_something_else(forged, old, new, word):
+    copied = forged()
+    page = copied.folder / "report.html"
+    old = old or copied.read("result.json")["certificate"]["ledger"]["head"]
+    text = page.read_text()
+    assert old in text or old.lower() in text
+    page.write_text(text.replace(old, new).replace(old[0].lower() + old[1:], new))
+    audit = copied.audit()
+    assert not audit.refuted
+    (found,) = (f for f in audit.findings if f.attack == "report")
+    assert found.outcome == "warning"
+    assert word in found.summary
+
+
+# Any value of a promise, changed for the stronger.
+
+PROMISE = ("epsilon", "trust", "randomness", "unit", "neighbors")
+IN_CERTIFICATE = [
+    *[("guarantee", name) for name in PROMISE],
+    *[("ledger", "total", name) for name in PROMISE],
+    ("caveats",), ("artifact",), ("digest",), ("data",), ("release_ids",),
+    ("ledger", "head"), ("ledger", "rows"),
+]  # fmt: skip
+LEAVES = [
+    *[("result.json", ("guarantee", name)) for name in PROMISE],
+    ("result.json", ("caveats",)),
+    *[("result.json", ("certificate", *path)) for path in IN_CERTIFICATE],
+    *[("reward.json", ("guarantee", name)) for name in PROMISE],
+    ("reward.json", ("caveats",)),
+    ("reward.json", ("release_ids",)),
+    ("reward.json", ("artifact",)),
+]
+OTHER_WORDS = {
+    "label": ["person"],
+    "person": ["label", "record"],
+    "central": ["local"],
+    "simulated": ["system"],
+    "system": [],  # nothing is stronger
+    "REPLACE_ONE": ["REPLACE_SPECIAL"],
+    "policy": ["reward"],
+}
+
+
+def stronger(value):
+    """Return values that promise more than this one, or something about something else."""
+    if isinstance(value, float):
+        return [math.nextafter(value, 0), value / 2, 0.0]
+    if isinstance(value, int):
+        return [1, value - 1, value + 1]
+    if isinstance(value, list):
+        return [value[:index] + value[index + 1 :] for index in range(len(value))]
+    return OTHER_WORDS.get(value, ["0" * 64])
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+@pytest.mark.parametrize("run", ["simulated", "person"])
+@pytest.mark.parametrize(("name", "path"), LEAVES)
+def test_any_one_value_made_stronger_is_refuted(forged, run, name, path, sealed):
+    copied = forged(run)
+    whole = copied.read(name)
+    for value in stronger(put(copied.read(name), path, None)):
+        old = put(whole, path, value)
+        copied.write(name, whole)
+        if sealed and path[-1] not in {"digest", "artifact"}:
+            copied.reseal()
+        assert copied.audit().refuted, value
+        put(whole, path, old)
+
+
+# Reading, and nothing else.
+
+
+def state(folder):
+    found = {str(folder): folder.stat().st_mtime_ns}
+    for path in folder.rglob("*"):
+        content = path.read_bytes() if path.is_file() else None
+        found[str(path)] = (path.stat().st_mtime_ns, content)
+    return found
+
+
+@pytest.mark.parametrize("name", ["plain", "persons", "answers"])
+def test_nothing_in_the_folder_changes_not_even_for_a_moment(forged, name):
+    """The time stamp of a folder tells of every file that was made in it and removed again."""
+    copied = forged(name)
+    before = state(copied.folder)
+    copied.audit()
+    assert state(copied.folder) == before
+
+
+def test_rows_that_wait_beside_the_ledger_are_read_and_left_there(forged):
+    copied = forged()
+    with closing(sqlite3.connect(copied.ledger)) as held:  # the last to close would move the rows
+        held.execute("SELECT count(*) FROM rows").fetchone()
+        copied.spend_more()
+        assert copied.ledger.with_name("spend.db-wal").stat().st_size > 0
+        before = state(copied.folder)
+        assert copied.refuted_by() == ("budget",)
+        assert state(copied.folder) == before

@@ -1,0 +1,117 @@
+"""Honest files are not refuted: a hundred that the library wrote, with and without the raw file.
+
+False alarms: every audit refutes a true claim with probability at most 1e-4 here (``level``), so
+that one of the 200 does with probability at most 2 %, and that with the fixed seeds below none
+does is checked once and for all. In fact the tests of an audit are far from using up the level:
+most are exact tails under the worst rate that the claim permits, or bounds on them.
+
+Power: of 20 files whose coin is that of 1.5 ε (ε = 1, 2,100 rows), all but at most one must be
+refuted; the flip-rate interval does so with probability above .999 each.
+"""
+
+import gzip
+import json
+from functools import partial
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino import _random
+from sordino.auditing.releases.coins import attack_coins
+from sordino.auditing.releases.leaks import audit_release
+from sordino.auditing.releases.leaks import leaks as releases
+from sordino.auditing.releases.recipes import coin_recipes
+from sordino.privatization.stream import privatize_file
+
+EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0)
+LEVEL = 1e-4
+SEEDS = range(50)
+
+
+class FixedEntropy:
+    """One long stream of words from a seed that no audit tries."""
+
+    randomness = "system"
+
+    def __init__(self, *key):
+        self.generator = np.random.Generator(np.random.Philox([2**40 + 12_345, *key]))
+
+    def words(self, n):
+        return self.generator.integers(0, 2**64, size=n, dtype=np.uint64)
+
+
+@pytest.fixture
+def make(tmp_path, shared_data, monkeypatch):
+    """A maker of (released, raw): a sample of real pairs, by coins of a fixed generator."""
+    with gzip.open(shared_data / "hh_helpful_a.jsonl.gz", "rt") as file:
+        rows = file.read().splitlines()
+
+    def make(epsilon, number, *, size=None, persons=0):
+        entropy = FixedEntropy(round(10 * epsilon), number)
+        monkeypatch.setattr(_random, "entropy", lambda _: entropy)
+        size = int(entropy.generator.integers(300, len(rows) + 1)) if size is None else size
+        chosen = entropy.generator.permutation(len(rows))[:size]
+        folder = tmp_path / f"{epsilon}-{number}"
+        for name in ("raw", "out"):
+            (folder / name).mkdir(parents=True)
+        raw, out = folder / "raw" / "raw.jsonl", folder / "out" / "p.jsonl.gz"
+        lines = [json.loads(rows[index]) for index in chosen]
+        if persons:
+            lines = [{**row, "person": f"p{i % persons}"} for i, row in enumerate(lines)]
+        raw.write_text("".join(json.dumps(row) + "\n" for row in lines))
+        budget = sordino.Guarantee(
+            epsilon, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+        )
+        ledger = sordino.Ledger.open(folder / "spend.db", data="x", budget=budget)
+        privatize_file(raw, out, sordino.RandomizedResponse(epsilon), ledger=ledger)
+        return out, raw
+
+    return make
+
+
+@pytest.fixture
+def common_coins(monkeypatch):
+    """Try the most common coins only: the long search has a false-alarm rate of 1e-9."""
+    core = [recipe for recipe in coin_recipes() if recipe.core]
+    monkeypatch.setattr(releases, "attack_coins", partial(attack_coins, recipes=core))
+
+
+def refuted(files, epsilon):
+    """Return what refutes a file, audited without and with its raw file."""
+    out, raw = files
+    audits = [
+        audit_release(out, epsilon=epsilon, unit="label", raw=given, level=LEVEL, seeds=SEEDS)
+        for given in (None, raw)
+    ]
+    assert audits[1].measured, "the flip rate was measured"
+    assert {found.outcome for found in audits[0].findings if found.attack == "claim"} == {"clear"}
+    return [name for audit in audits for name in audit.refuted_by]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_four_honest_files_against_all_coins(make, epsilon):
+    assert [refuted(make(epsilon, number), epsilon) for number in range(4)] == [[]] * 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("epsilon", EPSILONS)
+@pytest.mark.usefixtures("common_coins")
+def test_sixteen_honest_files_against_common_coins(make, epsilon):
+    found = [
+        refuted(make(epsilon, number, persons=50 * (number % 3)), epsilon)
+        for number in range(4, 20)
+    ]
+    assert found == [[]] * 16
+
+
+@pytest.mark.usefixtures("common_coins")
+def test_a_coin_of_another_epsilon_is_found(make):
+    found = []
+    for number in range(20):
+        out, raw = make(1.5, 100 + number, size=2100)
+        audit = audit_release(out, epsilon=1.0, unit="label", raw=raw, level=LEVEL, seeds=SEEDS)
+        found.append(audit.refuted_by)
+        assert audit.lower_bound > 1.0
+    assert sum(names == ("flip-rate",) for names in found) >= 19

@@ -1,0 +1,467 @@
+"""Settings, statements and outputs of the Gaussian mechanism."""
+
+import dataclasses
+import math
+import subprocess
+import sys
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from sordino._random import SimulatedEntropy, SystemEntropy
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms import _grid
+from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+
+RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
+SLACK = 1 + 2.0**-20
+
+
+def make(noise=3.0, **settings):
+    settings = {"bound": 2.0, "neighbors": ADD_OR_REMOVE_ONE, "delta": 1e-6} | settings
+    return GaussianMechanism(noise, **settings)
+
+
+def seeded(seed=7):
+    return SimulatedEntropy(seed)
+
+
+class NoWords:
+    """System entropy whose words nobody may read."""
+
+    randomness = "system"
+
+    def words(self, n):
+        raise AssertionError
+
+
+# --- what it is and what it says ---------------------------------------------------------------
+
+
+def test_it_is_a_mechanism_that_can_be_repeated():
+    assert isinstance(make(), Mechanism)
+    assert isinstance(make(), Repeatable)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        make().bound = 3.0
+
+
+def test_public_settings_have_no_hidden_defaults():
+    with pytest.raises(TypeError, match="neighbors"):
+        GaussianMechanism(1.0, bound=1.0, delta=1e-6)
+    with pytest.raises(TypeError, match="delta"):
+        GaussianMechanism(1.0, bound=1.0, neighbors=REPLACE_ONE)
+
+
+@pytest.mark.parametrize(
+    ("neighbors", "factor"), [(REPLACE_SPECIAL, 1), (ADD_OR_REMOVE_ONE, 1), (REPLACE_ONE, 2)]
+)
+@pytest.mark.parametrize("cap", [None, 1, 5])
+def test_sensitivity_and_event_of_every_relation(neighbors, factor, cap):
+    mechanism = make(neighbors=neighbors, records_per_person=cap)
+    assert mechanism.sensitivity(neighbors) == factor * (cap or 1) * 2.0
+    expected = factor * (cap or 1) * 2.0 / 3.0 * SLACK
+    assert mechanism.mu(neighbors) == pytest.approx(expected, rel=1e-15)
+    assert mechanism.event.mu == mechanism.mu(neighbors)
+
+
+@pytest.mark.parametrize("bound", [0.7, 0.5, 0.15, 0.35, 1 / 3])
+def test_sensitivity_is_rounded_up(bound):
+    """3 * 0.15 as floats lies below three times the float 0.15."""
+    assert Fraction(3 * 0.15) < 3 * Fraction(0.15)
+    stated = make(bound=bound, records_per_person=3).sensitivity(ADD_OR_REMOVE_ONE)
+    assert Fraction(stated) >= 3 * Fraction(bound)
+    assert Fraction(math.nextafter(stated, 0)) < 3 * Fraction(bound)
+
+
+@pytest.mark.parametrize("neighbors", RELATIONS)
+def test_the_guarantee_is_the_closed_form(neighbors):
+    mechanism = make(neighbors=ADD_OR_REMOVE_ONE)
+    promise = mechanism.guarantee(unit="record", neighbors=neighbors, trust="central")
+    assert promise.epsilon == pytest.approx(
+        gaussian_epsilon(1e-6, mechanism.mu(neighbors)), rel=1e-12
+    )
+    assert (promise.delta, promise.unit, promise.neighbors) == (1e-6, "record", neighbors)
+    assert (promise.trust, promise.caveats, promise.randomness) == ("central", (), "system")
+
+
+@pytest.mark.parametrize("cap", [None, 1, 2, 7])
+@pytest.mark.parametrize("neighbors", RELATIONS)
+@pytest.mark.parametrize("unit", ["label", "record", "person"])
+def test_the_event_covers_every_promise(unit, neighbors, cap):
+    mechanism = make(neighbors=neighbors, records_per_person=cap)
+    try:
+        promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    except PrivacyError:
+        assert (
+            (unit == "person" and cap is None)
+            or (unit == "label" and neighbors != REPLACE_ONE)
+            or (unit == "record" and neighbors == ADD_OR_REMOVE_ONE and cap is not None)
+        )
+        return
+    one_record = make(neighbors=neighbors)
+    spent = gaussian_epsilon(1e-6, mechanism.event.mu)
+    assert promise.epsilon <= spent * (1 + 1e-12)
+    told = mechanism if unit == "person" else one_record
+    exact = gaussian_epsilon(1e-6, told.mu(neighbors))
+    assert promise.epsilon == pytest.approx(exact, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("unit", "neighbors", "cap", "match"),
+    [
+        ("person", REPLACE_ONE, None, "Set records_per_person"),
+        ("label", REPLACE_SPECIAL, None, "under REPLACE_ONE only"),
+        ("label", ADD_OR_REMOVE_ONE, 3, "under REPLACE_ONE only"),
+        ("record", ADD_OR_REMOVE_ONE, 3, "push another one out"),
+    ],
+)
+def test_what_is_not_promised_is_refused(unit, neighbors, cap, match):
+    with pytest.raises(PrivacyError, match=match):
+        make(records_per_person=cap).guarantee(unit=unit, neighbors=neighbors, trust="central")
+
+
+@pytest.mark.parametrize("wrong", [{"unit": "answer"}, {"trust": "nobody"}, {"neighbors": "x"}])
+def test_terms_that_are_none(wrong):
+    terms = {"unit": "record", "neighbors": REPLACE_ONE, "trust": "central"} | wrong
+    with pytest.raises(UsageError, match=next(iter(wrong))):
+        make().guarantee(**terms)
+
+
+# --- settings ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"noise": 0.0}, "standard_deviation must be finite"),
+        ({"noise": math.nan}, "standard_deviation must be a number"),
+        ({"bound": -1.0}, "bound must be finite"),
+        ({"bound": math.inf}, "bound must be finite"),
+        ({"neighbors": "REPLACE_ONE!"}, "neighbors must be one of"),
+        ({"delta": 0.0}, "delta must be in"),
+        ({"delta": 1.0}, "delta must be in"),
+        ({"grid": 0.0}, "grid must be finite"),
+        ({"grid": math.nan}, "grid must be a number"),
+        ({"records_per_person": 0}, "records_per_person must be a whole number"),
+        ({"records_per_person": 2.0}, "records_per_person must be a whole number"),
+        ({"records_per_person": 2**41}, "records_per_person must be at most"),
+        ({"bound": 1e-320}, "grid must be above 0"),
+        ({"bound": 1e300, "noise": 1e300}, "grid must be above 0 and at most 2\\^900"),
+        (
+            {"noise": 9.0, "grid": math.nextafter(2.0 / 2**10, 1)},
+            "bound must be between 1024 and 67108864 steps",
+        ),
+        ({"grid": math.nextafter(2.0 / 2**26, 0)}, "bound must be between"),
+        ({"noise": math.nextafter(2.0**-7, 0)}, "standard_deviation must be between 4096 and"),
+        ({"noise": 2.0**33 * 1.1}, "standard_deviation must be between"),
+    ],
+)
+def test_settings_out_of_range(wrong, match):
+    with pytest.raises(UsageError, match=match):
+        make(**wrong)
+
+
+def test_the_limits_themselves_are_accepted():
+    make(noise=2.0**-7)
+    make(noise=2.0**33)
+    make(grid=2.0 / 2**26)
+    mechanism = make(noise=4 * 2.0, grid=2.0 / 2**10)
+    assert (mechanism.step, mechanism._most) == (2.0**-9, 2**10)
+    assert make().step == 2.0 * 2**-20
+
+
+@pytest.mark.parametrize("cap", [None, 4])
+@pytest.mark.parametrize("neighbors", RELATIONS)
+@pytest.mark.parametrize(
+    ("epsilon", "delta"), [(1e-3, 1e-3), (0.1, 1e-9), (1.0, 1e-6), (8.0, 1e-12), (50.0, 0.4)]
+)
+def test_calibrated_keeps_what_was_asked_and_no_less_noise_would(epsilon, delta, neighbors, cap):
+    mechanism = GaussianMechanism.calibrated(
+        epsilon, delta=delta, bound=0.3, neighbors=neighbors, records_per_person=cap
+    )
+    unit = "person" if cap else "record"
+    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    assert promise.epsilon <= epsilon
+    assert promise.delta == delta
+    assert gaussian_delta(epsilon, mechanism.mu(neighbors)) <= delta * (1 + 1e-12)
+    quieter = dataclasses.replace(
+        mechanism, standard_deviation=mechanism.standard_deviation * (1 - 1e-8)
+    )
+    worse = quieter.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    assert worse.epsilon > epsilon
+    ideal = mechanism.sensitivity(neighbors) / gaussian_mu(epsilon, delta)
+    assert mechanism.standard_deviation == pytest.approx(ideal * SLACK, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "match"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.inf}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": 1e-310}, "delta=1e-310 is too small"),
+        ({"bound": 0.0}, "bound"),
+        ({"bound": 1e308, "records_per_person": 2**40}, "standard_deviation"),
+        ({"neighbors": None}, "neighbors"),
+        ({"records_per_person": -1}, "records_per_person"),
+        ({"records_per_person": "3"}, "records_per_person"),
+        ({"epsilon": 1e6}, "steps of the grid"),
+        ({"grid": 1e-3}, "steps of the grid"),
+    ],
+)
+def test_calibration_out_of_range(wrong, match):
+    settings = {"epsilon": 1.0, "delta": 1e-6, "bound": 1.0, "neighbors": REPLACE_ONE} | wrong
+    with pytest.raises(UsageError, match=match):
+        GaussianMechanism.calibrated(settings.pop("epsilon"), **settings)
+
+
+# --- values ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("entropy", [SystemEntropy(), seeded()])
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_a_release_is_one_float_for_each_coordinate(entropy, n):
+    released = make().release(np.ones((n, 3)), entropy=entropy)
+    assert (released.shape, released.dtype) == ((3,), np.float64)
+    assert np.isfinite(released).all()
+    steps = released / make().step
+    assert (steps == np.rint(steps)).all()
+
+
+def test_float32_and_whole_numbers_are_values_too():
+    mechanism = make()
+    expected = mechanism._sum(np.full((2, 2), 0.5)).tolist()
+    assert mechanism._sum(np.full((2, 2), 0.5, dtype=np.float32)).tolist() == expected
+    assert mechanism._sum(np.ones((2, 1), dtype=np.int8)).tolist() == [2 * 2**19]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([[1.0], [2.0], [math.nan], [math.inf]]),
+        np.array([[0.0, 1.0], [2.0, 2.0], [-math.inf, 0.0]]),
+    ],
+)
+def test_of_a_value_that_is_no_number_only_the_row_is_named(values):
+    with pytest.raises(DataError, match="row 2 holds a NaN or an infinity"):
+        make().release(values, entropy=NoWords())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.ones(1234),
+        np.ones((1234, 0)),
+        np.ones((1234, 1, 1)),
+        np.full((1234, 1), "x"),
+        np.ones((1234, 2), dtype=complex),
+        [[1.0]] * 1234,
+    ],
+)
+def test_values_that_cannot_be_used_do_not_tell_how_many_there_are(values):
+    with pytest.raises(DataError) as caught:
+        make().release(values, entropy=NoWords())
+    assert "1234" not in str(caught.value)
+
+
+def test_more_columns_than_integers_can_square():
+    fine = make(grid=2.0 / 2**26)
+    assert fine._sum(np.ones((1, 2**10))).shape == (2**10,)
+    with pytest.raises(DataError, match="between 1 and 1024 columns"):
+        fine.release(np.ones((1, 2**10 + 1)), entropy=NoWords())
+
+
+# --- persons -----------------------------------------------------------------------------------
+
+
+def test_a_cap_counts_the_first_records_of_each_person():
+    capped = make(noise=2.0**-6, records_per_person=2)
+    values = np.array([[1.0], [0.01], [0.5], [0.25], [0.02]])
+    for ids in (["a", "b", "a", "a", "b"], np.array([7, 3, 7, 7, 3]), [1, "1", 1, 1, "1"]):
+        steps = capped._sum(values, ids)[0]
+        assert steps == np.rint(values[[0, 1, 2, 4]] / capped.step).sum()
+    spread = capped.release(values, entropy=SystemEntropy(), persons=["a", "b", "a", "a", "b"])
+    assert abs(spread[0] - 1.53) < 12 * 2.0**-6  # false alarm below 1e-30
+
+
+@pytest.mark.parametrize(
+    ("persons", "match"),
+    [
+        (["a"] * 3, "one id for each row"),
+        (["a"] * 5, "one id for each row"),
+        ([], "one id for each row"),
+        (["a", "b", None, "c"], "index 2 is neither"),
+        (["a", math.nan, "b", "c"], "index 1 is neither"),
+        (np.array([1.0, 2.0, 3.0, math.nan]), "index 0 is neither"),
+        (np.array("abcd"), "one id for each row"),
+    ],
+)
+def test_persons_that_cannot_be_used(persons, match):
+    with pytest.raises(DataError, match=match) as caught:
+        make(records_per_person=1).release(np.ones((4, 1)), entropy=NoWords(), persons=persons)
+    assert "4" not in str(caught.value)
+    assert str(len(np.atleast_1d(persons))) not in str(caught.value)
+
+
+def test_persons_are_asked_for_exactly_with_a_cap():
+    with pytest.raises(UsageError, match="persons is needed with records_per_person=2"):
+        make(records_per_person=2).release(np.ones((1, 1)), entropy=NoWords())
+    with pytest.raises(UsageError, match="used only with records_per_person"):
+        make().release(np.ones((1, 1)), entropy=NoWords(), persons=["a"])
+
+
+# --- noise -------------------------------------------------------------------------------------
+
+
+def test_a_seed_gives_the_same_release_again():
+    values = np.full((3, 4), 0.5)
+    one, again, other = (make().release(values, entropy=seeded(s)) for s in (1, 1, 2))
+    assert one.tolist() == again.tolist()
+    assert (one != other).all()
+    repeated = make().repeat(values, 1, entropy=seeded(1))
+    assert repeated.tolist() == [one.tolist()]
+
+
+def test_system_entropy_never_takes_the_floating_point_path(monkeypatch):
+    monkeypatch.setattr(_grid, "normals", None)
+    make().release(np.ones((1, 1)), entropy=NoWords())
+    make().repeat(np.ones((1, 1)), 2, entropy=NoWords())
+    with pytest.raises(TypeError):
+        make().release(np.ones((1, 1)), entropy=seeded())
+
+
+def test_the_exact_noise_has_the_size_and_the_center_that_it_says():
+    """20,000 numbers that cannot be seeded, in three parts.
+
+    False alarms: 5.3 deviations of the mean, 1.2e-7; the variance outside its central interval,
+    3e-7; any number 8 deviations away, 2.5e-11. Together below 5e-7. Power: noise of half or of
+    twice the size, or 10 % off, is missed with chance below 1e-9.
+    """
+    mechanism = make(noise=3.0, bound=2.0, grid=2.0**-11)
+    values = np.array([[0.5, -1.0], [40.0, 0.0], [0.25, 0.125]])
+    released = mechanism.repeat(values, 10_000, entropy=SystemEntropy())
+    noise = (released - [2.75, -0.875]) / 3.0
+    count = noise.size
+    assert count == 20_000
+    assert abs(noise.mean()) < 5.3 / math.sqrt(count)
+    low, high = stats.chi2.ppf([1.5e-7, 1 - 1.5e-7], count) / count
+    assert low < (noise**2).mean() < high
+    assert abs(noise).max() < 8
+    assert len(set(noise.ravel().tolist())) > count / 10  # 12,000 likely values: no constant
+
+
+def test_seeded_noise_has_the_same_size():
+    """Seeded: no false alarm at random. Half or twice the size is missed below 1e-9."""
+    released = make().repeat(np.zeros((0, 2)), 10_000, entropy=seeded())
+    noise = released / 3.0
+    assert abs(noise.mean()) < 5 / math.sqrt(noise.size)
+    assert abs((noise**2).mean() - 1) < 0.05
+    assert abs(np.corrcoef(noise.T)[0, 1]) < 0.05
+
+
+@pytest.mark.parametrize("word", [0, 2**12 - 1, 2**63, 2**64 - 1])
+def test_every_word_gives_finite_noise(word):
+    class Word:
+        randomness = "simulated"
+
+        def words(self, n):
+            return np.full(n, word, dtype=np.uint64)
+
+    released = make().release(np.zeros((1, 1)), entropy=Word())
+    assert abs(released[0]) < 10 * 3.0
+
+
+def test_opendp_adds_exactly_and_saturates():
+    """What the proof asks of OpenDP: no wrapping, and no float between sum and noise."""
+    total = np.array([2**62, -(2**62), 2**62 + 1], dtype=np.int64)
+    noised = _grid.with_noise(total, 4096.0, SystemEntropy())
+    assert (abs(noised - total) < 40 * 4096).all()
+    edge = np.full(64, 2**63 - 1, dtype=np.int64)
+    assert (_grid.with_noise(edge, 4096.0, SystemEntropy()) > 2**62).all()
+    odd = _grid.with_noise(np.full(200, 2**60, dtype=np.int64), 4096.0, SystemEntropy()) % 2
+    assert set(odd.tolist()) == {0, 1}  # all alike with chance 2^-199
+
+
+# --- the auditor's side --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cap", [None, 3])
+@pytest.mark.parametrize("neighbors", RELATIONS)
+def test_the_worst_case_can_be_played_and_told_apart(neighbors, cap):
+    mechanism = make(neighbors=neighbors, records_per_person=cap)
+    case = mechanism.worst_case(neighbors)
+    assert case.one.shape == (cap or 1, 1)
+    one = mechanism.repeat(case.one, 4000, entropy=seeded(1))
+    other = mechanism.repeat(case.other, 4000, entropy=seeded(2))
+    assert one.shape == (4000, 1)
+    mu = mechanism.sensitivity(neighbors) / 3.0
+    for outputs, mean in ((one, mu**2 / 2), (other, -(mu**2) / 2)):
+        scores = mechanism.log_ratio(outputs, case)
+        assert scores.shape == (4000,)
+        assert scores.mean() == pytest.approx(mean, abs=5 * mu / math.sqrt(4000))
+        assert scores.std() == pytest.approx(mu, rel=0.08)
+
+
+def test_the_ratio_is_that_of_the_probabilities_on_the_grid():
+    mechanism = make(noise=2.0, grid=2.0**-11)
+    case = WorstCase(np.array([[1.0, 0.5], [9.0, 0.0]]), np.array([[0.25, -0.5]]))
+    sums = np.array([[3.0, 0.5], [0.25, -0.5]])  # the second record is clipped to norm 2
+    outputs = mechanism.repeat(case.one, 20, entropy=seeded())
+    direct = [stats.norm.logpdf(outputs, s, 2.0).sum(axis=1) for s in sums]
+    assert mechanism.log_ratio(outputs, case) == pytest.approx(direct[0] - direct[1], rel=1e-9)
+    assert mechanism.log_ratio(outputs, WorstCase(case.one, case.one)).tolist() == [0.0] * 20
+
+
+@pytest.mark.parametrize("trials", [0, -1, 2.0])
+def test_trials_are_a_whole_number(trials):
+    with pytest.raises(UsageError, match="trials"):
+        make().repeat(np.ones((1, 1)), trials, entropy=NoWords())
+
+
+def test_a_relation_that_is_none():
+    for method in (make().worst_case, make().sensitivity, make().mu):
+        with pytest.raises(UsageError, match="neighbors"):
+            method("REPLACE")
+
+
+SHAPES = """
+import sys, types
+from beartype import BeartypeConf, beartype
+from jaxtyping import install_import_hook
+lenient = types.ModuleType("lenient")
+lenient.check = beartype(conf=BeartypeConf(is_pep484_tower=True))
+sys.modules["lenient"] = lenient
+with install_import_hook("sordino.mechanisms", "lenient.check"):
+    import numpy as np
+    from sordino._random import SimulatedEntropy, SystemEntropy
+    from sordino.mechanisms.gaussian import GaussianMechanism
+    from sordino.privacy.guarantee import REPLACE_ONE
+    noise = GaussianMechanism.calibrated(1.0, delta=1e-6, bound=1, neighbors=REPLACE_ONE)
+    capped = GaussianMechanism.calibrated(1.0, delta=1e-6, bound=1.0, neighbors=REPLACE_ONE,
+                                          records_per_person=2)
+    case = noise.worst_case(REPLACE_ONE)
+    for entropy in (SystemEntropy(), SimulatedEntropy(1)):
+        noise.release(np.full((9, 4), 3.0), entropy=entropy)
+        noise.log_ratio(noise.repeat(case.one, 5, entropy=entropy), case)
+        capped.release(np.ones((2, 3)), entropy=entropy, persons=np.array([1, 1]))
+    capped.guarantee(unit="person", neighbors=REPLACE_ONE, trust="central")
+    print(noise.event, capped.sensitivity(REPLACE_ONE), noise.step)
+    assert "opendp" in sys.modules
+"""
+
+
+def test_annotations_hold():
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", SHAPES], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_importing_it_does_not_load_opendp():
+    code = "import sys, sordino.mechanisms.gaussian; assert 'opendp' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

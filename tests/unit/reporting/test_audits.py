@@ -1,0 +1,548 @@
+"""An audit in words, in pictures and on a page: nothing is softened, nothing is promised."""
+
+import json
+import math
+import re
+from importlib.resources import files
+
+import pytest
+
+import sordino
+from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.errors import UsageError
+from sordino.reporting import render_report, summarize
+from sordino.reporting._attack_words import ATTACKS
+from sordino.reporting._audit_chart import interval_values, share_values
+from sordino.reporting.audits import describe_audit
+from sordino.reporting.html import render_audit, write_audit, write_report
+
+from .test_html import _contrast, _read
+
+SOFT = re.compile(
+    r"\b(prov(e|es|ed|en)|proof|verif\w+|safe\w*|secure\w*|certain\w*)\b", re.IGNORECASE
+)
+NAMES = [
+    "distinguishing-game", "position", "id-hash", "seed", "row-order", "time", "column",
+    "flip-rate", "shared-coin", "shared-answers", "repeats", "constant-truth", "content",
+    "surroundings", "manifest", "chain", "head", "digests", "entries", "totals", "claim",
+    "caveats", "budget", "report", "strays",
+]  # fmt: skip
+
+
+def claim(epsilon=1.0, delta=0.0, *, neighbors=sordino.REPLACE_ONE, unit="label", **more):
+    return sordino.Guarantee(
+        epsilon, delta=delta, unit=unit, neighbors=neighbors, trust="local", **more
+    )
+
+
+def measured(lower, *, claimed=1.0, metric="epsilon", confidence=0.999, **more):
+    return Measurement(metric=metric, claimed=claimed, lower=lower, confidence=confidence, **more)
+
+
+def found(attack="position", outcome="clear", **more):
+    return Finding(attack=attack, outcome=outcome, summary=f"Came of {attack}.", **more)
+
+
+def audit(*numbers, findings=None, promise=None, **more):
+    given = {"kind": "release", "subject": "answers.jsonl", **more}
+    return Audit(
+        claim=promise or claim(),
+        findings=(found(),) if findings is None else tuple(findings),
+        measured=numbers,
+        **given,
+    )
+
+
+@pytest.fixture
+def leaking():
+    """A release that three attacks break."""
+    return audit(
+        measured(5.72391, claimed=0.1),
+        measured(0.02, claimed=0.1, upper=0.211, power=0.31),
+        promise=claim(0.1, caveats=("labels-only",)),
+        findings=[
+            found("flip-rate", p_value=0.42, details={"interval": [0.44, 0.51], "rows": 2100}),
+            found("position", "refutes", recovered=1.0, p_value=0.0),
+            found("repeats", "warning"),
+            found("seed", "refutes", recovered=0.9996, p_value=3.2e-9),
+            found("time", "skipped"),
+            found("id-hash", "refutes", recovered=1.0),
+            found("row-order", recovered=0.503),
+        ],
+        confidential=True,
+    )
+
+
+@pytest.fixture
+def kept():
+    """A mechanism that one attack does not break, on every scale."""
+    return audit(
+        measured(0.9, upper=1.04, power=1.08),
+        measured(1.95, metric="mu", claimed=2.0, upper=2.04),
+        measured(0.0, metric="bounded range", claimed=2.0, upper=0.3, power=2.6),
+        findings=[found("distinguishing-game", p_value=0.4)],
+        kind="mechanism",
+        subject="RandomizedResponse(epsilon=1.0)",
+    )
+
+
+def words_of(page):
+    return _read(page).words
+
+
+# What an audit says.
+
+
+def test_bounds_are_rounded_away_from_what_they_bound():
+    number = measured(
+        0.123456, claimed=0.333331, upper=0.555551, power=0.777771, confidence=0.999999999
+    )
+    (row,) = describe_audit(audit(number))["measured"]
+    assert (row["claimed_text"], row["lower_text"]) == ("0.3334", "0.1234")
+    assert (row["upper_text"], row["power_text"]) == ("0.5556", "0.7778")
+    assert row["confidence_text"] == "99.9999%"
+
+
+@pytest.mark.parametrize(
+    ("claimed", "lower"),
+    [(0.10001, 0.10002), (1.0, 1 + 1e-9), (1.0, math.nextafter(1, 2)), (0, 1e-300)],
+)
+def test_a_broken_claim_never_looks_kept_after_rounding(claimed, lower):
+    number = measured(lower, claimed=claimed)
+    refuting = audit(number, findings=[found(outcome="refutes")])
+    (row,) = describe_audit(refuting)["measured"]
+    assert row["beyond"]
+    assert row["breaks"]
+    shown = [
+        text.replace(" × 10⁻³⁰⁰", "e-300") for text in (row["lower_text"], row["claimed_text"])
+    ]
+    assert float(shown[0]) > float(shown[1])
+
+
+def test_beyond_the_claim_is_no_refutation_unless_an_attack_refutes():
+    told = describe_audit(audit(measured(1.1)))
+    assert told["measured"][0]["beyond"]
+    assert not told["measured"][0]["breaks"]
+    page = render_audit(audit(measured(1.1)))
+    assert "not as clearly as a refutation needs" in words_of(page)
+    assert "breaks" not in page[page.index("<body") :]
+
+
+def test_what_refutes_comes_first_and_the_order_is_kept_within(leaking):
+    told = describe_audit(leaking)
+    names = [row["attack"] for row in told["findings"]]
+    assert names == ["position", "seed", "id-hash", "repeats", "flip-rate", "row-order", "time"]
+    assert told["verdict"] == "REFUTED"
+    assert (told["breaks"], told["tried"]) == (3, 6)
+    assert "3 attacks break it, of 6 that were tried" in told["statement"]
+
+
+def test_shares_are_never_rounded_up_to_all(leaking):
+    rows = {row["attack"]: row for row in describe_audit(leaking)["findings"]}
+    assert rows["position"]["recovered_text"] == "100%"
+    assert rows["seed"]["recovered_text"] == "99.96%"
+    almost = describe_audit(audit(findings=[found(recovered=1 - 1e-9)]))["findings"][0]
+    assert almost["recovered_text"] == "99.99%"
+
+
+@pytest.mark.parametrize(
+    ("chance", "text"),
+    [
+        (1.0, "in 100% of audits"),
+        (0.0231, "in 2.4% of audits"),
+        (3.2e-9, "at most once in 3.1 × 10⁸ audits"),
+        (1e-3, "at most once in 1,000 audits"),
+        (1e-13, "less than once in 10¹² audits"),
+        (0.0, "less than once in 10¹² audits"),
+        (None, ""),
+        (math.nan, ""),
+    ],
+)
+def test_chance_is_told_in_words_and_never_as_less_than_it_is(chance, text):
+    (row,) = describe_audit(audit(findings=[found(p_value=chance)]))["findings"]
+    assert row["chance_text"] == text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_attack_has_a_title_and_a_sentence(name):
+    title, tries = ATTACKS[name]
+    (row,) = describe_audit(audit(findings=[found(name)]))["findings"]
+    assert (row["title"], row["tries"]) == (title, tries)
+    assert title != name
+    assert tries.endswith(".")
+    assert tries[0].isupper()
+
+
+def test_a_warning_is_not_told_as_evidence_against_the_claim():
+    page = words_of(render_audit(audit(findings=[found(outcome="warning", p_value=1e-4)])))
+    assert "Chance alone gives such evidence at most once in 10,000 audits." in page
+    assert "If the claim were true" not in page
+
+
+def test_an_unknown_attack_goes_by_its_name():
+    (row,) = describe_audit(audit(findings=[found("made-up")]))["findings"]
+    assert (row["title"], row["tries"]) == ("made-up", "")
+    assert "made-up" in words_of(render_audit(audit(findings=[found("made-up")])))
+
+
+def test_details_are_flat_named_and_short():
+    details = {
+        "recipe": {"hash_name": "sha256", "parts": [1, 2.5, None, True]},
+        "tried": [{"seed": 12345}, {"seed": 1e-9}],
+        "long": "w" * 400,
+        "none": [],
+        "endless": math.inf,
+        "unknown": math.nan,
+    }
+    (row,) = describe_audit(audit(findings=[found(details=details)]))["findings"]
+    assert row["details"] == [
+        ["recipe, hash name", "sha256"],
+        ["recipe, parts", "1, 2.5, none, yes"],
+        ["tried 1, seed", "12345"],
+        ["tried 2, seed", "1 × 10⁻⁹"],
+        ["long", "w" * 160 + "…"],
+        ["none", "none"],
+        ["endless", "∞"],
+        ["unknown", "nan"],
+    ]
+    many = describe_audit(audit(findings=[found(details={str(i): i for i in range(99)})]))
+    assert len(many["findings"][0]["details"]) == 31
+    assert many["findings"][0]["details"][-1] == ["…", "and 69 more"]
+
+
+@pytest.mark.parametrize(
+    ("promise", "share"),
+    [
+        (claim(math.log(3)), 3 / 4),
+        (claim(math.log(3), 0.1), 3.1 / 4),
+        (claim(math.log(3), unit="record", neighbors=sordino.ADD_OR_REMOVE_ONE), 9 / 10),
+        (claim(math.log(3), neighbors=sordino.REPLACE_SPECIAL), 9 / 10),
+        (claim(1e308), 1.0),
+        (claim(0.0), 0.5),
+        (claim(math.inf), 1.0),
+    ],
+)
+def test_the_claim_allows_the_best_guess_that_its_errors_permit(promise, share):
+    # Best t with t ≤ e^ε(1 − t) + δ, both errors alike; other relations are two changes apart.
+    assert describe_audit(audit(promise=promise))["allowed"] == pytest.approx(share, rel=1e-12)
+
+
+def test_nothing_tried_says_nothing():
+    assert "says nothing" in describe_audit(audit(findings=[]))["statement"]
+    assert "says nothing" in describe_audit(audit(findings=[found(outcome="skipped")]))["statement"]
+    page = words_of(render_audit(audit(findings=[])))
+    assert "Nothing was tried." in page
+    assert "Not refuted" in page
+
+
+def test_without_a_claim_there_is_nothing_to_break():
+    endless = audit(measured(math.inf, claimed=math.inf), promise=claim(math.inf))
+    assert "No limit is claimed" in describe_audit(endless)["statement"]
+    page = words_of(render_audit(endless))
+    assert "ε = ∞" in page
+    assert "makes no promise" in page
+
+
+def test_no_word_promises_more_than_an_audit_can(leaking, kept):
+    for told in (leaking, kept, audit(findings=[])):
+        words = words_of(render_audit(told))
+        assert not SOFT.search(words), SOFT.search(words)
+    assert not [name for name, parts in ATTACKS.items() if SOFT.search(" ".join(parts))]
+    assert SOFT.search("This is proved safe.")  # the pattern sees such words
+
+
+# The pictures.
+
+
+def place(text):
+    return float(text.rstrip("%"))
+
+
+def one_panel(*numbers, promise=None):
+    (panel,) = interval_values(describe_audit(audit(*numbers, promise=promise)))
+    return panel
+
+
+def test_a_linear_axis_has_equal_steps():
+    panel = one_panel(measured(1.95, claimed=1.0, upper=2.0, power=1.5))
+    (row,) = panel["rows"]
+    unit = place(panel["claim"])
+    assert unit == pytest.approx(100 / 2.3, abs=0.01)
+    assert place(row["low"]) == pytest.approx(1.95 * unit, abs=0.02)
+    assert place(row["high"]) == pytest.approx(2 * unit, abs=0.02)
+    assert place(row["power"]) == pytest.approx(1.5 * unit, abs=0.02)
+    assert not panel["logarithmic"]
+    assert not row["open"]
+    ticks = {tick["text"]: place(tick["x"]) for tick in panel["ticks"]}
+    assert ticks == pytest.approx({"0": 0, "1": unit, "2": 2 * unit}, abs=0.02)
+
+
+def test_very_different_sizes_share_an_axis_on_which_both_are_seen():
+    panel = one_panel(measured(5.7, claimed=0.1), promise=claim(0.1))
+    (row,) = panel["rows"]
+    assert panel["logarithmic"]
+    assert row["open"]
+    assert 20 < place(panel["claim"]) < 60
+    assert 80 < place(row["low"]) < 97 < place(row["high"]) <= 100
+    ticks = {tick["text"]: place(tick["x"]) for tick in panel["ticks"]}
+    assert list(ticks) == ["0", "0.01", "0.1", "1", "10"]
+    assert ticks["0.1"] == place(panel["claim"])
+    steps = [ticks[b] - ticks[a] for a, b in (("0.01", "0.1"), ("0.1", "1"), ("1", "10"))]
+    assert steps == pytest.approx([steps[0]] * 3, abs=0.02)
+    assert "equal steps multiply" in words_of(
+        render_audit(audit(measured(5.7, claimed=0.1), promise=claim(0.1)))
+    )
+
+
+def test_infinity_has_a_place_of_its_own():
+    panel = one_panel(measured(math.inf), measured(8.9))
+    first, second = panel["rows"]
+    assert (first["low"], first["high"], first["open"]) == ("100.00%", "100.00%", False)
+    assert first["text"] == "unlimited"
+    assert place(second["low"]) < place(second["high"]) < 90
+    assert panel["ticks"][-1] == {"x": "100.00%", "text": "∞", "side": "end"}
+    endless = one_panel(measured(2.0, claimed=math.inf), promise=claim(math.inf))
+    assert endless["endless"]
+    assert endless["claim_text"] == "no limit is claimed"
+
+
+SIZES = [0.0, 5e-324, 1e-300, 1e-9, 1.0, 9.99, 1e5, 1e300, 1.7e308, math.inf]
+
+
+@pytest.mark.parametrize("claimed", SIZES)
+@pytest.mark.parametrize("lower", SIZES)
+def test_every_size_stands_inside_and_in_order(claimed, lower):
+    panel = one_panel(measured(lower, claimed=claimed, upper=lower, power=claimed))
+    (row,) = panel["rows"]
+    places = [place(tick["x"]) for tick in panel["ticks"]]
+    assert places == sorted(set(places))
+    assert 1 <= len(places) <= 7
+    inside = [place(panel["claim"]), place(row["low"]), place(row["high"]), *places]
+    assert all(0 <= x <= 100 for x in inside)
+    assert place(row["low"]) <= place(row["high"])
+    if claimed < lower:
+        assert place(panel["claim"]) <= place(row["low"])
+    if claimed * 1.2 < lower and 1e-300 < claimed < 1e299:
+        assert place(panel["claim"]) + 1 < place(row["low"])
+
+
+def test_each_scale_and_each_claim_has_a_figure_of_its_own(kept):
+    panels = interval_values(describe_audit(kept))
+    assert [panel["scale"] for panel in panels] == [
+        "ε per label: less privacy to the right",
+        "μ: less privacy to the right",
+        "bounded range: less privacy to the right",
+    ]
+    mixed = audit(measured(0.1), measured(0.2, metric="mu"), measured(0.3))
+    assert [len(panel["rows"]) for panel in interval_values(describe_audit(mixed))] == [2, 1]
+
+
+def test_figures_say_in_words_what_they_show(leaking, kept):
+    panels = interval_values(describe_audit(leaking))
+    assert panels[0]["label"] == (
+        "ε: claimed: 0.1; measured at least 5.723 with 99.9% confidence; measured at least 0.02 "
+        "and at most 0.211 with 99.9% confidence; would have detected 0.31 or more."
+    )
+    shares = share_values(describe_audit(leaking))
+    assert (
+        "Order of the two answers 100%, Coin flips that can be repeated 99.96%" in shares["label"]
+    )
+    assert "the claim allows 52.5%; a coin toss is right in 50%" in shares["label"]
+    assert share_values(describe_audit(kept)) is None
+    page = render_audit([leaking, kept])
+    figures = re.findall(r'<svg[^>]*role="img" aria-label="([^"]+)".*?</svg>', page, re.DOTALL)
+    assert len(figures) == 1 + 1 + 3
+    assert page.count("<desc>") == len(figures)
+
+
+def test_bars_are_red_only_where_an_attack_refutes(leaking):
+    shares = share_values(describe_audit(leaking))
+    assert [row["breaks"] for row in shares["rows"]] == [True, True, True, False]
+    assert [row["width"] for row in shares["rows"]] == ["100.00%", "99.96%", "100.00%", "50.30%"]
+    assert shares["allowed"] == "52.50%"
+    assert [row["breaks"] for row in interval_values(describe_audit(leaking))[0]["rows"]] == [
+        True,
+        False,
+    ]
+
+
+def test_many_attacks_draw_the_first_and_say_so():
+    several = audit(findings=[found(f"attack {i}", recovered=0.5) for i in range(40)])
+    shares = share_values(describe_audit(several))
+    assert (len(shares["rows"]), shares["total"]) == (12, 40)
+    words = words_of(render_audit(several))
+    assert "the first 12 of 40 attacks" in words
+    assert all(f"Came of attack {i}." in words for i in range(40))
+
+
+# The page.
+
+
+def test_the_page_says_what_was_claimed_measured_and_tried(leaking):
+    words = words_of(render_audit(leaking))
+    for text in (
+        "Audit: answers.jsonl",
+        "REFUTED",
+        "It does not hold. The claim reads:",
+        "ε = 0.1",
+        "at most 52.5% after",
+        "≥ 5.723",
+        "Only judgments are protected",
+        "Order of the two answers",
+        "Breaks the claim",
+        "Came of seed.",
+        "Reads out 99.96% of the labels.",
+        "chance alone would give such evidence at most once in 3.1 × 10⁸ audits",
+        "would have detected ε ≥ 0.31",
+        "allowed: 52.5%",
+        "Not tried",
+        "at most once in 1,000 audits",
+        sordino.__version__,
+    ):
+        assert text in words, text
+    assert words.index("Came of position") < words.index("Came of repeats")
+
+
+def test_pages_are_self_contained_well_formed_and_always_the_same(leaking, kept):
+    for told in (leaking, kept, [leaking, kept], audit(findings=[])):
+        page = render_audit(told)
+        assert render_audit(told) == page
+        reader = _read(page)
+        assert "://" not in page
+        assert "default-src 'none'" in page
+        for tag, attrs in reader.tags:
+            assert tag not in {"script", "link", "img", "iframe", "object", "embed", "base"}
+            assert not {"src", "href", "xmlns", "data"} & set(attrs)
+            assert not [name for name in attrs if name.startswith("on")]
+        ids = [attrs["id"] for _, attrs in reader.tags if "id" in attrs]
+        labelled = [
+            attrs["aria-labelledby"] for _, attrs in reader.tags if "aria-labelledby" in attrs
+        ]
+        assert sorted(ids) == sorted(labelled)
+        assert len(ids) == len(set(ids))
+        assert not re.search(r'(fill|stroke|style|color)="', page[page.index("<body") :])
+
+
+def test_names_cannot_run_reach_out_or_hide():
+    bad = '"><script>alert(1)</script> http://example.org/ \u202e'
+    told = audit(
+        findings=[Finding(attack=bad, outcome="refutes", summary=bad, details={bad: bad})],
+        subject=bad,
+    )
+    for page in (
+        render_audit(told),
+        render_report(summarize({"guarantee": GUARANTEE}, audits=told)),
+    ):
+        assert "<script" not in page
+        assert "://" not in page
+        assert "\u202e" not in page
+        assert bad.replace("\u202e", "\ufffd") in words_of(page)
+
+
+GUARANTEE = {**claim().to_dict(), "trust": "central"}
+
+
+def test_confidential_audits_say_so_first(leaking, kept):
+    text = "CONFIDENTIAL Computed from raw judgments: not for publication."
+    report = render_report(summarize({"guarantee": GUARANTEE}, audits=[kept, leaking]))
+    for page in (render_audit(leaking), render_audit([kept, leaking]), report):
+        reader = _read(page)
+        assert text in reader.words
+        shown = [attrs["class"] for _, attrs in reader.tags if attrs.get("class")]
+        assert shown[0] == "banner"
+    assert "CONFIDENTIAL" not in render_audit(kept)
+
+
+def test_simulated_claims_carry_their_banner():
+    seeded = claim(randomness="simulated", caveats=("simulated",))
+    assert "SIMULATED Randomness came from a seed" in words_of(render_audit(audit(promise=seeded)))
+    assert "SIMULATED" not in render_audit(audit())
+
+
+def test_a_verdict_is_red_or_it_is_not(leaking, kept):
+    refuted, other = render_audit(leaking), render_audit(kept)
+    assert '<dd class="breaks">REFUTED</dd>' in refuted
+    assert "<dd>Not refuted</dd>" in other
+    assert "REFUTED" not in other
+    assert 'class="banner"' not in other
+    both = render_audit([leaking, kept])
+    assert '<strong class="badge breaks">REFUTED</strong>' in both
+    assert '<strong class="badge">Not refuted</strong>' in both
+    assert "2 audits, 1 refuted" in words_of(both)
+
+
+def test_a_report_without_audits_has_no_trace_of_them(full, ledger, calibration):
+    summary = summarize(full, ledger=ledger, calibration=calibration)
+    page = render_report(summary)
+    assert "audits" not in summary
+    assert "tried against it" not in page
+    assert ".finding" not in page
+    assert render_report(summarize(full, ledger=ledger, calibration=calibration, audits=())) == page
+
+
+def test_a_report_with_an_audit_tells_what_was_tried(full, kept):
+    summary = summarize(full, audits=kept)
+    page = render_report(summary)
+    reader = _read(page)
+    assert "audits" in [attrs.get("id") for _, attrs in reader.tags]
+    for text in ("What was tried against it", "RandomizedResponse(epsilon=1.0)", "Not refuted"):
+        assert text in reader.words
+    assert "refuted by an audit" not in reader.words
+    assert render_report(json.loads(json.dumps(summary))) == page
+
+
+def test_a_refuted_promise_is_not_stated_as_one(full, leaking):
+    words = words_of(render_report(summarize(full, audits=[leaking])))
+    assert "Claimed, and refuted by an audit: nobody who sees" in words
+    assert "An audit refutes what is claimed" in words
+    assert "REFUTED What is claimed of answers.jsonl does not hold." in words
+
+
+def test_infinite_numbers_survive_json():
+    endless = audit(measured(math.inf, upper=math.inf, power=math.inf), promise=claim(math.inf))
+    summary = summarize({"guarantee": GUARANTEE}, audits=[endless])
+    stored = json.loads(json.dumps(summary, allow_nan=False))
+    assert render_report(stored) == render_report(summary)
+
+
+def test_pages_are_written_whole_and_never_over_another(tmp_path, kept, leaking):
+    path = tmp_path / "audit.html"
+    write_audit(path, kept)
+    assert path.read_text(encoding="utf-8") == render_audit(kept)
+    with pytest.raises(UsageError, match="exists already"):
+        write_audit(path, leaking)
+    write_audit(path, [leaking], force=True)
+    assert "REFUTED" in path.read_text(encoding="utf-8")
+
+
+def test_a_written_report_carries_audits(tmp_path, leaking, open_ledger, linear_world):
+    pairs, _ = linear_world(60, 2)
+    ledger = open_ledger(2.0)
+    private = sordino.privatize(pairs, sordino.RandomizedResponse(2.0), ledger=ledger)
+    certificate = sordino.certify(sordino.fit_reward(private), ledger)
+    write_report(tmp_path / "a.html", certificate, ledger)
+    write_report(tmp_path / "b.html", certificate, ledger, audits=leaking)
+    plain, told = ((tmp_path / name).read_text(encoding="utf-8") for name in ("a.html", "b.html"))
+    assert "tried against it" not in plain
+    assert "What was tried against it" in told
+
+
+def test_a_page_about_nothing_is_refused():
+    with pytest.raises(UsageError, match="at least one audit"):
+        render_audit([])
+
+
+def test_red_can_be_read_in_both_modes():
+    folder = files("sordino.reporting").joinpath("templates")
+    page, own = (folder.joinpath(name).read_text("utf-8") for name in ("report.css", "audit.css"))
+    grounds = [
+        dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6});", block))
+        for block in re.findall(r":root \{(.*?)\}", page, re.DOTALL)
+    ]
+    alarms = re.findall(r"--alarm: (#[0-9a-f]{6});", own)
+    assert len(alarms) == len(grounds) == 2
+    for alarm, colors in zip(alarms, grounds, strict=True):
+        for ground in ("paper", "card"):
+            assert _contrast(alarm, colors[ground]) >= 4.5
+        assert _contrast(alarm, colors["track"]) >= 3.0
+        assert _contrast(alarm, colors["soft"]) >= 3.0
