@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
+from sordino.auditing.releases import strata
 from sordino.auditing.releases.channels import attack_channels, order_channels
 from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import attack_flips, measure_flips
-from sordino.auditing.releases.leaks import strata
 from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.strata import PublicKnowledge
 from sordino.preferences.records import canonical

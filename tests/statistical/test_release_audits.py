@@ -18,9 +18,9 @@ import pytest
 
 import sordino
 from sordino import _random
+from sordino.auditing.releases import leaks as releases
 from sordino.auditing.releases.coins import attack_coins
 from sordino.auditing.releases.leaks import audit_release
-from sordino.auditing.releases.leaks import leaks as releases
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.privatization.stream import privatize_file
 

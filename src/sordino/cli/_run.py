@@ -23,7 +23,7 @@ from sordino.certificates import certify
 from sordino.cli._console import Bar
 from sordino.cli._policy import describe_policy, make_policy
 from sordino.cli._spending import Settings, cross, plan
-from sordino.environments.annotators import TrueReward
+from sordino.environments.truth import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.policies.pessimism import ConfidencePolicy

@@ -1,7 +1,6 @@
 """Contexts with actions that people compare, and a reward that is known.
 
-Everything is generated: nobody's judgments are in it. Comparisons of these worlds cross into a
-fit as real ones do, through a mechanism and a ledger.
+Everything is generated. Comparisons cross into a fit as real ones do, by mechanism and ledger.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ class Judgments:
     Attributes:
         differences: φ(first) − φ(second), one row a comparison; the two answers differ.
         labels: 1 where the first was preferred, else 0.
-        drawn: How many comparisons were drawn. Where both answers were the same action, nothing
-            was compared, and there is no row.
+        drawn: How many were drawn; where both answers were one action, there is no row.
     """
 
     differences: Float[np.ndarray, "n d"]

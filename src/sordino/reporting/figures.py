@@ -9,7 +9,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from sordino.reporting._charts import bar_values, curve_values
+from sordino.reporting._bar_chart import bar_values
+from sordino.reporting._curve_chart import curve_values
 from sordino.reporting._numbers import percent
 from sordino.reporting._templates import environment
 

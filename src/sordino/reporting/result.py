@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino.environments.annotators import TrueReward
+from sordino.environments.truth import TrueReward
 from sordino.errors import DataError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.policies.pessimism import ConfidencePolicy

@@ -8,7 +8,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import sordino
-from sordino.environments.annotators import TrueReward, simulate_pairs
+from sordino.environments.annotators import simulate_pairs
+from sordino.environments.truth import TrueReward
 
 
 def test_the_same_seed_gives_the_same_world():

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino.auditing.releases import leaks as releases
 from sordino.auditing.releases.coins import attack_coins
 from sordino.auditing.releases.leaks import audit_release
-from sordino.auditing.releases.leaks import leaks as releases
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import canonical

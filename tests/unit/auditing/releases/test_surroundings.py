@@ -6,7 +6,7 @@ import json
 import pytest
 
 from sordino._files import sha256_of
-from sordino.auditing.releases.leaks import surroundings
+from sordino.auditing.releases import surroundings
 from sordino.auditing.releases.reading import read_released
 from sordino.auditing.releases.surroundings import (
     find_manifest_leaks,

@@ -11,8 +11,8 @@ import pytest
 
 from sordino import cli
 from sordino._files import to_json
+from sordino.auditing.runs import stored
 from sordino.auditing.runs.replay import audit_run
-from sordino.auditing.runs.replay import stored as _run_files
 from sordino.errors import (
     AuditRefuted,
     DataError,
@@ -167,14 +167,14 @@ MALFORMED = [
 @pytest.mark.parametrize(("path", "value"), MALFORMED)
 def test_a_malformed_result_is_refused_without_quoting_it(run, path, value):
     change(run / "result.json", *path, to=value)
-    refused(DataError, run, "cannot be audited", "result.json", "malformed")
+    refused(DataError, run, "cannot be used", "result.json", "malformed")
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"format": "other"}', "[" * 100_000])
 @pytest.mark.parametrize("name", ["result.json", "reward.json"])
 def test_what_is_no_result_is_refused(run, name, text):
     (run / name).write_text(text)
-    refused(DataError, run, "cannot be audited", name)
+    refused(DataError, run, "cannot be used", name)
 
 
 def test_a_reward_that_cannot_be_read_is_refused(run):
@@ -192,9 +192,9 @@ def test_a_ledger_that_never_stands_still(run, monkeypatch):
 
 def test_a_ledger_that_is_written_while_it_is_read(run, monkeypatch):
     """Half of the one and half of the other state is no ledger; it is looked at again."""
-    whole = _run_files._look(run / "spend.db")
+    whole = stored._look(run / "spend.db")
     torn = [{"": whole[""][:4096]}, {"": whole[""][:4096] + bytes(4096)}]
-    real = _run_files._look
+    real = stored._look
     monkeypatch.setattr(_run_files, "_look", lambda path: torn.pop() if torn else real(path))
     assert not audit_run(run).refuted
     assert not torn
@@ -203,7 +203,7 @@ def test_a_ledger_that_is_written_while_it_is_read(run, monkeypatch):
 def test_a_damaged_ledger_is_told_from_a_newer_one(run):
     (run / "spend.db").write_bytes(b"no ledger")
     with pytest.raises(LedgerDamaged):
-        _run_files.read_ledger(run / "spend.db")
+        stored.read_ledger(run / "spend.db")
     found = finding(audit_run(run), "chain")
     assert found.outcome == "refutes"
     assert "spend.db" in found.details["problem"]

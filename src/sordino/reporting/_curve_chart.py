@@ -1,4 +1,4 @@
-"""Two figures of a run: accuracy against ε, and the features that decide."""
+"""The figure of a run that shows accuracy against ε: foreseen, chosen and measured."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sordino.reporting._numbers import percent, plain
 
-__all__ = ["bar_values", "curve_values"]
+__all__ = ["curve_values"]
 
 _Plain = Mapping[str, Any]
 
@@ -19,8 +19,6 @@ _MARKS = (1.0, 3.0)  # of every power of ten
 _STEP = 0.05  # between shares on the axis; doubled where there are many
 _LINES = 7
 _OVER = 2  # steps that an interval may add to the axis before it is cut
-_ROW, _HEAD = 52, 26
-_LONGEST = 36  # characters of a name beside a bar
 
 
 class _Axes:
@@ -141,35 +139,3 @@ def _curve_label(prediction: _Plain) -> str:
     ceiling = prediction["ceiling_text"]
     told += [f"{ceiling} is assumed without privacy"] if ceiling else []
     return "; ".join([*told, "guessing is 50%"]) + "."
-
-
-def bar_values(decisive: _Plain) -> dict[str, Any]:
-    """Return what the template needs to draw a bar for each feature, left or right of zero."""
-    rows = decisive["rows"]
-    ends = [abs(end) for row in rows for end in (row["effect"], *(row["ends"] or ()))]
-    largest = max(ends) or 1.0
-    return {
-        "label": _bars_label(rows),
-        "height": _HEAD + _ROW * len(rows),
-        "rows": [_bar(row, _HEAD + _ROW * place, largest) for place, row in enumerate(rows)],
-    }
-
-
-def _bar(row: _Plain, y: int, largest: float) -> dict[str, Any]:
-    """Return where one bar stands; lengths are shares of half the width."""
-    effect = 50 * row["effect"] / largest
-    name = row["name"]
-    return {
-        "y": y,
-        "name": name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…",
-        "text": row["effect_text"],
-        "x": f"{50 + min(0.0, effect):.2f}%",
-        "width": f"{abs(effect):.2f}%",
-        "ends": row["ends"] and [f"{50 + 50 * end / largest:.2f}%" for end in row["ends"]],
-    }
-
-
-def _bars_label(rows: list[_Plain]) -> str:
-    """Return the figure in words."""
-    told = ", ".join(f"{row['name']} {row['effect_text']}" for row in rows)
-    return f"Effect of a usual difference on the log odds of being preferred: {told}."
