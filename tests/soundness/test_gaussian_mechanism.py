@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError
 from sordino.mechanisms import _grid, gaussian
-from sordino.mechanisms._grid import _root_above, _shortened, _steps, first_rows
+from sordino.mechanisms._grid import _shortened, _steps, first_rows, root_above
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
@@ -184,7 +184,7 @@ def test_clipping_is_clipping(values, bound):
 @settings(max_examples=500, deadline=None)
 def test_whole_roots_are_never_below(root, near):
     square = min(max(root * root + near, 0), 2**62)
-    above = int(_root_above(np.array([square]))[0])
+    above = int(root_above(np.array([square]))[0])
     assert above == (math.isqrt(square - 1) + 1 if square else 0)
 
 
@@ -301,7 +301,7 @@ def test_the_grid_needs_its_allowance():
 
     class Free(GaussianMechanism):
         def _mu(self, neighbors, records):
-            return super()._mu(neighbors, records) / gaussian._SLACK
+            return super()._mu(neighbors, records) / gaussian.GRID_SLACK
 
     assert not hides(coarsest(cls=Free), ADD_OR_REMOVE_ONE)
 
@@ -326,14 +326,14 @@ def test_discrete_noise_is_continuous_noise_rounded_at_random(scale, rounding):
 
 
 def test_the_constants_are_those_of_the_proof():
-    sigma, rounding = gaussian._STEPS_OF_NOISE[0], 4
+    sigma, rounding = gaussian.STEPS_OF_NOISE[0], 4
     assert sigma == LEAST_NOISE
     assert gaussian._STEPS_OF_BOUND[0] == LEAST_BOUND
     with mpmath.workdps(60):
         cost = 1 / mpmath.sqrt(1 - mpmath.mpf(rounding) ** 2 / sigma**2)
         assert cost - 1 < mpmath.mpf(2) ** -21 * (1 + mpmath.mpf(2) ** -18)
         assert 8 * mpmath.exp(-2 * mpmath.pi**2 * rounding**2) < mpmath.mpf(10) ** -130
-        assert mpmath.mpf(gaussian._SLACK) == 1 + mpmath.mpf(2) ** -20
+        assert mpmath.mpf(gaussian.GRID_SLACK) == 1 + mpmath.mpf(2) ** -20
 
 
 @pytest.mark.parametrize("shift", [(13, 0), (5, 12), (9, 9), (7, 11), (25, 3)])

@@ -141,6 +141,10 @@ OnDevice = Annotated[
         help="These are my own labels and this is my own device: nobody else sees them raw.",
     ),
 ]
+Page = Annotated[
+    Path | None,
+    typer.Option("--out", metavar="PAGE", help="Page to write (.html): claimed against measured."),
+]
 PersonField = Annotated[
     str,
     typer.Option("--person-field", metavar="FIELD", help="Field with a public person id, if any."),

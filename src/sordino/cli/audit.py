@@ -29,11 +29,6 @@ audit = typer.Typer(
 )
 app.add_typer(audit, name="audit")
 
-Page = Annotated[
-    Path | None,
-    typer.Option("--out", metavar="PAGE", help="Page to write (.html): claimed against measured."),
-]
-
 
 def _finish(found: Audit, out: Path | None, *, force: bool, as_json: bool) -> None:
     """Print an audit, write its page, and leave with the exit code of its verdict."""
@@ -80,7 +75,7 @@ def release(
             help="A column that was fixed and public before anybody judged; may be repeated.",
         ),
     ] = None,
-    out: Page = None,
+    out: options.Page = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -133,7 +128,7 @@ def mechanism(
     simulate_seed: Annotated[
         int | None, typer.Option("--simulate-seed", min=0, help="Play with a seed, to repeat it.")
     ] = None,
-    out: Page = None,
+    out: options.Page = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -166,7 +161,7 @@ def mechanism(
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an earlier align.")],
     ledger: options.LedgerPath = None,
-    out: Page = None,
+    out: options.Page = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:

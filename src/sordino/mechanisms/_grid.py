@@ -16,16 +16,25 @@ from sordino._random import Entropy, normals
 from sordino.errors import DataError, UsageError
 
 __all__ = [
+    "GRID_SLACK",
+    "STEPS_OF_NOISE",
     "PersonIds",
     "clipped_rows",
     "clipped_sum",
     "first_rows",
     "refuse_persons",
+    "root_above",
     "vector_array",
     "with_noise",
 ]
 
 PersonIds = Sequence[str | int] | np.ndarray
+
+GRID_SLACK = 1 + 2.0**-20
+"""What the grid may cost μ: see :class:`sordino.mechanisms.gaussian.GaussianMechanism`."""
+
+STEPS_OF_NOISE = (2**12, 2**52)
+"""Least and most noise in steps; above, a saturated draw would be thinkable."""
 
 _MOST = 2**62  # of the square of a norm, and of a sum: both fit 64 bits
 _CHUNK = 1 << 20
@@ -175,12 +184,12 @@ def _shortened(steps: Int64[np.ndarray, "n d"], most: int) -> Int64[np.ndarray, 
     """
     square = (steps * steps).sum(axis=1)
     long = square > most * most
-    length = _root_above(square[long])[:, np.newaxis]
+    length = root_above(square[long])[:, np.newaxis]
     steps[long] = np.sign(steps[long]) * (np.abs(steps[long]) * most // length)
     return steps
 
 
-def _root_above(square: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def root_above(square: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Return the least whole numbers whose squares are at least these (at most 2^62)."""
     near = np.sqrt(square.astype(np.float64)).astype(np.int64)
     root = np.maximum(near - 1, 0)  # below, where the float may have been rounded up

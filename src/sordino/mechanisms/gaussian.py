@@ -18,6 +18,8 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms._grid import (
+    GRID_SLACK,
+    STEPS_OF_NOISE,
     PersonIds,
     clipped_sum,
     first_rows,
@@ -42,9 +44,7 @@ from sordino.privacy.guarantee import (
 __all__ = ["GaussianMechanism"]
 
 _DEFAULT_GRID = 2.0**-20  # of the bound
-_SLACK = 1 + 2.0**-20  # what the grid may cost: see the class, "Guarantee"
 _STEPS_OF_BOUND = (2**10, 2**26)
-_STEPS_OF_NOISE = (2**12, 2**52)  # above 2^52 a saturated draw would be thinkable
 _LARGEST_GRID = 2.0**900  # so that every 64-bit number of steps is a float
 
 
@@ -155,7 +155,7 @@ class GaussianMechanism:
         if mu == 0:
             raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
         moved = _sensitivity(1.0, neighbors, _cap(records_per_person))
-        deviation, more = bound * (moved * _SLACK / mu), 2.0**-50
+        deviation, more = bound * (moved * GRID_SLACK / mu), 2.0**-50
         while True:
             noise = cls(
                 deviation,
@@ -307,7 +307,7 @@ class GaussianMechanism:
 
     def _mu(self, neighbors: NeighboringRelation, records: int) -> float:
         # Nothing here can overflow: the bound is at most 2^14 standard deviations.
-        return _changes(neighbors) * records * (self.bound / self.standard_deviation) * _SLACK
+        return _changes(neighbors) * records * (self.bound / self.standard_deviation) * GRID_SLACK
 
     def _loss(self, mu: float, neighbors: NeighboringRelation) -> float:
         event = GaussianEvent(mu)
@@ -344,7 +344,7 @@ class GaussianMechanism:
                 "in another unit."
             )
         for name, (least, most) in (
-            ("standard_deviation", _STEPS_OF_NOISE),
+            ("standard_deviation", STEPS_OF_NOISE),
             ("bound", _STEPS_OF_BOUND),
         ):
             size = getattr(self, name)

@@ -186,7 +186,7 @@ def test_a_reward_that_cannot_be_read_is_refused(run):
 
 def test_a_ledger_that_never_stands_still(run, monkeypatch):
     looks = iter(range(10**6))
-    monkeypatch.setattr(_run_files, "_look", lambda path: {"": b"%d" % next(looks)})
+    monkeypatch.setattr(stored, "_look", lambda path: {"": b"%d" % next(looks)})
     refused(LedgerError, run, "written all the time", "try again")
 
 
@@ -195,7 +195,7 @@ def test_a_ledger_that_is_written_while_it_is_read(run, monkeypatch):
     whole = stored._look(run / "spend.db")
     torn = [{"": whole[""][:4096]}, {"": whole[""][:4096] + bytes(4096)}]
     real = stored._look
-    monkeypatch.setattr(_run_files, "_look", lambda path: torn.pop() if torn else real(path))
+    monkeypatch.setattr(stored, "_look", lambda path: torn.pop() if torn else real(path))
     assert not audit_run(run).refuted
     assert not torn
 

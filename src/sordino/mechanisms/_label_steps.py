@@ -1,0 +1,85 @@
+"""Public vectors in whole steps of a grid: which of them count, and how far a label moves a sum."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64
+
+from sordino.errors import DataError
+from sordino.mechanisms._grid import PersonIds, first_rows, root_above
+from sordino.mechanisms.ellipsoid import Rows, dense_parts
+
+__all__ = ["Order", "counted_rows", "farthest", "half_steps", "lengths"]
+
+Order = Sequence[int] | Int64[np.ndarray, " k"]
+
+_FINER: Final = 2**6  # lengths are rounded up to this part of a step
+
+
+def counted_rows(
+    n: int,
+    persons: PersonIds | None,
+    rows: Order | None,
+    most: int | None,
+) -> Bool[np.ndarray, " n"]:
+    """Return which rows count: the first of each person, in order of preference."""
+    order = np.arange(n) if rows is None else np.asarray(rows)
+    if order.ndim != 1 or (order.size and order.dtype.kind not in "iu"):
+        raise DataError("rows must be row numbers in one dimension. Nothing was released.")
+    order = order.astype(np.int64)
+    if ((order < 0) | (order >= n)).any() or len(np.unique(order)) != len(order):
+        raise DataError("rows must be numbers of rows, each at most once. Nothing was released.")
+    if persons is not None and most is not None:
+        first_rows(persons, n, most)  # refuses what is no id, also in rows that do not count
+        ids = _listed(persons)
+        order = order[first_rows([ids[i] for i in order], len(order), most)]
+    used = np.zeros(n, dtype=bool)
+    used[order] = True
+    return used
+
+
+def _listed(persons: PersonIds) -> list[str | int]:
+    """Return ids as a list."""
+    return np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
+
+
+def half_steps(
+    differences: Rows, used: Bool[np.ndarray, " n"], whiten: Float[np.ndarray, "r d"]
+) -> Int32[np.ndarray, "n r"]:
+    """Return every whitened row that counts, halved and rounded to the grid; else zeros."""
+    turned = np.ascontiguousarray(whiten.T) / 2
+    halves = np.zeros((len(used), len(whiten)), dtype=np.int32)
+    for part, values in dense_parts(differences):
+        halves[part] = np.rint(values @ turned) * used[part, np.newaxis]
+    return halves
+
+
+def lengths(halves: Int32[np.ndarray, "n r"]) -> Int64[np.ndarray, " n"]:
+    """Return ‖2h‖ of every row in parts of a step, rounded up by integer arithmetic."""
+    squares = np.empty(len(halves), dtype=np.int64)
+    for part, values in dense_parts(halves):
+        wide = values.astype(np.int64)
+        squares[part] = np.einsum("ij,ij->i", wide, wide)
+    return root_above((2 * _FINER) ** 2 * squares)
+
+
+def farthest(
+    moves: Int64[np.ndarray, " n"], persons: PersonIds | None
+) -> tuple[float, Int64[np.ndarray, " k"]]:
+    """Return how far one change moves the sum at most, in steps, and its rows.
+
+    One change replaces the label of one row, or of all rows of one person: then the triangle
+    inequality adds their lengths.
+    """
+    names = range(len(moves)) if persons is None else _listed(persons)
+    numbers: dict[object, int] = {}
+    codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    sums = np.zeros(len(numbers), dtype=np.int64)
+    np.add.at(sums, codes, moves)
+    worst = int(sums.argmax())
+    rows = np.flatnonzero((codes == worst) & (moves > 0))
+    # Rounding a whole number to a float is part of what the allowance for the grid covers.
+    return int(sums[worst]) / _FINER, rows

@@ -1,0 +1,400 @@
+"""All that labels say about a reward, Σ y_i x_i, released once with exact Gaussian noise.
+
+The vectors x_i are public and only the labels are private. So the noise may have the shape of
+the vectors, and a label moves the released sum by a vector of integers that is known beforehand.
+"""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64, Integer
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms._grid import (
+    GRID_SLACK,
+    STEPS_OF_NOISE,
+    PersonIds,
+    refuse_persons,
+    with_noise,
+)
+from sordino.mechanisms._label_steps import Order, counted_rows, farthest, half_steps, lengths
+from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.ellipsoid import (
+    Ellipsoid,
+    Rows,
+    checked_rows,
+    dense_parts,
+    isotropic_ellipsoid,
+    minimum_volume_ellipsoid,
+)
+from sordino.mechanisms.randomized_response import label_array
+from sordino.privacy import accounting
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.label_values import UNDECIDED
+
+__all__ = ["LabelDesign", "LabelGaussian", "LabelStatistic"]
+
+_GRIDS = (2.0**-24, 2.0**-12)
+
+
+@dataclass(frozen=True)
+class LabelGaussian:
+    """Release Σ y_i x_i over all labels with noise that hides any one of them.
+
+    A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
+    The likelihood reads labels through this sum only, so fitting it costs nothing more.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
+            of one person if ``records_per_person`` is given.
+        delta: Failure probability, in (0, 1).
+        shaped: Noise in the shape of the smallest ellipsoid that holds all x_i; False for the
+            same noise in every direction.
+        records_per_person: How many rows of one person count (m); the others are left out,
+            whatever their labels. Needed for unit ``"person"``.
+        grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
+            2^-12.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        GaussianEvent of :attr:`mu` for unit ``"label"`` under ``REPLACE_ONE``, and for unit
+        ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
+        x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
+        numbers that depend on x_i alone, so one change moves the sum by at most ‖2h‖, which is
+        computed in integers and rounded up; for a person, by the sum of these over their rows.
+        The noise is exactly discrete, with the allowance for its grid of
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release". Differs: rounding to even steps,
+        so that an undecided label is a whole number of steps too.
+
+    Example:
+        >>> noise = LabelGaussian(epsilon=1.0, delta=1e-6)
+        >>> round(noise.mu, 6)
+        0.236704
+        >>> design = noise.prepare(np.array([[3.0, 0.0], [0.0, 0.1]]))
+        >>> np.sqrt(np.diag(design.covariance)).round(3).tolist()
+        [12.674, 0.422]
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float
+    shaped: bool = True
+    records_per_person: int | None = None
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gaussian noise keeps."""
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        _validate.failure_probability("delta", self.delta, zero=False)
+        _validate.one_of("shaped", self.shaped, (True, False))
+        if (most := self.records_per_person) is not None:
+            most = _validate.integer("records_per_person", most, at_least=1)
+            object.__setattr__(self, "records_per_person", most)
+        if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
+            raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
+        if self.mu == 0:
+            raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations, with the grid's cost.
+
+        It is the largest value that the accountant shows to keep (epsilon, delta).
+        """
+        mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
+        while mu > 0 and self._loss(mu) > self.epsilon:
+            mu, less = mu * (1 - less), 2 * less
+        return mu
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return GaussianEvent(self.mu)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, measured in its own noise: μ.
+
+        Raises:
+            PrivacyError: Under another relation than ``REPLACE_ONE``.
+        """
+        if neighbors != REPLACE_ONE:
+            relation = getattr(neighbors, "name", neighbors)
+            raise PrivacyError(
+                "Noise on labels hides which label a row has, and every row is public: nothing is "
+                f"promised under {relation}. Use REPLACE_ONE, or a mechanism for records."
+            )
+        return self.mu
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one label, or to all labels of one person.
+
+        Args:
+            unit: ``"label"``; or ``"person"`` if ``records_per_person`` is set.
+            neighbors: What one change is: ``REPLACE_ONE``.
+            trust: Who saw the raw labels.
+
+        Raises:
+            PrivacyError: For another unit or relation, or for a person whose number of rows
+                has no limit.
+
+        Guarantee:
+            At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
+            for which it is more than enough.
+        """
+        self.sensitivity(neighbors)
+        if unit == "person" and self.records_per_person is None:
+            raise PrivacyError(
+                "One person may have any number of labels, so nothing is promised with "
+                "unit='person'. Set records_per_person, the most rows of one person that count, "
+                "or use unit='label'."
+            )
+        if unit not in ("label", "person"):
+            raise PrivacyError(
+                f"Noise on labels protects labels, not unit={unit!r}: prompts and answers are "
+                "public here. Use unit='label', or a mechanism for records."
+            )
+        return Guarantee(
+            self._loss(self.mu),
+            delta=self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+            caveats=("labels-only",) if unit == "person" else (),
+        )
+
+    def prepare(
+        self,
+        differences: Rows,
+        *,
+        persons: PersonIds | None = None,
+        rows: Order | None = None,
+    ) -> LabelDesign:
+        """Return the release made ready for public vectors: it reads no label and spends nothing.
+
+        Args:
+            differences: x_i, one in each row; dense or compressed sparse rows.
+            persons: The public id of each row's person, text or whole numbers; exactly if
+                ``records_per_person`` is set.
+            rows: Which rows may count, in order of preference; all of them, in their order, if
+                left out. The first ``records_per_person`` of each person count. The choice must
+                not depend on labels.
+
+        Raises:
+            DataError: A vector, an id or a row cannot be used, or no row that counts is
+                different from 0.
+            UsageError: ``persons`` is missing or is not used; or so much loss is allowed that
+                the noise would be below 2^12 steps of the grid.
+        """
+        refuse_persons(given=persons is not None, most=self.records_per_person)
+        differences = checked_rows("differences", differences)
+        used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
+        fitted = differences if used.all() else differences[used]
+        ellipsoid = (minimum_volume_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
+        halves = half_steps(differences, used, ellipsoid.whiten / self.grid)
+        moved, worst = farthest(lengths(halves), persons)
+        design = LabelDesign(self, ellipsoid, halves, used, moved, worst)
+        least, most = STEPS_OF_NOISE
+        if not least <= design.scale <= most:
+            raise UsageError(
+                f"The noise must be between {least} and {most} steps of the grid, and it would be "
+                f"{design.scale:.6g}. Nothing was released. Choose another grid than "
+                f"{self.grid!r}, or another epsilon."
+            )
+        return design
+
+    def release(
+        self, labels: Integer[np.ndarray, " n"], *, design: LabelDesign, entropy: Entropy
+    ) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            labels: Each 0, 1 or 2 (undecided), one for each row of the design.
+            design: What :meth:`prepare` of an equal mechanism returned.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: A label is something else, or there is not one for each row.
+            UsageError: The design was prepared with other settings.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        if design.mechanism != self:
+            raise UsageError(
+                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
+                "this mechanism promises. Nothing was released. Prepare it again."
+            )
+        return design.statistic(labels, entropy=entropy)
+
+    def _loss(self, mu: float) -> float:
+        """Return the epsilon that the accountant shows for this much noise."""
+        events = [(GaussianEvent(mu), 1)]
+        return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelStatistic:
+    """What was released, with all that is known about its noise; both are public.
+
+    Attributes:
+        value: T̃, the noised Σ y_i x_i over the rows that count.
+        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
+        used: Which rows count.
+    """
+
+    value: Float[np.ndarray, " d"]
+    _: KW_ONLY
+    factor: Float[np.ndarray, "d r"]
+    used: Bool[np.ndarray, " n"]
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V."""
+        return np.asarray(self.factor @ self.factor.T)
+
+
+@dataclass(frozen=True, eq=False)
+class LabelDesign:
+    """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
+
+    Made by :meth:`LabelGaussian.prepare`, from public vectors alone.
+
+    Attributes:
+        mechanism: The settings.
+        ellipsoid: The shape of the noise.
+        halves: What an undecided label of each row contributes, in steps: h_i; a 1 contributes
+            2h_i and a 0 nothing. Rows that do not count hold zeros.
+        used: Which rows count.
+        moved: How many steps one change moves the sum at most, rounded up: Δ.
+        worst: The rows of a change that may move it as far: one row, or one person's.
+
+    Guarantee:
+        As :class:`LabelGaussian` states it; nothing here is read from a label. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py.
+    """
+
+    mechanism: LabelGaussian
+    ellipsoid: Ellipsoid
+    halves: Int32[np.ndarray, "n r"]
+    used: Bool[np.ndarray, " n"]
+    moved: float
+    worst: Int64[np.ndarray, " k"]
+
+    @property
+    def scale(self) -> float:
+        """Return the standard deviation of the noise in steps of the grid."""
+        return self.moved * GRID_SLACK / self.mechanism.mu
+
+    @property
+    def step(self) -> Float[np.ndarray, "d r"]:
+        """Return what one step in each direction is worth: from steps to the released sum."""
+        return self.ellipsoid.unwhiten * self.mechanism.grid
+
+    @property
+    def factor(self) -> Float[np.ndarray, "d r"]:
+        """Return F with covariance FFᵀ."""
+        return self.step * self.scale
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V: known before anything is spent."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return self.mechanism.event
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, in its own noise."""
+        return self.mechanism.sensitivity(neighbors)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises: what :meth:`LabelGaussian.guarantee` does."""
+        return self.mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return the noised sum alone: the value of :meth:`statistic`.
+
+        Raises:
+            DataError: A label is something else, or there is not one for each row.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return self.statistic(values, entropy=entropy).value
+
+    def statistic(self, labels: Integer[np.ndarray, " n"], *, entropy: Entropy) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            labels: Each 0, 1 or 2 (undecided), one for each row.
+            entropy: As for :meth:`LabelGaussian.release`.
+
+        Raises:
+            DataError: A label is something else, or there is not one for each row.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        value = np.asarray(self.repeat(labels, 1, entropy=entropy)[0])
+        return LabelStatistic(value, factor=self.factor, used=self.used)
+
+    def repeat(
+        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases of the same made-up labels, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private labels.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        total = np.tile(self._total(values), trials)
+        noised = with_noise(total, self.scale, entropy).astype(np.float64)
+        return np.asarray(noised.reshape(trials, -1) @ self.step.T)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self._total(side) / self.scale for side in (case.one, case.other))
+        whitened = outputs @ (self.ellipsoid.whiten.T / (self.mechanism.grid * self.scale))
+        return np.asarray((whitened - (one + other) / 2) @ (one - other))
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return labels that differ in the row, or the person, that moves the sum farthest.
+
+        The labels of one row attain the sensitivity. Those of one person are turned to one side
+        as far as they can be; if the person's vectors are parallel they attain it too.
+        """
+        self.sensitivity(neighbors)
+        vectors = self.halves[self.worst].astype(np.float64)
+        side = vectors @ np.linalg.svd(vectors, full_matrices=False)[2][0] > 0
+        one, other = np.zeros((2, len(self.halves)), dtype=np.int8)
+        one[self.worst], other[self.worst] = side, ~side
+        return WorstCase(one, other)
+
+    def _total(self, labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
+        """Return the exact sum of what the labels contribute, in steps."""
+        if len(known := label_array(labels)) != len(self.halves):
+            raise DataError("Labels must be as many as the rows of the design: none was released.")
+        times = np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64))
+        total = np.zeros(self.halves.shape[1], dtype=np.int64)
+        for part, halves in dense_parts(self.halves):
+            total += times[part] @ halves.astype(np.int64)
+        return total

@@ -1,0 +1,329 @@
+"""A minimizer whose objective was tilted at random before it was minimized.
+
+The mechanism draws the tilt and the noise of the output. It never sees the data: whoever holds
+them passes a function that minimizes, and says how far the gradient is from zero.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from typing import Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino._random import Entropy, normals
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.mechanisms import _tilted
+from sordino.mechanisms._tilt_sizes import OUTPUT_SHARE, joint_delta, largest_mu
+from sordino.mechanisms.base import WorstCase
+from sordino.privacy.curves import (
+    amp_delta,
+    objective_perturbation_delta,
+    objective_perturbation_delta_closed_form,
+    objective_perturbation_delta_ranked,
+    slack_of_jacobian,
+)
+from sordino.privacy.events import ApproximateEvent
+from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.group_curves import (
+    amp_delta_replace_one,
+    objective_perturbation_delta_replace_one,
+)
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+
+__all__ = [
+    "ObjectivePerturbation",
+    "Solution",
+    "amp_delta",
+    "amp_delta_replace_one",
+    "joint_delta",
+    "objective_perturbation_delta",
+    "objective_perturbation_delta_closed_form",
+    "objective_perturbation_delta_ranked",
+    "objective_perturbation_delta_replace_one",
+]
+
+_SLACK = 1 + 1e-9  # what clipping to the bound may lose to rounding
+_ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
+
+
+class Solution(Protocol):
+    """A minimizer of the tilted objective."""
+
+    @property
+    def theta(self) -> np.ndarray:
+        """Return the weights, shape (d,)."""
+        ...
+
+    @property
+    def gradient_norm(self) -> float:
+        """Return the norm of the gradient of the tilted objective there."""
+        ...
+
+
+@dataclass(frozen=True)
+class ObjectivePerturbation:
+    """Minimize Σ log(1 + e^{−θᵀz}) + (Λ/2)‖θ‖² + bᵀθ with a random b, and noise the minimizer.
+
+    Nothing here depends on how many records there are. The loss is a sum, never a mean; every
+    record z is clipped to the norm ``bound`` by :meth:`clipped`.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0.
+        delta: Failure probability, in (0, 1).
+        bound: Norm to which every record is clipped (R).
+        neighbors: What one change is; no default.
+        ridge: Λ; by default R²/(2(e^{ε/2} − 1)), so that the Jacobian costs less than ε/2.
+        atol: Largest norm of the gradient at which a minimizer is accepted.
+        second_moment_mu: μ of a :class:`~sordino.mechanisms.second_moment.SecondMoment` released
+            along with it, for one record made empty, added or removed. :attr:`event` pays for
+            both.
+
+    Raises:
+        UsageError: A setting is out of range, the ridge is so small that no noise suffices, or
+            ``second_moment_mu`` leaves nothing for the tilt.
+
+    Guarantee:
+        (epsilon, delta) for one record under ``neighbors``, whatever function minimizes, if the
+        gradient norm that it reports is at most atol above the true one; caveat
+        ``real-arithmetic``. Shown by tests/soundness/test_objective_perturbation.py.
+
+    Source:
+        docs/central.md, "Objective perturbation"; Chaudhuri, Monteleoni & Sarwate 2011 and Kifer,
+        Smith & Thakurta 2012 for the mechanism. Differs: the slope and the curvature of the
+        logistic loss are bounded together, and the inexact minimizer keeps that bound.
+
+    Example:
+        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
+        >>> noise = ObjectivePerturbation(1.0, delta=1e-6, bound=1.0, neighbors=REPLACE_SPECIAL)
+        >>> round(noise.ridge, 4), 4.2 < noise.standard_deviation < 4.3
+        (0.7707, True)
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float
+    bound: float
+    neighbors: NeighboringRelation
+    ridge: float | None = None
+    atol: float = 1e-8
+    second_moment_mu: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what no noise can protect, and find the noise."""
+        for name in ("epsilon", "bound", "atol"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        object.__setattr__(self, "delta", delta)
+        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
+        rest = _validate.non_negative("second_moment_mu", self.second_moment_mu)
+        object.__setattr__(self, "second_moment_mu", rest)
+        usual = self._ridge_for(self.epsilon / 2) * 2
+        ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
+        object.__setattr__(self, "ridge", ridge)
+        if not 0 < usual < math.inf or slack_of_jacobian(self.kappa) >= self.epsilon:
+            raise UsageError(
+                f"ridge must be above {self._ridge_for(self.epsilon):.6g} for "
+                f"epsilon={self.epsilon!r} and bound={self.bound!r}, got {ridge!r}: with less no "
+                f"noise suffices. ridge={usual:.6g} would do."
+            )
+        self._refuse_a_full_second_moment()
+        assert self.mu > 0  # noqa: S101 - found now, so that settings fail here and not later
+
+    @property
+    def kappa(self) -> float:
+        """Return R²/Λ."""
+        return self.bound * _SLACK / self._ridge * (self.bound * _SLACK)
+
+    @property
+    def mu(self) -> float:
+        """Return the bound on one record's gradient over the standard deviation of the tilt."""
+        return largest_mu(
+            self.epsilon, self.delta, self.kappa, self.second_moment_mu, self.neighbors
+        )
+
+    @property
+    def mu_output(self) -> float:
+        """Return twice the distance from the exact minimizer over the output noise."""
+        return self.mu * OUTPUT_SHARE
+
+    @property
+    def standard_deviation(self) -> float:
+        """Return the noise of every coordinate of the tilt b."""
+        return self.bound * _SLACK / self.mu
+
+    @property
+    def output_standard_deviation(self) -> float:
+        """Return the noise that is added to every coordinate of the minimizer."""
+        return 2 * _ACCOUNTED * self.atol / (self._ridge * self.mu_output) * _SLACK
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return ApproximateEvent(self.epsilon, self.delta)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the gradient of the objective, at most."""
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        return self.bound * (2 if neighbors == REPLACE_ONE else 1)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one record.
+
+        What is promised when a record is replaced is promised when it is made empty, added or
+        removed too, since an empty record changes nothing.
+
+        Raises:
+            PrivacyError: For another unit than ``"record"``; or for a replaced record, if the
+                mechanism was built for another relation.
+        """
+        _validate.one_of("unit", unit, ("label", "record", "person"))
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        if unit != "record":
+            raise PrivacyError(
+                f"Objective perturbation promises nothing with unit={unit!r}. Use unit='record', "
+                "or a mechanism made for that unit."
+            )
+        if neighbors == REPLACE_ONE != self.neighbors:
+            raise PrivacyError(
+                f"This noise was calibrated for {self.neighbors.name} and promises nothing when a "
+                "record is replaced. Build it with neighbors=REPLACE_ONE, which takes more noise."
+            )
+        return Guarantee(
+            self.epsilon,
+            delta=self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+            caveats=("real-arithmetic",),
+        )
+
+    def clipped(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
+        """Return every record shrunk to the bound, whatever the others are.
+
+        Raises:
+            DataError: A value is not finite; only its index is named.
+        """
+        return _tilted.clipped(_validate.finite_array("values", values, ndim=2), self.bound)
+
+    def draw(self, d: int, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
+        """Return the tilt b; draws noise, so the spend must already be on a ledger.
+
+        Guarantee:
+            None by itself: the tilt is as secret as the data. Only what :meth:`finish` returns may
+            leave.
+        """
+        return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
+
+    def finish(
+        self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return a minimizer of the tilted objective with the noise that hides its inexactness.
+
+        Args:
+            theta: Weights at which the gradient of the tilted objective is small.
+            gradient_norm: Norm of that gradient.
+            entropy: Source of 64-bit words.
+
+        Raises:
+            ConvergenceError: The gradient is larger than ``atol``, or not a number.
+            DataError: A weight is not finite.
+
+        Guarantee:
+            What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
+            clipped.
+        """
+        if not 0 <= gradient_norm <= self.atol:  # also NaN
+            raise ConvergenceError(
+                f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
+                "more steps, or a larger atol, which adds more noise to the output."
+            )
+        if theta.ndim != 1 or not np.isfinite(theta).all():
+            raise DataError("theta must be one finite number for each feature.")
+        return theta + self.output_standard_deviation * normals(entropy, len(theta))
+
+    def release(
+        self, minimize: Callable[[np.ndarray], Solution], *, d: int, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return noised weights; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            minimize: From a tilt b to a minimizer of the objective with bᵀθ, its records clipped.
+            d: Number of features.
+            entropy: Source of 64-bit words.
+
+        Raises:
+            ConvergenceError: The minimizer is not exact enough; what was spent stays spent.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        solution = minimize(self.draw(d, entropy=entropy))
+        return self.finish(solution.theta, solution.gradient_norm, entropy=entropy)
+
+    def repeat(
+        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases on the same made-up records, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        records, trials = self.clipped(values), _validate.integer("trials", trials, at_least=1)
+        shape = (trials, records.shape[1])
+        tilts = self.standard_deviation * normals(entropy, trials * shape[1]).reshape(shape)
+        weights = _tilted.minimizers(records, tilts, self._ridge, self.atol)
+        noise = normals(entropy, trials * shape[1]).reshape(shape)
+        return np.asarray(weights + self.output_standard_deviation * noise)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row.
+
+        It is the ratio for exact minimizers, of which the output noise leaves next to nothing
+        untold.
+        """
+        one, other = (
+            _tilted.log_density(
+                np.asarray(outputs), self.clipped(side), self._ridge, self.standard_deviation
+            )
+            for side in (case.one, case.other)
+        )
+        return np.asarray(one - other)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs that nearly attain the stated loss.
+
+        Many short records pull the weights to where the slopes of one more record are as large as
+        they can be. It is one coordinate wide, or two if that record is replaced.
+        """
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        return _tilted.worst_case(neighbors, self.bound, self._ridge, self.standard_deviation)
+
+    @property
+    def _ridge(self) -> float:
+        """Return the ridge, which is set by now."""
+        assert self.ridge is not None  # noqa: S101 - for the type checker
+        return self.ridge
+
+    def _ridge_for(self, slack: float) -> float:
+        """Return the ridge at which the Jacobian costs this much: R²/(4(e^J − 1))."""
+        try:
+            return self.bound * (self.bound / (4 * math.expm1(slack)))
+        except OverflowError:
+            return 0.0
+
+    def _refuse_a_full_second_moment(self) -> None:
+        """Refuse a second moment that takes all there is."""
+        legs = 2 if self.neighbors == REPLACE_ONE else 1
+        spare = self.epsilon - slack_of_jacobian(self.kappa)
+        if gaussian_delta(spare, legs * self.second_moment_mu) >= self.delta:
+            raise UsageError(
+                f"second_moment_mu={self.second_moment_mu!r} leaves nothing for the minimizer. "
+                "Use less, or raise epsilon or delta."
+            )

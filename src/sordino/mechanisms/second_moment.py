@@ -1,0 +1,387 @@
+"""The sum of the outer products of clipped vectors with Gaussian noise, exact on a grid.
+
+A vector is first put on the grid and shortened, in integers. Outer products of integer vectors
+are then exact, and so is what one record can move: nothing is left to rounding.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass
+from fractions import Fraction
+from typing import Literal, Self
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms._grid import (
+    GRID_SLACK,
+    STEPS_OF_NOISE,
+    clipped_rows,
+    vector_array,
+    with_noise,
+)
+from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.privacy import accounting
+from sordino.privacy.curves import slack_of_jacobian
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
+
+__all__ = ["SecondMoment", "joint_mechanisms"]
+
+_DEFAULT_GRID = 2.0**-20  # of the bound
+_STEPS_OF_BOUND = (2**10, 2**24)
+_MOST = 2**62
+_EXTREME = 2.0**-400
+_LOW_BITS = 12
+_CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds exactly
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
+
+    Every record's vector x is clipped to the norm ``bound`` = R, whatever the others are. The
+    released matrix is symmetric; it may have negative eigenvalues.
+
+    Args:
+        standard_deviation: Noise of every entry of A, and of the released diagonal; 0 with unit
+            ``"label"``, where nothing released depends on labels.
+        bound: Norm to which every vector is clipped (R).
+        unit: ``"record"``, or ``"label"`` if the vectors are public.
+        neighbors: The relation that :attr:`event` is about; no default.
+        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
+        grid: Step γ of the grid of a vector, by default ``bound``·2^-20; that of the matrix is γ².
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for any number of
+        records and any finite values; no arithmetic caveat. Nothing at all is spent with unit
+        ``"label"``. Shown by tests/unit/mechanisms/test_second_moment.py.
+
+    Source:
+        docs/central.md, "Second moment"; the grid as for
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Differs: vectors are rounded
+        before their products are taken, so that the sensitivity needs no allowance.
+
+    Example:
+        >>> noise = SecondMoment.calibrated(
+        ...     1.0, delta=1e-6, bound=2.0, unit="record", neighbors=ADD_OR_REMOVE_ONE
+        ... )
+        >>> round(noise.standard_deviation, 3)
+        16.899
+    """
+
+    standard_deviation: float
+    _: KW_ONLY
+    bound: float
+    unit: Literal["label", "record"]
+    neighbors: NeighboringRelation
+    delta: float
+    grid: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
+        object.__setattr__(self, "bound", _bound(self.bound))
+        size = _validate.non_negative("standard_deviation", self.standard_deviation)
+        if math.isinf(size):
+            raise UsageError("standard_deviation must be finite.")
+        object.__setattr__(self, "standard_deviation", size)
+        _validate.one_of("unit", self.unit, ("label", "record"))
+        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        object.__setattr__(self, "delta", delta)
+        if self.grid is not None:
+            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+        if self.unit == "label" and (size > 0 or self.neighbors != REPLACE_ONE):
+            raise UsageError(
+                "With unit='label' the vectors are public: standard_deviation must be 0 and "
+                "neighbors REPLACE_ONE."
+            )
+        self._refuse_coarse_or_fine()
+
+    @classmethod
+    def calibrated(
+        cls,
+        epsilon: float,
+        *,
+        delta: float,
+        bound: float,
+        unit: Literal["label", "record"],
+        neighbors: NeighboringRelation,
+        grid: float | None = None,
+    ) -> Self:
+        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
+
+        Args:
+            epsilon: Bound on the privacy loss, finite and above 0.
+            delta: Failure probability, in (0, 1).
+            bound: Norm to which every vector is clipped.
+            unit: As for the class.
+            neighbors: What one change is.
+            grid: As for the class.
+
+        Raises:
+            UsageError: A setting is out of range, or the noise does not fit the grid.
+
+        Guarantee:
+            What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
+        """
+        epsilon, bound = _validate.positive("epsilon", epsilon), _bound(bound)
+        mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
+        if mu == 0:
+            raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
+        size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
+        more = 2.0**-50
+        while True:
+            made = cls(size, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
+            if made._loss(neighbors) <= epsilon:
+                return made
+            size, more = size * (1 + more), 2 * more
+
+    @property
+    def step(self) -> float:
+        """Return the step γ of the grid of a vector; that of the matrix is its square."""
+        return self.bound * _DEFAULT_GRID if self.grid is None else self.grid
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return GaussianEvent(self.mu(self.neighbors))
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum in Frobenius norm, at most.
+
+        R² if one record is added, removed or made empty, √2·R² if it is replaced (⟨xxᵀ, zzᵀ⟩ =
+        (xᵀz)² is never negative), and 0 for a label.
+        """
+        return 0.0 if self.unit == "label" else _moved(self.bound, neighbors)
+
+    def mu(self, neighbors: NeighboringRelation) -> float:
+        """Return the sensitivity divided by the standard deviation, with what the grid costs."""
+        moved = self.sensitivity(neighbors)
+        return moved / self.standard_deviation * GRID_SLACK if moved else 0.0
+
+    def operator_norm_bound(self, d: int, *, failure_probability: float) -> float:
+        """Return a norm that the noise of a d × d matrix exceeds with this probability at most.
+
+        Source:
+            docs/central.md, "Second moment": s(√(2d) + √(2 log(2/η))), by Sudakov–Fernique for
+            the mean and Gaussian concentration around it.
+        """
+        eta = _validate.failure_probability("failure_probability", failure_probability, zero=False)
+        spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
+        return self.standard_deviation * (spread + math.sqrt(2 * math.log(2 / eta))) * GRID_SLACK
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises; δ is :attr:`delta`.
+
+        Args:
+            unit: ``"record"`` or ``"label"``, as the mechanism was built.
+            neighbors: What one change is.
+            trust: Who saw the raw vectors.
+
+        Raises:
+            PrivacyError: For another unit than that of the mechanism.
+        """
+        _validate.one_of("unit", unit, ("label", "record", "person"))
+        if unit != self.unit:
+            raise PrivacyError(
+                f"This second moment was built for unit={self.unit!r} and promises nothing with "
+                f"unit={unit!r}. Build one for that unit, or use a mechanism for persons."
+            )
+        return Guarantee(
+            self._loss(neighbors),
+            delta=0.0 if unit == "label" else self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+        )
+
+    def release(self, values: Float[np.ndarray, "n d"], *, entropy: Entropy) -> np.ndarray:
+        """Return the noised sum, shape (d, d); the spend must already be on a ledger.
+
+        Args:
+            values: One vector in each row; any finite numbers, also no rows at all.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: A value cannot be used; it is not said how many records there are.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return np.asarray(self._noised(self._sum(values), 1, entropy)[0])
+
+    def repeat(
+        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials entries"]:
+        """Return independent releases of the same made-up values, one flat matrix in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        return np.asarray(self._noised(self._sum(values), trials, entropy).reshape(trials, -1))
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials entries"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self._sum(side).ravel() * self.step**2 for side in (case.one, case.other))
+        difference = (one - other) / self.standard_deviation
+        distance = (np.asarray(outputs) - (one + other) / 2) / self.standard_deviation
+        return np.asarray(distance @ difference)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs that attain the sensitivity: orthogonal if replaced."""
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        others = {
+            REPLACE_SPECIAL: [[0.0, 0.0]],
+            ADD_OR_REMOVE_ONE: np.zeros((0, 2)),
+            REPLACE_ONE: [[0.0, self.bound]],
+        }
+        return WorstCase(np.array([[self.bound, 0.0]]), np.array(others[neighbors], dtype=float))
+
+    @property
+    def _most(self) -> int:
+        """Return how many whole steps fit into the bound."""
+        return int(Fraction(self.bound) // Fraction(self.step))
+
+    def _loss(self, neighbors: NeighboringRelation) -> float:
+        event = GaussianEvent(self.mu(neighbors))
+        return accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
+
+    def _refuse_coarse_or_fine(self) -> None:
+        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
+        limits = [("bound", Fraction(self.bound), Fraction(self.step), _STEPS_OF_BOUND)]
+        if self.unit == "record":
+            noise, square = Fraction(self.standard_deviation), Fraction(self.step) ** 2
+            limits.append(("standard_deviation", noise, square, STEPS_OF_NOISE))
+        for name, size, step, (least, most) in limits:
+            if not least * step <= size <= most * step:
+                raise UsageError(
+                    f"{name} must be between {least} and {most} steps of its grid, got "
+                    f"{name}={getattr(self, name)!r} with grid={self.step!r} for a vector (its "
+                    "square for the matrix). Choose another grid."
+                )
+        if not 2.0**-400 < self.step < 2.0**400:
+            raise UsageError(f"grid={self.step!r} is extreme. Measure the values in another unit.")
+
+    def _sum(self, values: np.ndarray) -> Int64[np.ndarray, "d d"]:
+        """Return the exact sum of outer products in steps of the matrix's grid, cut to ±2^62."""
+        vectors = vector_array(values, most=self._most)
+        total = np.zeros((vectors.shape[1],) * 2, dtype=object)
+        for start in range(0, len(vectors), _CHUNK):
+            steps = clipped_rows(vectors[start : start + _CHUNK], self._most, self.step)
+            total += _products(steps)
+        return np.clip(total, -_MOST, _MOST).astype(np.int64)
+
+    def _noised(
+        self, total: Int64[np.ndarray, "d d"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d d"]:
+        """Return symmetric matrices: noise on every entry at one scale, then the symmetric part."""
+        flat = np.tile(total.ravel(), trials)
+        if self.unit == "record":
+            flat = with_noise(flat, self.standard_deviation / self.step / self.step, entropy)
+        noised = flat.reshape(trials, *total.shape).astype(np.float64)
+        return np.asarray((noised + noised.transpose(0, 2, 1)) / 2 * self.step**2)
+
+
+def joint_mechanisms(
+    epsilon: float,
+    *,
+    delta: float,
+    bound: float,
+    neighbors: NeighboringRelation,
+    share: float = 0.5,
+    ridge: float | None = None,
+    atol: float = 1e-8,
+) -> tuple[ObjectivePerturbation, SecondMoment]:
+    """Return a tilted minimizer and a second moment that together keep (epsilon, delta).
+
+    They are accounted for as one release: reserve the event of the first one, and no other.
+
+    Args:
+        epsilon: Bound on the privacy loss of both, finite and above 0.
+        delta: Failure probability of both, in (0, 1).
+        bound: Norm to which every record is clipped, for both.
+        neighbors: What one change is.
+        share: μ of the second moment, as a share in (0, 1) of the largest possible; the tilt gets
+            what is left.
+        ridge: As for :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation`.
+        atol: As for that class.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        (epsilon, delta) for both together, for one record; caveat ``real-arithmetic``. Shown by
+        tests/soundness/test_objective_perturbation.py.
+    """
+    alone = ObjectivePerturbation(
+        epsilon, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge, atol=atol
+    )
+    share = _validate.failure_probability("share", share, zero=False)
+    legs = 2 if neighbors == REPLACE_ONE else 1
+    mu = share * gaussian_mu(alone.epsilon - slack_of_jacobian(alone.kappa), alone.delta) / legs
+    size = _moved(alone.bound, REPLACE_SPECIAL) * GRID_SLACK / mu * GRID_SLACK
+    return (
+        ObjectivePerturbation(
+            epsilon,
+            delta=delta,
+            bound=bound,
+            neighbors=neighbors,
+            ridge=ridge,
+            atol=atol,
+            second_moment_mu=mu,
+        ),
+        SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta),
+    )
+
+
+def _bound(value: float) -> float:
+    """Return a bound whose square, and that of its grid, is a float."""
+    bound = _validate.positive("bound", value)
+    if not _EXTREME <= bound <= 1 / _EXTREME:
+        raise UsageError(
+            f"bound={bound!r} is too small or too large to be squared. Measure the values in "
+            "another unit."
+        )
+    return bound
+
+
+def _moved(bound: float, neighbors: NeighboringRelation) -> float:
+    """Return R², or √2·R² if a record is replaced, rounded up."""
+    _validate.one_of("neighbors", neighbors, NeighboringRelation)
+    square = math.nextafter(bound * bound, math.inf)
+    return square if neighbors != REPLACE_ONE else square * math.sqrt(2) * (1 + 2.0**-50)
+
+
+def _products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
+    """Return the sum of the outer products of integer rows as Python's integers.
+
+    A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply exactly.
+    """
+    high = (steps >> _LOW_BITS).astype(np.float64)
+    low = (steps & (2**_LOW_BITS - 1)).astype(np.float64)
+    parts = (high.T @ high, high.T @ low, low.T @ low)
+    top, cross, bottom = (part.astype(np.int64).astype(object) for part in parts)
+    middle = cross + cross.T
+    return np.asarray((top << 2 * _LOW_BITS) + (middle << _LOW_BITS) + bottom, dtype=object)

@@ -1,0 +1,362 @@
+"""Noise on labels, exactly: what a label or a person moves in integers, and what hides it."""
+
+import itertools
+import math
+from dataclasses import fields, replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import sparse
+
+from sordino._random import SimulatedEntropy
+from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.mechanisms import gaussian
+from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian
+from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.guarantee import REPLACE_ONE
+
+VALUES = (0, 1, 2)
+SLACK = Fraction(2**20 + 1, 2**20)  # what the grid costs: see test_gaussian_mechanism
+
+
+def normal(n, d, seed=0):
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+# --- the check that mutants must fail -------------------------------------------------------------
+
+
+def total(design, labels):
+    """What the design adds up for some labels, as exact integers."""
+    return [int(step) for step in design._total(np.asarray(labels, dtype=np.int8))]
+
+
+def moved_squared(design, one, other):
+    both = zip(total(design, one), total(design, other), strict=True)
+    return sum((a - b) ** 2 for a, b in both)
+
+
+def hidden_squared(design):
+    """The squared move, in steps, that the drawn noise hides for the stated mu: exact."""
+    return (Fraction(design.mechanism.mu) * Fraction(design.scale) / SLACK) ** 2 * (1 + ROUNDING)
+
+
+ROUNDING = Fraction(1, 2**48)  # of floats in mu and scale; the allowance has room for 2^-22
+
+
+def label_changes(n, rows, backgrounds):
+    """Labels and the same labels with one of them replaced, in every way."""
+    for row, (old, new) in itertools.product(rows, itertools.permutations(VALUES, 2)):
+        for background in backgrounds:
+            one = np.full(n, background) if isinstance(background, int) else background.copy()
+            other = one.copy()
+            one[row], other[row] = old, new
+            yield one, other
+
+
+def person_changes(design, ids, seed=0):
+    """Labels and the same labels with all labels of one person replaced."""
+    generator, ids = np.random.default_rng(seed), np.asarray(ids)
+    for person in set(ids.tolist()):
+        mine = ids == person
+        halves = design.halves[mine].astype(float)
+        ways = [*generator.normal(size=(6, halves.shape[1])), *halves[:5]]
+        for way in ways:
+            one = generator.integers(0, 3, len(ids))
+            other = one.copy()
+            one[mine] = halves @ way > 0  # pulled to one side as far as possible
+            other[mine] = halves @ way <= 0
+            yield one, other
+
+
+def moves_too_much(design, *, ids=None, seed=0):
+    """The names of the changes that show more than is hidden: integers and fractions only."""
+    n = len(design.halves)
+    rows = range(n) if n <= 12 else [*np.argsort(-norms(design))[:6], 0, n - 1]
+    backgrounds = [0, 1, 2, *np.random.default_rng(seed).integers(0, 3, size=(3, n))]
+    changes = {"label": label_changes(n, rows, backgrounds)}
+    if ids is not None:
+        changes["person"] = person_changes(design, ids, seed)
+    limit, failed = hidden_squared(design), set()
+    for name, pairs in changes.items():
+        if any(moved_squared(design, one, other) > limit for one, other in pairs):
+            failed.add(name)
+    if not gaussian.STEPS_OF_NOISE[0] <= design.scale <= gaussian.STEPS_OF_NOISE[1]:
+        failed.add("grid")
+    return failed
+
+
+def refuted_by(design, differences, *, ids=None):
+    """The names of the checks that a design fails; an honest one fails none."""
+    return moves_too_much(design, ids=ids) | unfaithful(design, differences)
+
+
+def norms(design):
+    return np.linalg.norm(design.halves.astype(float), axis=1)
+
+
+def unfaithful(design, differences):
+    """What is wrong with the sum itself, and with the noise that is really drawn.
+
+    The variance of 4,000 draws in each direction is within 15 % except with probability 1e-10
+    (6.7 standard deviations of 2.2 %); half the noise is 25 %.
+    """
+    failed, n = set(), len(differences)
+    generator = np.random.default_rng(0)
+    counts = np.where(design.used, 1.0, 0.0)
+    ties, ones = (total(design, np.full(n, value)) for value in (2, 1))
+    if [2 * step for step in ties] != ones or any(total(design, np.zeros(n))):
+        failed.add("tie")
+    labels = generator.integers(0, 3, n)
+    truth = differences.T @ (np.array([0.0, 1.0, 0.5])[labels] * counts)
+    outputs = design.repeat(labels, 4000, entropy=SimulatedEntropy(3))
+    noise = (outputs - truth) @ design.ellipsoid.whiten.T
+    noise /= design.scale * design.mechanism.grid
+    if abs(noise.mean(axis=0)).max() > 6.5 / math.sqrt(4000) + 1e-3:
+        failed.add("sum")
+    if abs(noise.var(axis=0) - 1).max() > 0.15:
+        failed.add("noise")
+    return failed
+
+
+# --- what one change moves ------------------------------------------------------------------------
+
+
+@st.composite
+def worlds(draw):
+    d, n = draw(st.integers(1, 6)), draw(st.integers(1, 12))
+    generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    rows = generator.normal(size=(n, d)) * 10.0 ** draw(st.integers(-90, 90))
+    rows *= 10.0 ** -(np.arange(d) * draw(st.sampled_from([0.0, 0.5, 1.5])))
+    rows[generator.random(n) < draw(st.sampled_from([0.0, 0.4]))] = 0.0
+    rows[draw(st.integers(0, n - 1))] = 10.0 ** draw(st.integers(-3, 3))
+    return rows
+
+
+GRIDS = st.floats(2.0**-24, 2.0**-12)
+
+
+@given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans())
+@settings(max_examples=120, deadline=None)
+def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse):
+    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid)
+    design = mechanism.prepare(sparse.csr_array(rows) if is_sparse else rows)
+    assert moves_too_much(design, seed=seed) == set()
+
+
+@given(worlds(), GRIDS, st.booleans(), st.integers(1, 4), st.data())
+@settings(max_examples=120, deadline=None)
+def test_no_person_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, most, data):
+    ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", 7]), min_size=len(rows)))[: len(rows)]
+    order = data.draw(st.one_of(st.none(), st.permutations(range(len(rows)))))
+    rows = rows.copy()
+    rows[:] = np.where(np.abs(rows) > 0, rows, rows.max())  # so that no choice is all zeros
+    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid, records_per_person=most)
+    design = mechanism.prepare(rows, persons=ids, rows=order)
+    assert moves_too_much(design, ids=ids) == set()
+    preferred = order or range(len(rows))
+    for person in set(ids):
+        mine = [i for i in preferred if ids[i] == person]
+        assert design.used[mine[:most]].all()
+        assert not design.used[mine[most:]].any()
+
+
+@pytest.mark.parametrize("shaped", [True, False])
+def test_a_label_attains_what_is_stated_and_so_do_parallel_rows_of_a_person(shaped):
+    rows = normal(300, 5)
+    design = LabelGaussian(1.0, delta=1e-6, shaped=shaped).prepare(rows)
+    case = design.worst_case(REPLACE_ONE)
+    assert np.count_nonzero(case.one != case.other) == 1
+    moved = math.sqrt(moved_squared(design, case.one, case.other))
+    assert moved <= design.moved <= moved * (1 + 2.0**-25)
+    ids = np.repeat(np.arange(100), 3)
+    same = np.repeat(normal(100, 5), 3, axis=0) * np.tile([1.0, -0.5, 0.25], 100)[:, None]
+    design = LabelGaussian(1.0, delta=1e-6, shaped=shaped, records_per_person=3).prepare(
+        same, persons=ids
+    )
+    case = design.worst_case(REPLACE_ONE)
+    moved = math.sqrt(moved_squared(design, case.one, case.other))
+    assert moved <= design.moved <= moved * (1 + 2.0**-18)
+    assert len(set(ids[case.one != case.other])) == 1
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 50.0])
+@pytest.mark.parametrize("delta", [1e-12, 1e-6, 0.3])
+def test_mu_is_the_largest_that_keeps_the_promise(epsilon, delta):
+    mechanism = LabelGaussian(epsilon, delta=delta, grid=2.0**-22)
+    stated = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+    assert stated.epsilon <= epsilon
+    assert gaussian_delta(epsilon, mechanism.mu) <= delta
+    more = [(GaussianEvent(mechanism.mu * (1 + 1e-8)), 1)]
+    assert composed_epsilon(more, neighbors=REPLACE_ONE, delta=delta) > epsilon
+    design = mechanism.prepare(normal(20, 3))
+    assert Fraction(design.moved) * SLACK <= (
+        Fraction(mechanism.mu) * Fraction(design.scale) * (1 + ROUNDING)
+    )
+
+
+# --- mutants: each is refuted by the check above --------------------------------------------------
+
+
+def as_class(cls, design):
+    """The same design with other methods."""
+    return cls(**{field.name: getattr(design, field.name) for field in fields(LabelDesign)})
+
+
+class HalfDrawn(LabelDesign):
+    """It states all of its noise and draws half."""
+
+    def repeat(self, values, trials, *, entropy):
+        full, center = super().repeat(values, trials, entropy=entropy), self._total(values)
+        return (full + center @ self.step.T) / 2
+
+
+class SumRounded(LabelDesign):
+    """The sum of floats is rounded, and not each row: neighbors round differently."""
+
+    fine = None
+
+    def _total(self, labels):
+        times = np.array([0.0, 2.0, 1.0])[np.asarray(labels, dtype=int)]
+        return np.rint(times @ (self.halves + self.fine)).astype(np.int64)
+
+
+class TieAsTwo(LabelDesign):
+    """The code of an undecided label, 2, is read as a number."""
+
+    def _total(self, labels):
+        return 2 * np.asarray(labels, dtype=np.int64) @ self.halves.astype(np.int64)
+
+
+class TieAsOne(LabelDesign):
+    """An undecided label counts as a whole one: hidden well, and wrong."""
+
+    def _total(self, labels):
+        return super()._total(np.minimum(labels, 1))
+
+
+class TieAsNone(LabelDesign):
+    """An undecided label is left out."""
+
+    def _total(self, labels):
+        return super()._total(np.where(np.asarray(labels) == 2, 0, labels))
+
+
+def design_of(rows, *, cap=None, ids=None, **settings_):
+    mechanism = LabelGaussian(1.0, delta=1e-6, records_per_person=cap, **settings_)
+    return mechanism.prepare(rows, persons=ids)
+
+
+ROWS = normal(40, 4) * [1.0, 0.3, 0.1, 0.01]
+ONE_WAY = np.abs(ROWS)  # a person's rows look one way, so that their lengths do add up
+IDS = ["a"] * 12 + ["b"] * 3 + [f"p{i}" for i in range(25)]
+
+
+def half_stated(design):
+    return replace(design, moved=design.moved / 2)
+
+
+def in_largest_coordinate(design):
+    return replace(design, moved=2.0 * np.abs(design.halves).max())
+
+
+def average_row(design):
+    return replace(design, moved=2.0 * float(norms(design).mean()))
+
+
+def ball_for_the_ellipsoid(design):
+    """The length that a ball would have measured, with noise in the shape of the ellipsoid.
+
+    Here the rows are seen whitened by their second moment, whose longest is well above 1.
+    """
+    root = np.linalg.cholesky(np.linalg.inv(ROWS.T @ ROWS / len(ROWS))).T
+    halves = np.rint(ROWS @ root.T / (2 * design.mechanism.grid)).astype(np.int32)
+    shape = replace(design.ellipsoid, whiten=root, unwhiten=np.linalg.inv(root))
+    return replace(design, ellipsoid=shape, halves=halves, moved=1 / design.mechanism.grid)
+
+
+def sum_rounded(design):
+    made = as_class(SumRounded, design)
+    exact = ROWS @ design.ellipsoid.whiten.T / (2 * design.mechanism.grid)
+    object.__setattr__(made, "fine", exact - design.halves)
+    return made
+
+
+def one_row_of_a_person(design):
+    return replace(design, moved=2.0 * float(norms(design).max()))
+
+
+def cap_ignored(design):
+    """All rows of a person count, and the noise is that of those under the cap."""
+    whiten = design.ellipsoid.whiten / (2 * design.mechanism.grid)
+    every = np.rint(ONE_WAY @ whiten.T).astype(np.int32)
+    return replace(design, halves=every, used=np.ones(len(IDS), dtype=bool))
+
+
+def root_of_squares(design):
+    """Lengths of a person's rows added as if they were independent."""
+    squares = [np.sum(norms(design)[np.array(IDS) == person] ** 2) for person in set(IDS)]
+    return replace(design, moved=2.0 * math.sqrt(max(squares)))
+
+
+@pytest.mark.parametrize("shaped", [True, False])
+@pytest.mark.parametrize("cap", [None, 1, 5])
+def test_an_honest_design_survives_every_check(shaped, cap):
+    ids = IDS if cap else None
+    for grid in (2.0**-12, 2.0**-20, 2.0**-24, 1e-5):
+        design = design_of(ROWS, cap=cap, ids=ids, shaped=shaped, grid=grid)
+        assert refuted_by(design, ROWS, ids=ids) == set()
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check"),
+    [
+        (half_stated, "label"),
+        (in_largest_coordinate, "label"),
+        (average_row, "label"),
+        (ball_for_the_ellipsoid, "label"),
+        (sum_rounded, "label"),
+        (lambda design: as_class(HalfDrawn, design), "noise"),
+        (lambda design: as_class(TieAsTwo, design), "label"),
+        (lambda design: as_class(TieAsTwo, design), "tie"),
+        (lambda design: as_class(TieAsOne, design), "tie"),
+        (lambda design: as_class(TieAsNone, design), "tie"),
+        (lambda design: as_class(TieAsNone, design), "sum"),
+    ],
+)
+def test_a_mutant_is_refuted(mutate, check):
+    assert check in refuted_by(mutate(design_of(ROWS)), ROWS)
+
+
+@pytest.mark.parametrize(
+    ("mutate", "check"),
+    [(one_row_of_a_person, "person"), (cap_ignored, "person"), (root_of_squares, "person")],
+)
+def test_a_mutant_for_persons_is_refuted(mutate, check):
+    honest = design_of(ONE_WAY, cap=5, ids=IDS)
+    assert refuted_by(honest, ONE_WAY, ids=IDS) == set()
+    assert check in refuted_by(mutate(honest), ONE_WAY, ids=IDS)
+
+
+# --- the auditor plays it -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("unit", "cap"), [("label", None), ("person", 2)])
+def test_the_auditor_comes_near_the_promise_and_does_not_pass_it(unit, cap):
+    """Refuted with probability 1e-3 at most if honest; the audit is seeded.
+
+    At ε = 2, δ = 0.01 half the noise is refuted by 10,000 releases with power above 0.99.
+    """
+    rows = np.repeat(normal(8, 3), 2, axis=0)
+    ids = np.repeat(np.arange(8), 2) if cap else None
+    design = LabelGaussian(2.0, delta=0.01, records_per_person=cap).prepare(rows, persons=ids)
+    known = {"unit": unit, "neighbors": REPLACE_ONE, "trust": "central"}
+    audit = audit_mechanism(design, **known, trials=10_000, simulate_seed=1)
+    assert audit.verdict == "not refuted"
+    broken = replace(design, moved=design.moved / 2)
+    assert audit_mechanism(broken, **known, trials=10_000, simulate_seed=1).verdict == "refuted"

@@ -1,0 +1,140 @@
+"""Objective perturbation: its settings, its refusals and what it says of itself."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sordino._random import entropy, normals
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.mechanisms.base import Mechanism, Repeatable
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.privacy.events import ApproximateEvent
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+
+
+def mechanism(epsilon=1.0, *, neighbors=REPLACE_SPECIAL, **settings):
+    settings = {"delta": 1e-6, "bound": 1.0} | settings
+    return ObjectivePerturbation(epsilon, neighbors=neighbors, **settings)
+
+
+def test_it_is_a_mechanism_that_an_auditor_can_repeat():
+    assert isinstance(mechanism(), Mechanism)
+    assert isinstance(mechanism(), Repeatable)
+
+
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 50.0])
+def test_the_usual_ridge_leaves_more_than_half_of_epsilon(epsilon):
+    noise = mechanism(epsilon, bound=2.0)
+    assert noise.ridge == pytest.approx(4 / (2 * math.expm1(epsilon / 2)))
+    assert math.log1p(noise.kappa / 4) < epsilon / 2
+    assert noise.standard_deviation > 0
+
+
+def test_noise_grows_with_the_bound_and_falls_with_epsilon_and_ridge():
+    assert mechanism(bound=3.0).standard_deviation == pytest.approx(
+        3 * mechanism().standard_deviation
+    )
+    assert mechanism(2.0).standard_deviation < mechanism().standard_deviation
+    assert mechanism(ridge=10.0).standard_deviation < mechanism().standard_deviation
+    assert mechanism(delta=1e-9).standard_deviation > mechanism().standard_deviation
+
+
+def test_too_small_a_ridge_is_refused_and_one_that_would_do_is_named():
+    with pytest.raises(UsageError, match=r"ridge must be above 0\.1454.*ridge=0\.770747 would do"):
+        mechanism(ridge=0.1454)
+    usual = mechanism(ridge=0.770747)
+    assert usual.standard_deviation == pytest.approx(mechanism().standard_deviation, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"delta": 0.0}, {"delta": 1.0}, {"bound": 0.0}, {"bound": math.inf}, {"atol": 0.0},
+        {"ridge": -1.0}, {"second_moment_mu": -1.0}, {"second_moment_mu": math.inf},
+        {"second_moment_mu": 0.3}, {"bound": 1e300}, {"bound": 1e-300},
+    ],
+)  # fmt: skip
+def test_settings_out_of_range_are_refused(settings):
+    with pytest.raises(UsageError):
+        mechanism(**settings)
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])
+def test_an_epsilon_out_of_range_is_refused(epsilon):
+    with pytest.raises(UsageError):
+        mechanism(epsilon)
+
+
+def test_a_second_moment_that_leaves_next_to_nothing_is_refused_or_kept():
+    alone = mechanism()
+    some = mechanism(second_moment_mu=0.1)
+    assert some.standard_deviation > alone.standard_deviation
+    with pytest.raises(UsageError, match="leaves nothing"):
+        mechanism(neighbors=REPLACE_ONE, second_moment_mu=0.15)
+
+
+def test_what_it_states():
+    noise = mechanism()
+    assert noise.event == ApproximateEvent(1.0, 1e-6)
+    for neighbors in (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE):
+        found = noise.guarantee(unit="record", neighbors=neighbors, trust="central")
+        assert (found.epsilon, found.delta, found.caveats) == (1.0, 1e-6, ("real-arithmetic",))
+        assert noise.sensitivity(neighbors) == 1.0
+    assert noise.sensitivity(REPLACE_ONE) == 2.0
+
+
+def test_what_it_does_not_promise():
+    with pytest.raises(PrivacyError, match="Build it with neighbors=REPLACE_ONE"):
+        mechanism().guarantee(unit="record", neighbors=REPLACE_ONE, trust="central")
+    for unit in ("label", "person"):
+        with pytest.raises(PrivacyError, match="unit='record'"):
+            mechanism().guarantee(unit=unit, neighbors=REPLACE_ONE, trust="central")
+
+
+def test_noise_for_a_replaced_record_covers_every_relation():
+    noise = mechanism(neighbors=REPLACE_ONE)
+    for neighbors in (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE):
+        assert noise.guarantee(unit="record", neighbors=neighbors, trust="central").epsilon == 1.0
+    assert noise.standard_deviation > 1.9 * mechanism().standard_deviation
+
+
+@pytest.mark.parametrize("size", [1.001e-8, math.inf, math.nan, -1.0])
+def test_a_minimizer_that_is_not_one_is_never_released(size):
+    with pytest.raises(ConvergenceError, match="Nothing was released"):
+        mechanism().finish(np.zeros(2), size, entropy=entropy(0))
+
+
+def test_weights_that_are_not_finite_are_refused():
+    with pytest.raises(DataError):
+        mechanism().finish(np.array([0.0, math.nan]), 0.0, entropy=entropy(0))
+
+
+def test_the_tilt_has_the_stated_size():
+    """20,000 numbers: the sample deviation is within 3 % but for a chance of 2e-9."""
+    noise = mechanism()
+    tilt = noise.draw(20_000, entropy=entropy(2))
+    assert tilt.std() == pytest.approx(noise.standard_deviation, rel=0.03)
+    assert abs(tilt.mean()) < 6 * noise.standard_deviation / math.sqrt(20_000)
+
+
+class Words:
+    """Given words, in turn."""
+
+    randomness = "simulated"
+
+    def __init__(self, *words):
+        self._words = np.array(words, dtype=np.uint64)
+
+    def words(self, n):
+        return np.resize(self._words, n)
+
+
+def test_normals_are_symmetric_finite_and_reach_the_tails():
+    low, high, least = normals(Words(0, 1, 2**64 - 1), 3)
+    assert low == -high
+    assert abs(low) == pytest.approx(9.155, abs=0.01)
+    assert least == 0.0
+    sample = normals(entropy(0), 100_000)
+    quantiles = np.quantile(sample, [0.0013499, 0.1586553, 0.5, 0.8413447, 0.9986501])
+    assert quantiles == pytest.approx([-3, -1, 0, 1, 3], abs=0.12)
