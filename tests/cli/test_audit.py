@@ -136,6 +136,104 @@ def test_somebody_elses_mechanism_is_refuted(folder, monkeypatch):
     assert said.value["lower_bound"] > 1
 
 
+LOUD = (
+    OWN
+    + '''
+print("hello from the module")
+
+
+class Loud(Half):
+    """A mechanism that prints, as examples do."""
+
+    def release(self, values, *, entropy):
+        print("hello from release")
+        return super().release(values, entropy=entropy)
+
+
+class Leaving(Loud):
+    """Leaves as if nothing had been refuted."""
+
+    def release(self, values, *, entropy):
+        raise SystemExit(0)
+
+
+loud, leaving = Loud(1.0), Leaving(1.0)
+'''
+)
+
+
+def test_one_json_object_and_nothing_else_whatever_their_code_prints(folder):
+    (folder / "their_loud.py").write_text(LOUD)
+    said = folder.process(
+        "audit", "mechanism", "their_loud:loud", "--epsilon", "1", "--trials", "300", "--json"
+    )
+    assert said.value["kind"] == "mechanism"
+    assert "hello from the module" in said.err
+    assert "hello from release" in said.err
+
+
+@pytest.mark.parametrize("name", ["sys:exit", "their_loud:leaving"])
+def test_code_that_leaves_is_no_audit_that_refuted_nothing(folder, name):
+    (folder / "their_loud.py").write_text(LOUD)
+    said = folder.process("audit", "mechanism", name, "--epsilon", "1", "--trials", "300")
+    assert (said.code, said.out) == (2, "")
+    assert "SystemExit" in said.err
+    assert "nothing was audited" in said.err
+
+
+def test_a_run_that_spent_elsewhere_is_not_refuted_by_an_older_ledger(raw):
+    words = ["align", "raw.jsonl", "--out", "run", "--epsilon", "1"]
+    assert raw.run(*words).code == 0
+    assert raw.run(*words, "--ledger", "other.db", "--force").code == 0
+    said = raw.run("audit", "run", "run")
+    assert (said.code, said.out) == (2, "")
+    assert "--ledger" in said.err
+    assert raw.run("audit", "run", "run", "--ledger", "other.db").code == 0
+    said = raw.run("audit", "run", "run", "--ledger", "raw.jsonl")
+    assert (said.code, said.out) == (2, "")
+    assert "raw.jsonl is no ledger" in said.err
+
+
+@pytest.mark.parametrize("name", ["page.txt", "page", "page.json", "page.html.gz"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["release", "none.jsonl", "--epsilon", "1"],
+        ["mechanism", "nowhere:mechanism", "--epsilon", "1"],
+        ["run", "none"],
+    ],
+)
+def test_a_page_is_no_text_and_that_is_said_before_anything_is_tried(folder, words, name):
+    said = folder.run("audit", *words, "--out", name)
+    assert (said.code, said.out) == (2, "")
+    assert ".html or .htm" in said.err
+    assert folder.names() == set()
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.HTM"])
+def test_a_page_is_written_under_either_ending(folder, name):
+    words = ["mechanism", "randomized-response", "--epsilon", "1", "--trials", "100"]
+    assert folder.run("audit", *words, "--out", name).code == 0
+    assert folder.names() == {name}
+
+
+@pytest.mark.parametrize("name", ["gaussian", "exponential", "randomized-response"])
+def test_a_person_is_no_option_and_the_way_out_is_one_that_exists(folder, name):
+    said = folder.run("audit", "mechanism", name, "--epsilon", "1", "--unit", "person")
+    assert (said.code, said.out) == (2, "")
+    assert "mine:noise" in said.err
+    assert "leave --unit out" in said.err
+    (folder / "mine_person.py").write_text(
+        "from sordino import REPLACE_ONE\n"
+        "from sordino.mechanisms.gaussian import GaussianMechanism\n"
+        "noise = GaussianMechanism.calibrated(\n"
+        "    1.0, delta=1e-5, bound=1.0, neighbors=REPLACE_ONE, records_per_person=3)\n"
+    )
+    words = ["mine_person:noise", "--epsilon", "1", "--delta", "1e-5", "--unit", "person"]
+    said = folder.process("audit", "mechanism", *words, "--trials", "1000", "--json")
+    assert said.code == 0, said.err
+
+
 def test_a_run_is_audited_and_a_changed_one_is_refuted(raw):
     words = ["align", "raw.jsonl", "--out", "run", "--epsilon", "1"]
     assert raw.run(*words).code == 0

@@ -18,13 +18,14 @@ from sordino import cli
 from sordino._files import to_json
 from sordino._random import now
 from sordino.auditing.runs.replay import audit_run
+from sordino.errors import UsageError
 from sordino.privacy import chain
 from sordino.privacy.chain import canonical_json
 
 SHORT = ["--dimension", "12"]
 CHECKS = [
-    "chain", "head", "digests", "entries", "totals", "claim", "caveats", "budget", "report",
-    "strays",
+    "chain", "head", "digests", "entries", "totals", "claim", "caveats", "mechanism", "budget",
+    "report", "strays",
 ]  # fmt: skip
 HONEST = [
     "plain",
@@ -356,6 +357,43 @@ def test_the_total_of_the_ledger_left_out_or_raised(forged):
     assert outcomes(copied.audit())["totals"] == "warning"
 
 
+# The mechanism that is described.
+
+
+@pytest.mark.parametrize("run", ["plain", "persons", "person", "answers", "on-device", "again"])
+@pytest.mark.parametrize(
+    ("path", "factor"),
+    [
+        (("mechanism", "epsilon_per_label"), 0.5),
+        (("mechanism", "flip_probability"), 1.2),
+        (("mechanism", "flip_probability"), 0.5),
+    ],
+)
+def test_another_coin_than_the_one_that_was_paid_for(forged, run, path, factor):
+    copied = forged(run)
+    result = copied.read("result.json")
+    copied.change("result.json", *path, to=factor * result["mechanism"][path[-1]])
+    if run in {"answers", "on-device"} and factor > 1:  # their flips are on no ledger here
+        assert not copied.audit().refuted
+    else:
+        assert copied.refuted_by() == ("mechanism",)
+
+
+@pytest.mark.parametrize("path", [("way",), ("mechanism", "name")])
+def test_another_name_than_what_was_paid_for(forged, path):
+    copied = forged()
+    copied.change("result.json", *path, to="central")
+    assert copied.refuted_by() == ("mechanism",)
+
+
+def test_a_coin_that_is_described_as_weaker_is_a_warning(forged):
+    copied = forged()
+    copied.change("result.json", "mechanism", "epsilon_per_label", to=3.0)
+    audit = copied.audit()
+    assert not audit.refuted
+    assert outcomes(audit)["mechanism"] == "warning"
+
+
 # Other files, other entries.
 
 
@@ -501,7 +539,10 @@ def test_the_newest_row_removed(forged):
 def test_an_older_backup_put_back(forged):
     copied = forged("second")
     copied.sql("DELETE FROM rows WHERE sequence > 3")
-    assert {"head", "entries"} == set(copied.refuted_by())
+    audit = audit_run(copied.folder, ledger=copied.ledger)
+    assert audit.refuted_by == ("head", "entries")
+    with pytest.raises(UsageError, match="not this run's ledger"):  # nobody said that it is
+        copied.audit()
 
 
 def test_an_older_backup_under_answers_that_were_stored(forged):
@@ -517,6 +558,42 @@ def test_the_ledger_of_another_run(made, forged):
     assert audit.refuted_by == ("head", "entries")
     (entries,) = (f for f in audit.findings if f.attack == "entries")
     assert "lacks an entry" in entries.summary
+
+
+def test_a_ledger_that_an_earlier_run_left_in_the_folder_refutes_nothing(made, forged):
+    """Neither side is believed: the run is not refuted, and it does not pass."""
+    copied = forged()
+    shutil.copy(made / "other" / "spend.db", copied.folder / "spend.db")
+    with pytest.raises(UsageError, match=r"spend\.db .* not this run's ledger.*--ledger"):
+        copied.audit()
+    assert not audit_run(copied.folder, ledger=made / "plain" / "spend.db").refuted
+
+
+@pytest.mark.parametrize("kept", ["head", "entries"])
+def test_a_ledger_that_knows_anything_of_the_run_is_its_ledger(made, forged, kept):
+    copied = forged()
+    if kept == "entries":
+        copied.sql("DELETE FROM rows WHERE sequence > 2")
+    else:
+        copied.change("reward.json", "release_ids", to=["0" * 16])
+        copied.change("result.json", "certificate", "release_ids", to=["0" * 16])
+    assert copied.refuted_by()
+
+
+@pytest.mark.parametrize("content", [b"", b"no ledger\n", "persons/spend.memo.db"])
+def test_a_file_that_was_named_by_mistake_refutes_nothing(made, forged, content, tmp_path):
+    copied, path = forged(), tmp_path / "named.db"
+    path.write_bytes((made / content).read_bytes() if isinstance(content, str) else content)
+    with pytest.raises(UsageError, match=r"named\.db is no ledger, so nothing was audited"):
+        audit_run(copied.folder, ledger=path)
+
+
+@pytest.mark.parametrize("statement", [DAMAGES["spend edited"], DAMAGES["row removed"]])
+def test_a_damaged_ledger_is_refused_also_where_it_was_named(forged, statement, tmp_path):
+    copied, path = forged(), tmp_path / "named.db"
+    copied.sql(statement)
+    shutil.move(copied.ledger, path)
+    assert audit_run(copied.folder, ledger=path).refuted_by == ("chain",)
 
 
 @pytest.mark.parametrize(("name", "value"), [("head", "0" * 64), ("rows", 2), ("rows", 99)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from dataclasses import dataclass, replace
 
@@ -12,13 +13,16 @@ from scipy.special import expit
 
 from sordino.auditing.releases import strata
 from sordino.auditing.releases.channels import attack_channels, order_channels
+from sordino.auditing.releases.digests import id_recipes
 from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import attack_flips, measure_flips
+from sordino.auditing.releases.ids import id_channels
 from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.strata import PublicKnowledge
 from sordino.preferences.records import canonical
 
 LEVEL = 1e-3
+ANSWER_HASHES = tuple(one for one in id_recipes() if " of x;" in one.name)
 EPSILONS = (0.1, 0.5, 1.0, 2.0, 4.0)
 ORDERS = ("canonical", "random", "length", "displayed")
 WORDS = ("ab", "cde", "fghi", "j", "klmnop", "qrs", "tu", "vwxyz", "efg", "hijkl")
@@ -232,6 +236,42 @@ def test_honest_files_are_not_refuted(world, persons):
                 assert not audit(file if persons else replace(file, persons=None))
 
 
+def with_notes(file: Released, r) -> Released:
+    """Return a file with columns that quote answers in public orders, and ids of parts."""
+    pairs = [*zip(file.first, file.second, strict=True)]
+    shown = [p[:: 1 if x else -1] for p, x in zip(pairs, file.displayed, strict=True)]
+    names = zip(file.persons, file.columns["id"], strict=True)
+    notes = {
+        "longer": tuple(f" {max(p, key=len)}\n" for p in pairs),
+        "shown": tuple(list(p) for p in shown),
+        "begins": tuple(p[0][:25] for p in shown),
+        "size": tuple(len(min(p)) for p in pairs),
+        "text": tuple(hashlib.sha256(p[0].encode()).hexdigest() for p in shown),
+        "name": tuple(f"{i % 7}/{who}-{one}" for i, (who, one) in enumerate(names)),
+        "stamp": tuple(
+            f"{np.datetime64(int(s), 'ms')}Z" for s in 10**12 + r.integers(10**9, size=len(file))
+        ),
+    }
+    return replace(file, columns={**file.columns, **notes})
+
+
+@pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
+@pytest.mark.parametrize("persons", [True, False], ids=["persons", "nobody"])
+def test_quotations_in_public_orders_are_not_refuted(world, persons):
+    # 120 files; as above, exact tests raise a false alarm with chance below .01 in all of them.
+    for epsilon in EPSILONS:
+        for order in ORDERS:
+            file = with_notes(world.draw(7, epsilon, order), np.random.default_rng(7))
+            file = file if persons else replace(file, persons=None)
+            channels = [*order_channels(file), *id_channels(file, ANSWER_HASHES)]
+            evidence = attack_channels(file, channels) + attack_flips(file)
+            assert {one.details["column"] for one in evidence if "column" in one.details} >= {
+                "longer", "shown", "begins", "size", "text", "name", "stamp"
+            }  # fmt: skip
+            refuting = [one for one in decide(evidence, LEVEL) if one.outcome == "refutes"]
+            assert not refuting
+
+
 def test_tastes_forgotten_would_refute_honest_people(monkeypatch):
     # The same file passes with them: people like what they like, in the order by length.
     file = World(n=1500, countries_taste=True, taste=3.0, agreement=0.3).draw(1, 0.1, "length")
@@ -309,7 +349,7 @@ def test_p_values_of_flips_are_valid_at_exactly_the_claim():
     for _ in range(1500):
         for one in attack_flips(flipped(file, r.random(120) < expit(-1.0))):
             values.setdefault(one.attack, []).append(one.p_value)
-    for attack in ("flip-rate", "shared-coin"):
+    for attack in ("flip-rate", "shared-coin", "person-coin"):
         for level in (0.01, 0.05, 0.2):
             share, error = np.mean(np.array(values[attack]) <= level), np.sqrt(level / 1500)
             assert share <= level + 4 * error
@@ -328,6 +368,19 @@ def test_a_coin_shared_by_all_who_see_a_question_is_refuted(epsilon):
     assert found["shared-coin"] < 1e-9
     honest = flipped(file, r.random(1200) < expit(-epsilon))
     assert {one.attack: one.p_value for one in attack_flips(honest)}["shared-coin"] > 1e-3
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 2.0])
+def test_one_coin_for_all_answers_of_a_person_is_refuted(epsilon):
+    # 600 rows of 60 people, about 285 disjoint pairs; at ε = 2 independent coins agree in 79.0 %:
+    # all of them has a chance of 1e-29. Honest coins pass but once in 1,000 files.
+    file, r = World(n=600, people=60).draw(5, epsilon, "random"), np.random.default_rng(8)
+    coin = {name: r.random() < expit(-epsilon) for name in dict.fromkeys(file.persons)}
+    shared = flipped(file, np.array([coin[name] for name in file.persons]))
+    found = {one.attack: one.p_value for one in attack_flips(shared)}
+    assert found["person-coin"] < 1e-9
+    honest = flipped(file, r.random(600) < expit(-epsilon))
+    assert {one.attack: one.p_value for one in attack_flips(honest)}["person-coin"] > 1e-3
 
 
 def test_the_measured_interval_holds_the_true_epsilon():

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
+from contextlib import redirect_stdout
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -20,8 +22,11 @@ from sordino.cli._audit_table import audit_rows, finding_rows
 from sordino.cli._console import Bar, finish, grid
 from sordino.errors import AuditRefuted, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation
 from sordino.reporting.html import write_audit
+
+_PAGES = (".html", ".htm")
+_COIN = "randomized-response"
 
 audit = typer.Typer(
     help="Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
@@ -46,9 +51,28 @@ def _finish(found: Audit, out: Path | None, *, force: bool, as_json: bool) -> No
 
 
 def _refuse_page(out: Path | None, *, force: bool) -> None:
-    """Refuse a page that cannot be written, before a long audit."""
-    if out is not None:
-        refuse_output(out, force=force)
+    """Refuse a page that cannot be written, or that no browser would open, before a long audit."""
+    if out is None:
+        return
+    if out.suffix.lower() not in _PAGES:
+        raise UsageError(
+            f"--out writes a page: its name must end in {' or '.join(_PAGES)}, got "
+            f"{out.suffix or 'no ending'!r}. Nothing was audited. For a text use --json, or the "
+            "table that is printed."
+        )
+    refuse_output(out, force=force)
+
+
+def _refuse_person(name: str, unit: options.Unit | None) -> None:
+    """Refuse to play a built-in mechanism for a person: how many records count is no option."""
+    if unit is options.Unit.person and ":" not in name:
+        raise UsageError(
+            f"{name} is played for one {'label' if name == _COIN else 'record'}: --unit person "
+            "needs a mechanism that says how many records of one person count. Nothing was "
+            "audited. Make one in a Python file of this folder, say mine.py with noise = "
+            "sordino.mechanisms.gaussian.GaussianMechanism.calibrated(..., records_per_person=3), "
+            "and audit mine:noise; or leave --unit out."
+        )
 
 
 @audit.command("release")
@@ -117,13 +141,13 @@ def mechanism(
         ),
     ] = None,
     trials: Annotated[
-        int, typer.Option("--trials", help="Releases of each of the two inputs.")
+        int, typer.Option("--trials", help="Releases of each of the two inputs; more detect less.")
     ] = 20_000,
     confidence: Annotated[
         float, typer.Option("--confidence", help="Coverage of the bound that is shown.")
     ] = 0.95,
     processes: Annotated[
-        int, typer.Option("--processes", help="For a mechanism that is slow.")
+        int, typer.Option("--processes", help="How many play at once, for a slow mechanism.")
     ] = 1,
     simulate_seed: Annotated[
         int | None, typer.Option("--simulate-seed", min=0, help="Play with a seed, to repeat it.")
@@ -136,31 +160,57 @@ def mechanism(
     _refuse_page(out, force=force)
     if not math.isfinite(epsilon):
         raise UsageError("--epsilon must be finite: a claim of inf promises nothing.")
-    relation = neighbors.relation
+    _refuse_person(name, unit)
+    with redirect_stdout(sys.stderr):  # what somebody's code prints is no part of the answer
+        found = _play(
+            name,
+            epsilon=epsilon,
+            delta=delta,
+            relation=neighbors.relation,
+            unit=unit,
+            trials=trials,
+            confidence=confidence,
+            processes=processes,
+            simulate_seed=simulate_seed,
+        )
+    _finish(found, out, force=force, as_json=as_json)
+
+
+def _play(
+    name: str,
+    *,
+    epsilon: float,
+    delta: float,
+    relation: NeighboringRelation,
+    unit: options.Unit | None,
+    **settings: Any,
+) -> Audit:
+    """Return the audit of a mechanism by name."""
     played = build_mechanism(name, epsilon=epsilon, delta=delta, neighbors=relation)
     usual = options.Unit.label if isinstance(played, RandomizedResponse) else options.Unit.record
     whose = (unit or usual).whose
     claim = Guarantee(epsilon, delta=delta, unit=whose, neighbors=relation, trust="central")
     with Bar.shown("Playing") as bar:
-        found = audit_mechanism(
+        return audit_mechanism(
             played,
             unit=whose,
             neighbors=relation,
             trust="central",
             claim=claim,
-            trials=trials,
-            confidence=confidence,
-            processes=processes,
-            simulate_seed=simulate_seed,
             progress=bar,
+            **settings,
         )
-    _finish(found, out, force=force, as_json=as_json)
 
 
 @audit.command("run")
 def run(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder of an earlier align.")],
-    ledger: options.LedgerPath = None,
+    ledger: Annotated[
+        Path | None,
+        typer.Option(
+            "--ledger", metavar="DB", help="The run's ledger, if it is not spend.db in that folder."
+        ),
+    ] = None,
     out: options.Page = None,
     force: options.Force = False,
     as_json: options.AsJson = False,

@@ -22,6 +22,7 @@ __all__ = [
     "clipped_rows",
     "clipped_sum",
     "first_rows",
+    "matrix",
     "refuse_persons",
     "root_above",
     "vector_array",
@@ -40,6 +41,25 @@ _MOST = 2**62  # of the square of a norm, and of a sum: both fit 64 bits
 _CHUNK = 1 << 20
 
 
+def matrix(values: object) -> np.ndarray:
+    """Return values if they are an array of two dimensions.
+
+    Raises:
+        DataError: They are not, or hide some of their numbers, which would be used all the same;
+            it is not said how many rows there are.
+    """
+    if not isinstance(values, np.ndarray):
+        raise DataError(f"values must be a NumPy array, got {type(values).__name__}.")
+    if isinstance(values, np.ma.MaskedArray):
+        raise DataError(
+            "values must be an array without a mask: what is masked would be used like the rest. "
+            "Nothing was released. Leave out those rows, or fill them (values.filled(0))."
+        )
+    if values.ndim != 2:  # noqa: PLR2004 - records and coordinates
+        raise DataError(f"values must be an array of 2 dimensions, got {values.ndim}.")
+    return values
+
+
 def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
     """Return values as an array of floats with one vector in each row.
 
@@ -50,10 +70,7 @@ def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
     Raises:
         DataError: The array cannot be used; it is not said how many rows there are.
     """
-    if not isinstance(values, np.ndarray):
-        raise DataError(f"values must be a NumPy array, got {type(values).__name__}.")
-    if values.ndim != 2:  # noqa: PLR2004 - records and coordinates
-        raise DataError(f"values must be an array of 2 dimensions, got {values.ndim}.")
+    values = matrix(values)
     widest = _MOST // most**2
     if not 1 <= values.shape[1] <= widest:
         raise DataError(

@@ -26,6 +26,7 @@ from sordino.mechanisms._gibbs_draws import (
     log_chances,
     thresholds,
 )
+from sordino.mechanisms._grid import matrix
 from sordino.mechanisms.base import WorstCase
 from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
@@ -325,7 +326,7 @@ class ExponentialMechanism:
 
     def _totals(self, values: Any) -> dict[int, int]:
         """Return the total of every action that can be drawn, in steps; no sum overflows."""
-        scores = _validate.finite_array("values", values, ndim=2)
+        scores = _validate.finite_array("values", matrix(values), ndim=2)
         if scores.shape[1] != len(self.reference):
             raise DataError(
                 f"values must have one column for each of {len(self.reference)} actions, got "

@@ -52,6 +52,10 @@ ATTACKS: Mapping[str, tuple[str, str]] = {
         "One coin for several answers",
         "Looks whether answers that should be flipped independently were flipped together.",
     ),
+    "person-coin": (
+        "One coin for one person",
+        "Looks whether all answers of one person were flipped together, or all not.",
+    ),
     "reused-coin": (
         "One coin for a changed answer",
         "Looks whether a person who changed a judgment was answered by the same flip again.",
@@ -124,6 +128,10 @@ ATTACKS: Mapping[str, tuple[str, str]] = {
         ),
     ),
     "caveats": ("Caveats", "Looks for caveats that should have been stated and were not."),
+    "mechanism": (
+        "Mechanism",
+        "Compares the mechanism that the run describes with the one that was paid for.",
+    ),
     "budget": ("Budget", "Compares what was spent with the budget."),
     "report": ("Report page", "Compares the promise on the report page with the one of the run."),
     "strays": ("Raw files left behind", "Looks beside the run for files that hold raw judgments."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
@@ -46,7 +47,10 @@ _SCALES = {
     "mu": "μ of the Gaussian trade-off",
     "bounded range": "bounded range",
 }
-_LONGEST = 160  # characters of one detail
+_LONGEST = 160  # characters of one detail, and of one name
+_LONG_NAME = re.compile(rf"\S{{{_LONGEST + 1},}}")
+_LONGEST_SUMMARY = 800  # characters; names of a file are in it
+_READS_NONE = {"flip-rate"}  # what it counts as right is the coin's doing, not the attack's
 _MOST_DETAILS = 30
 _DIGITS = 4
 _EXACT = 17  # digits that tell any two floats apart
@@ -75,7 +79,7 @@ def describe_audit(audit: Audit) -> dict[str, Any]:
     return {
         "kind": audit.kind,
         "kind_text": _KINDS[audit.kind],
-        "subject": audit.subject,
+        "subject": _cut(audit.subject),
         "refuted": audit.refuted,
         "verdict": "REFUTED" if audit.refuted else "Not refuted",
         "statement": _statement(len(breaks), len(tried), endless=math.isinf(audit.claim.epsilon)),
@@ -174,7 +178,7 @@ def _rounded_percent(share: float, digits: int) -> str:
 def _finding(found: Finding) -> dict[str, Any]:
     """Return one attack and what came of it."""
     title, tries = ATTACKS.get(found.attack, (found.attack, ""))
-    recovered = real("recovered", found.recovered)
+    recovered = None if found.attack in _READS_NONE else real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
     details = list(_flat("", found.details))
     more = len(details) - _MOST_DETAILS
@@ -185,7 +189,7 @@ def _finding(found: Finding) -> dict[str, Any]:
         "tries": tries,
         "outcome": found.outcome,
         "outcome_text": _OUTCOMES[found.outcome],
-        "summary": found.summary,
+        "summary": _cut(_LONG_NAME.sub(_shortened, found.summary), _LONGEST_SUMMARY),
         "recovered": recovered,
         "recovered_text": "" if recovered is None else _rounded_percent(recovered, _DIGITS),
         "p_value": chance,
@@ -218,7 +222,7 @@ def _flat(name: str, value: Any) -> Iterator[list[str]]:
         for place, part in enumerate(value, start=1):
             yield from _flat(f"{name} {place}", part)
     else:
-        yield [name, _cut(_text(value))]
+        yield [_cut(name), _cut(_text(value))]
 
 
 def _text(value: Any) -> str:
@@ -232,9 +236,14 @@ def _text(value: Any) -> str:
     return str(value)
 
 
-def _cut(text: str) -> str:
+def _cut(text: str, longest: int = _LONGEST) -> str:
     """Return a text without the end of what is too long to read."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def _shortened(found: re.Match[str]) -> str:
+    """Return a name that was found in a sentence without the end of what is too long to read."""
+    return _cut(found[0])
 
 
 def _allowed(claim: Guarantee) -> dict[str, Any]:

@@ -211,7 +211,7 @@ class RewardModel:
             )
         except SordinoError as error:
             raise DataError(f"{problem}: {error}") from None
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             model = None
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")

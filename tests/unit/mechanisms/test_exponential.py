@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from sordino._random import SimulatedEntropy, SystemEntropy
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import _gibbs_draws, exponential
 from sordino.mechanisms._gibbs_draws import draw_actions, log_chances, thresholds
 from sordino.mechanisms.base import Mechanism, Repeatable
@@ -22,7 +22,13 @@ from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    Guarantee,
+)
+from sordino.privacy.ledger import Ledger
 
 RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]
 REFERENCE = (0.5, 0.2, 0.3)
@@ -180,6 +186,21 @@ def test_calibration_keeps_its_target_and_wastes_nothing(epsilon, delta, bound, 
     )
 
 
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 1e-6), (0.3, 1e-9), (4.0, 0.01)])
+def test_a_ledger_with_exactly_that_budget_takes_one_draw(tmp_path, epsilon, delta):
+    """The smallest ε that is found for δ is up to 10⁻⁶ larger: the search for it stops there."""
+    record = {"unit": "record", "neighbors": REPLACE_ONE, "trust": "central"}
+    mechanism = ExponentialMechanism.calibrated(
+        epsilon, delta=delta, bound=1.0, reference=REFERENCE, neighbors=REPLACE_ONE
+    )
+    budget = Guarantee(epsilon, delta=delta, **record)
+    ledger = Ledger.open(tmp_path / "spend.db", data="scores", budget=budget)
+    promise = mechanism.guarantee(**record)
+    ledger.reserve(mechanism.event, promise=promise)
+    with pytest.raises(BudgetExceeded):
+        ledger.reserve(mechanism.event, promise=promise)
+
+
 @pytest.mark.parametrize(
     ("epsilon", "delta"),
     [(0.0, 0.0), (1e-20, 0.0), (-1.0, 0.0), (math.inf, 0.0), (1.0, 1.0), (1.0, -0.1)],
@@ -218,6 +239,28 @@ def test_scores_that_cannot_be_used_draw_nothing_and_are_not_shown(bad):
     assert "123" not in str(error.value)
     if len(bad) == 2 and bad.shape[1]:
         assert "row 1" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        np.zeros(137),
+        np.zeros((137, 3, 1)),
+        np.zeros((137, 0)),
+        np.full((137, 3), "x"),
+        [[0.0]] * 137,
+    ],
+)
+def test_scores_that_cannot_be_used_do_not_tell_how_many_there_are(bad):
+    with pytest.raises(DataError) as caught:
+        made()._totals(bad)
+    assert "137" not in str(caught.value)
+
+
+def test_a_mask_hides_nothing_so_it_is_refused():
+    values = np.ma.masked_array([[0.0, 1.0, 2.0]], mask=[[False, True, False]])
+    with pytest.raises(DataError, match=r"without a mask.*filled"):
+        made().release(values, entropy=Words())
 
 
 def test_no_record_draws_from_the_reference():

@@ -269,6 +269,13 @@ def test_values_that_cannot_be_used_do_not_tell_how_many_there_are(values):
     assert "1234" not in str(caught.value)
 
 
+def test_a_mask_hides_nothing_so_it_is_refused():
+    values = np.ma.masked_array(np.ones((1234, 1)), mask=True)
+    with pytest.raises(DataError, match=r"without a mask.*filled") as caught:
+        make().release(values, entropy=NoWords())
+    assert "1234" not in str(caught.value)
+
+
 def test_more_columns_than_integers_can_square():
     fine = make(grid=2.0 / 2**26)
     assert fine._sum(np.ones((1, 2**10))).shape == (2**10,)

@@ -25,7 +25,7 @@ NAMES = [
     "distinguishing-game", "position", "id-hash", "seed", "row-order", "time", "column",
     "flip-rate", "shared-coin", "shared-answers", "repeats", "constant-truth", "content",
     "surroundings", "manifest", "chain", "head", "digests", "entries", "totals", "claim",
-    "caveats", "budget", "report", "strays",
+    "caveats", "mechanism", "budget", "report", "strays",
 ]  # fmt: skip
 
 
@@ -364,6 +364,28 @@ def test_bars_are_red_only_where_an_attack_refutes(leaking):
         True,
         False,
     ]
+
+
+def test_a_count_of_flips_reads_out_no_label():
+    """Whoever believes every answer is right as often as the coin is honest."""
+    rows = [found("flip-rate", recovered=0.75), found("position", recovered=0.6), found("seed")]
+    shares = share_values(describe_audit(audit(findings=rows)))
+    assert [row["title"] for row in shares["rows"]] == ["Order of the two answers"]
+    assert share_values(describe_audit(audit(findings=rows[:1]))) is None
+    assert "Reads out 75%" not in words_of(render_audit(audit(findings=rows)))
+
+
+def test_names_of_a_file_that_are_too_long_are_cut():
+    name = "n" * 3000
+    finding = Finding(
+        attack="column", outcome="warning", summary=f"Column {name} tells.", details={name: 1}
+    )
+    many = Finding(attack="column", outcome="warning", summary="many names " * 300)
+    page = render_audit(audit(findings=[finding, many], subject=name))
+    assert "n" * 160 + "…" in page
+    assert "n" * 161 not in page
+    assert page.count("many names") < 100
+    assert f"Column {'n' * 160}… tells." in page
 
 
 def test_many_attacks_draw_the_first_and_say_so():

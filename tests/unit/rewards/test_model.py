@@ -51,6 +51,8 @@ def test_a_reward_is_not_overwritten_unless_asked(reward, tmp_path):
         {"weights": None},
         {"weights": [[1.0]]},
         {"weights": [float("inf")] * 16},
+        {"weights": [10**400] * 16},
+        {"standard_errors": [10**400] * 16},
         {"guarantee": {}},
         {"features": {"kind": "unknown"}},
     ],

@@ -15,6 +15,7 @@ from sordino.auditing.releases._coin_search import Case
 from sordino.auditing.releases.digests import IdRecipe, id_recipes
 from sordino.auditing.releases.evidence import Channel
 from sordino.auditing.releases.ids import IdChannel
+from sordino.auditing.releases.nesting import parts_of
 from sordino.auditing.releases.recipes import CoinRecipe
 from sordino.auditing.releases.released import Released
 
@@ -32,6 +33,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,39}")
 _LONG_STREAM = 4096  # of longer files, small seeds are not run over all rows twice
 _MOST_COLUMNS = 4
 _DISTINCT = 0.9
+_DEEPEST = 100
+_END = object()  # of a list of parts
 _SOME = 40  # rows by which keys are told apart
 
 
@@ -54,15 +57,19 @@ def manifest_integers(manifest: Mapping[str, Any] | None) -> dict[int, str]:
 
 
 def _integers(value: Any, path: str) -> Iterator[tuple[int, str]]:
-    """Yield whole numbers with their path, in the order of the JSON text."""
-    if isinstance(value, Mapping):
-        for name, part in value.items():
-            yield from _integers(part, f"{path}.{name}")
-    elif isinstance(value, list | tuple):
-        for index, part in enumerate(value):
-            yield from _integers(part, f"{path}[{index}]")
-    elif (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or _is_whole(value):
-        yield int(value), path
+    """Yield whole numbers with their path, in the order of the JSON text.
+
+    What lies deeper than 100 levels is left out, and nothing calls itself.
+    """
+    inside: list[Iterator[tuple[str, Any]]] = [iter([(path, value)])]
+    while inside:
+        path, value = next(inside[-1], ("", _END))
+        if value is _END:
+            inside.pop()
+        elif (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or _is_whole(value):
+            yield int(value), path
+        elif len(inside) <= _DEEPEST:
+            inside.append(parts_of(value, path))
 
 
 def _is_whole(value: Any) -> bool:

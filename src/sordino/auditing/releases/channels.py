@@ -17,6 +17,7 @@ from sordino.auditing.releases.binomials import mixed_at_least
 from sordino.auditing.releases.columns import MOST_VALUES, Reading, numbered, readings, row_readings
 from sordino.auditing.releases.evidence import Channel, Evidence
 from sordino.auditing.releases.orders import AGREEMENT, OrderRule, in_canonical_order, reproduces
+from sordino.auditing.releases.quotations import quoting_channels
 from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.auditing.releases.strata import FAILURE, PublicKnowledge, independent_rows
 
@@ -62,21 +63,7 @@ def order_channels(released: Released) -> list[Channel]:
     usable = independent_rows(released)
     for reading, details in places + said:
         channels += _read(released, reading, details, usable)
-    for name, values in released.columns.items():
-        channels += _equal_to_an_answer(released, name, values)
-    return channels
-
-
-def _equal_to_an_answer(released: Released, name: str, values: Sequence[Any]) -> Iterator[Channel]:
-    """Yield the channel of a column that quotes one of the two answers."""
-    rows = zip(values, released.first, released.second, strict=True)
-    quotes = [(value == first, value == second) for value, first, second in rows]
-    guesses = np.array(
-        [UNKNOWN if one == other else int(one) for one, other in quotes], dtype=np.int64
-    )
-    if (guesses != UNKNOWN).any():
-        details = {"column": name, "reading": "quotes an answer"}
-        yield Channel(name="column", guesses=guesses, details=details)
+    return [*channels, *quoting_channels(released)]
 
 
 def _read(
@@ -192,9 +179,14 @@ def _evidence(public: PublicKnowledge, channel: Channel, rows: Bool[np.ndarray, 
         p_value=p_value,
         if_refutes=said,
         if_clear=otherwise,
-        recovered=recovered,
+        recovered=None if reason == _as_written(channel) else recovered,
         details=details,
     )
+
+
+def _as_written(channel: Channel) -> str:
+    """Return that a channel reads out no more than the order of the two answers does."""
+    return f"{_called(channel)} says no more than the order written."
 
 
 def _learned(channel: Channel) -> bool:
@@ -237,7 +229,7 @@ def _exemption(
         if reproduces(bits[rows], guesses):
             return f"{_called(channel)} is explained by a public order ({name})."
     if channel.details.get("order") == WRITTEN and reproduces(np.ones_like(guesses), guesses):
-        return f"{_called(channel)} says no more than the order written."
+        return _as_written(channel)
     for name in public.covariates:
         if _explained(public.released, name, channel.guesses, rows):
             return f"{_called(channel)} is explained by the declared column {name!r}."
@@ -274,9 +266,12 @@ def _called(channel: Channel) -> str:
 
 
 def _way_out(channel: Channel) -> str:
-    """Return what an honest party may do about a column."""
+    """Return what an honest party may do about an order or a column."""
     if "column" not in channel.details:
-        return " No public order rule explains it."
+        return (
+            " No public order rule explains it. If this is the order in which the answers were "
+            "shown, give the raw file as first, second, label."
+        )
     return (
         " No public order rule explains it. If it was fixed before the labels were given, declare "
         f"covariates=[{channel.details['column']!r}]."

@@ -1,8 +1,8 @@
 """What a column of a released file may say, whatever it holds: values in a few groups.
 
 Nothing here knows a label. A column is read in every way that is likely to give labels away:
-each value a group, the first or last character, the length, ranges of numbers and of time
-stamps, their last digits.
+each value a group, the first or last character, the length, parts of ids, ranges of numbers and
+of time stamps, their last digits and fractions.
 """
 
 from __future__ import annotations
@@ -38,6 +38,10 @@ _ROWS_PER_BLOCK = 16
 _ROWS_PER_VALUE = 8
 _MOST_BLOCKS = 32
 _MICROSECONDS = 10**6
+_EPOCH = 10**8  # seconds since 1970; a smaller number is no time stamp
+_PARTS_OF_A_SECOND = (10**9, 10**6, 10**3)
+_MOST_PARTS = 6
+_BETWEEN = re.compile(r"[^0-9A-Za-z]+")
 _DECIMAL = re.compile(r"[+-]?\d{1,40}(\.\d{1,40})?")
 _DIGIT = re.compile(r"[0-9a-fA-F]")
 _OFFSET = re.compile(r"\s*(Z|[+-]\d\d:?\d\d)$")
@@ -92,9 +96,9 @@ def _number(value: Any) -> Number | None:
         if _DECIMAL.fullmatch(text):
             return float(text) if "." in text else int(text)
         return _microseconds(text)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value
+    return value if isinstance(value, int) or math.isfinite(value) else None
 
 
 def _microseconds(text: str) -> int | None:
@@ -167,7 +171,7 @@ def readings(values: Sequence[Any]) -> Iterator[Reading]:
         found.append(("column", "value", whole))
     if kinds > min(MOST_VALUES, len(values) // _ROWS_PER_VALUE):
         found += _parts(values)
-        found += [] if ordered is None else _ranges(values, ordered)
+        found += _pieces(values) if ordered is None else _ranges(values, ordered)
     for attack, name, groups in found:
         if groups.any():
             yield Reading(attack=attack, name=name, groups=groups)
@@ -183,6 +187,22 @@ def _parts(values: Sequence[Any]) -> Iterator[tuple[str, str, np.ndarray]]:
         yield "column", "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
 
 
+def _pieces(values: Sequence[Any]) -> Iterator[tuple[str, str, np.ndarray]]:
+    """Yield the parts of ids such as "q17-b-1", where they are few different ones."""
+    texts = [None if value is None else _BETWEEN.split(_plain(value)) for value in values]
+    most = max((len(pieces) for pieces in texts if pieces), default=0)
+    places = range(min(most, _MOST_PARTS)) if most > 1 else ()
+    for place in (*places, *([-1] if most > 1 else [])):
+        groups = numbered(_piece(pieces, place) for pieces in texts)
+        if groups.max() < MOST_VALUES:
+            yield "column", f"part {place + 1}" if place >= 0 else "last part", groups
+
+
+def _piece(pieces: Sequence[str] | None, place: int) -> str | None:
+    """Return one part of an id, None if it has no such part."""
+    return pieces[place] if pieces and -1 <= place < len(pieces) else None
+
+
 def _ranges(
     values: Sequence[Any], ordered: Sequence[Number | None]
 ) -> Iterator[tuple[str, str, np.ndarray]]:
@@ -191,6 +211,9 @@ def _ranges(
     yield "time", "range", blocks
     yield "time", "half", ranked_blocks(ordered, 2)
     yield "time", "last digit", numbered(map(_last_digit, values, ordered))
+    fractions = [*map(_fraction, values, ordered)]
+    yield "time", "fraction", numbered(fractions, most=MOST_VALUES)
+    yield "time", "half of the fraction", ranked_blocks(fractions, 2)
 
 
 def row_readings(n: int) -> Iterator[Reading]:
@@ -218,5 +241,18 @@ def _last_digit(value: Any, number: Number | None) -> int | None:
     """Return the last digit before the point; of a time stamp, that of its whole seconds."""
     if number is None:
         return None
-    stamp = isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
-    return int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10
+    return int(abs(number)) // (_MICROSECONDS if _is_stamp(value) else 1) % 10
+
+
+def _is_stamp(value: Any) -> bool:
+    """Return whether a value that is a number is written as a time stamp."""
+    return isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
+
+
+def _fraction(value: Any, number: Number | None) -> Number | None:
+    """Return what a time stamp or a number has below one; of an epoch, below its second."""
+    if number is None:
+        return None
+    size = abs(number) // _EPOCH  # of seconds; larger epochs count parts of them
+    unit = next((unit for unit in _PARTS_OF_A_SECOND if size >= unit), 1)
+    return round(number % (_MICROSECONDS if _is_stamp(value) else unit), 6)

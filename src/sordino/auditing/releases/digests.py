@@ -44,6 +44,7 @@ _SEPARATORS: tuple[str, ...] = (
     *("\u241e", "", "|", "||", "|||", "\n", "\n\n", "\n\n\n", "\t", " ", ":", "::", "-", "_"),
     *("\x1f", "\x1e", "\x00", ",", ";", "###", "---", "\n---\n", "<sep>", "[SEP]", "</s>"),
 )
+_COMMON_SEPARATORS = ("", "\n", "\n\n", " ", "|", "\u241e")  # of a prompt and one answer
 
 
 def _separated(separator: str) -> dict[str, Callable[[str, str, str], str]]:
@@ -59,6 +60,11 @@ def _json(texts: Sequence[str], **options: Any) -> str:
     return json.dumps(list(texts), **options)
 
 
+def _alone(separator: str) -> Callable[[str, str, str], str]:
+    """Return the way to join the prompt and the answer in front by a separator."""
+    return lambda prompt, x, _: separator.join((prompt, x))
+
+
 JOINS: Mapping[str, Callable[[str, str, str], str]] = {
     **{name: join for mark in _SEPARATORS for name, join in _separated(mark).items()},
     "JSON list": lambda *texts: _json(texts),
@@ -66,6 +72,8 @@ JOINS: Mapping[str, Callable[[str, str, str], str]] = {
     "JSON list, compact": lambda *texts: _json(texts, separators=(",", ":")),
     "Python tuple": lambda *texts: str(texts),
     "Python list": lambda *texts: str(list(texts)),
+    "x": lambda _, x, __: x,
+    **{f"prompt, x by {mark!a}": _alone(mark) for mark in _COMMON_SEPARATORS},
 }
 """How a prompt and two answers become one text."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 from jaxtyping import Integer
@@ -37,7 +37,8 @@ def attack_flips(released: Released) -> list[Evidence]:
 
     Returns:
         Evidence named ``"flip-rate"``; ``"shared-coin"``, for different persons on one question;
-        ``"reused-coin"``, for changed answers of one person. The last two need person ids.
+        ``"person-coin"``, for one person on different questions; ``"reused-coin"``, for changed
+        answers of one person. The last three need person ids.
 
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits, or a repeat of
@@ -50,7 +51,8 @@ def attack_flips(released: Released) -> list[Evidence]:
     found = [_flip_rate(released, flips)]
     if released.persons is not None:
         found += [
-            _agreement(released, "shared-coin", _pairs_of_persons(released, flips)),
+            _agreement(released, "shared-coin", _pairs(released, flips, released.keys)),
+            _agreement(released, "person-coin", _pairs(released, flips, released.persons)),
             _agreement(released, "reused-coin", _changed_answers(released, flips)),
         ]
     return [evidence for evidence in found if evidence is not None]
@@ -92,21 +94,21 @@ def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence
         p_value=min(1.0, 2 * tail),
         if_refutes=f"{said}.",
         if_clear=f"{said}, up to chance.",
-        recovered=max(flipped, n - flipped) / n,
         details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
     )
 
 
-def _pairs_of_persons(
-    released: Released, flips: Integer[np.ndarray, " n"]
+def _pairs(
+    released: Released, flips: Integer[np.ndarray, " n"], shared: Sequence[str | bytes]
 ) -> list[tuple[int, int]]:
-    """Return the flips of two different persons on one question; no person's flip twice.
+    """Return flips of two persons on one question, or of one person on two; no flip twice.
 
-    Only the first row of a person is theirs alone; later ones may hold a stored answer.
+    Only the first row of a person and a question has a coin of its own; later ones may hold a
+    stored answer. ``shared`` is what the two rows of a pair have in common.
     """
-    groups: defaultdict[bytes, list[int]] = defaultdict(list)
-    for index in np.flatnonzero(independent_rows(released) & (flips != UNKNOWN)):
-        groups[released.keys[index]].append(int(flips[index]))
+    groups: defaultdict[str | bytes, list[int]] = defaultdict(list)
+    for index in np.flatnonzero(independent_rows(released) & (flips != UNKNOWN)).tolist():
+        groups[shared[index]].append(int(flips[index]))
     return [pair for group in groups.values() for pair in _disjoint(group)]
 
 
@@ -153,6 +155,7 @@ def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) ->
     most = agreement_of_coins(released.epsilon)
     whose = {
         "shared-coin": "different persons on one question",
+        "person-coin": "one person on different questions",
         "reused-coin": "one person whose answer to a question changed",
     }[attack]
     said = (

@@ -47,11 +47,12 @@ _UNITS = ("label", "person")
 _NEED_RAW = {
     "flip-rate": "How many labels are flipped",
     "shared-coin": "Whether different persons share a coin",
+    "person-coin": "Whether the answers of one person share a coin",
     "reused-coin": "Whether a coin is used again when an answer changes",
     "row-order": "Whether the order of rows tells labels",
     "column": "Whether another column tells labels",
 }
-_NEED_PERSONS = ("shared-coin", "reused-coin")
+_NEED_PERSONS = ("shared-coin", "person-coin", "reused-coin")
 
 
 def audit_release(  # noqa: PLR0913 (each is one choice of the user)
@@ -101,6 +102,7 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
         path, epsilon=epsilon, manifest=manifest, person_field=person_field, progress=progress
     )
     _refuse_unknown_columns(released, covariates)
+    covariates = _with_parts(released, covariates)
     claim = _claim(released, unit)
     released = replace(released, epsilon=_label_epsilon(released, claim))
     counts = None
@@ -137,12 +139,20 @@ def _refuse_unknown_columns(released: Released, covariates: Sequence[str]) -> No
         )
 
 
+def _with_parts(released: Released, covariates: Sequence[str]) -> list[str]:
+    """Return declared columns and what lies inside them: it was fixed no later."""
+    inside = tuple(f"{name}{mark}" for name in covariates for mark in ".[")
+    parts = (name for name in released.columns if name.startswith(inside))
+    return list(dict.fromkeys([*covariates, *parts]))
+
+
 def _claim(released: Released, unit: Unit) -> Guarantee:
     """Return the promise that is tested; who is trusted, and caveats, are those of our manifest."""
     has = released.manifest or {}
     ours = has if has.get("format") == MANIFEST_FORMAT else {}
     stated = ours.get("caveats")
-    caveats = {name for name in stated if name in CAVEATS} if isinstance(stated, list) else set()
+    texts = [name for name in stated if isinstance(name, str)] if isinstance(stated, list) else []
+    caveats = CAVEATS.keys() & set(texts)
     trust: Trust = "central" if ours.get("trust") == "central" else "local"
     return Guarantee(
         released.epsilon,

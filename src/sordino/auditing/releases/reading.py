@@ -15,6 +15,7 @@ from jaxtyping import Integer
 
 from sordino import _validate
 from sordino._files import explained
+from sordino.auditing.releases.nesting import DEEPEST, flattened, is_deep
 from sordino.auditing.releases.released import Layout, Released
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
@@ -164,14 +165,24 @@ class _Rows:
         return person
 
     def _keep(self, used: set[str], row: Mapping[str, Any], where: str) -> None:
-        """Keep every column that the layout does not use; None where a row lacks it."""
-        for name in row:
-            if name not in used and name not in self.columns:
+        """Keep every column that the layout does not use, and what lies inside it.
+
+        Where a row lacks it there is None.
+        """
+        kept = {name: value for name, value in row.items() if name not in used}
+        for name, value in kept.items():
+            if is_deep(value, DEEPEST):
+                raise DataError(f"{where}: field {name!r} is nested over {DEEPEST} levels deep.")
+        found = flattened(kept)
+        for name in found:
+            if name not in self.columns:
                 self.columns[name] = [None] * (len(self._values) - 1)
         if len(self.columns) > _MOST_COLUMNS:
-            raise DataError(f"{where}: more than {_MOST_COLUMNS} different columns.")
+            raise DataError(
+                f"{where}: more than {_MOST_COLUMNS} different columns, with those inside others."
+            )
         for name, column in self.columns.items():
-            column.append(row.get(name))
+            column.append(found.get(name, row.get(name)))
 
     def answers(self) -> Integer[np.ndarray, " n"]:
         """Return 1 where the one written first is preferred, else 0.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from jaxtyping import Integer
@@ -27,7 +27,10 @@ __all__ = [
     "stated_losses",
 ]
 
-_FLIPS = ("flip_probability", "flip_rate")
+_CERTAIN = "flip_probability"
+_RATE = "flip_rate"  # may be counted from the flips themselves, which is no coin
+_EPSILONS = ("epsilon", "epsilon_float", "eps")
+_ACCIDENT = 1e-9
 _FAIR = 0.5
 _SLACK = 1e-9  # relative: a total is a product of floats
 _SUSPICIOUS = 1e-3
@@ -75,7 +78,8 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
 
     Only a promise about whole persons can be refuted here: answers of one person to one question
     that differ are releases of their own, and a coin that the manifest states, paid for that many
-    times, is more than was promised. It is arithmetic, so it has no p-value.
+    times, is more than was promised. It is arithmetic, so it has no p-value. A rate that may have
+    been counted states no coin: it is a warning.
 
     Args:
         released: A released file.
@@ -112,18 +116,9 @@ def _paid_again(released: Released, repeats: _Repeats, claim: Guarantee) -> Find
     """Return what answers of one person say that differ from each other on one question."""
     again = [answers for _, answers in repeats.groups() if _differ(answers)]
     details = {"differing": len(again), "most": max(map(len, again), default=1)}
-    losses = stated_losses(released.manifest)
-    if claim.unit == "person" and losses is not None:
-        labels = most_paid_labels(released)
-        total = labels * losses[0]
-        if total * (1 - _SLACK) > claim.epsilon:
-            return Finding(
-                attack="repeats",
-                outcome="refutes",
-                summary=f"One person gave {labels} paid answers with the coin that the manifest "
-                f"states: epsilon={never_less(total)} for that person, more than is claimed.",
-                details={**details, "labels": labels, "total": total},
-            )
+    total = _overpaid(released, claim, details)
+    if total is not None:
+        return total
     if not again:
         return Finding(
             attack="repeats",
@@ -138,6 +133,71 @@ def _paid_again(released: Released, repeats: _Repeats, claim: Guarantee) -> Find
         "together they cost m times the epsilon of one.",
         details=details,
     )
+
+
+def _overpaid(released: Released, claim: Guarantee, details: Mapping[str, Any]) -> Finding | None:
+    """Return that one person pays more than was promised for a person, or None."""
+    losses = stated_losses(released.manifest)
+    if claim.unit != "person" or losses is None:
+        return None
+    labels = most_paid_labels(released)
+    total = labels * losses[0]
+    if total * (1 - _SLACK) <= claim.epsilon:
+        return None
+    cost = f"epsilon={never_less(total)} for that person, more than is claimed"
+    details = {**details, "labels": labels, "total": total}
+    if not _is_a_coin(released, claim):
+        return Finding(
+            attack="repeats",
+            outcome="warning",
+            summary=f"One person gave {labels} paid answers; if the flip rate in the manifest is "
+            f"that of the coin, they cost {cost}. A rate that was counted would be no coin, so "
+            "nothing is refuted.",
+            details=details,
+        )
+    return Finding(
+        attack="repeats",
+        outcome="refutes",
+        summary=f"One person gave {labels} paid answers with the coin that the manifest "
+        f"states: {cost}.",
+        details=details,
+    )
+
+
+def _is_a_coin(released: Released, claim: Guarantee) -> bool:
+    """Return whether the flips that a manifest states are surely the chance of a coin.
+
+    A flip rate in anybody's manifest may be the share of answers that were flipped. It is a coin
+    if it fits an epsilon that the manifest states, and honest coins hardly flip so few.
+    """
+    has, losses = released.manifest or {}, stated_losses(released.manifest)
+    if losses is None or has.get("format") == MANIFEST_FORMAT or _is_rate(has.get(_CERTAIN)):
+        return losses is not None
+    fits = any(_is_between(has.get(name), *losses) for name in _EPSILONS)
+    most = min(has[_RATE] + _last_digit(has[_RATE]), _FAIR)
+    return fits and _chance_of_rate(released, claim.epsilon, most) < _ACCIDENT
+
+
+def _is_between(value: object, low: float, high: float) -> bool:
+    """Return whether a value of a manifest is a number between two others."""
+    return isinstance(value, int | float) and value is not True and low <= value <= high
+
+
+def _chance_of_rate(released: Released, epsilon: float, most: float) -> float:
+    """Return a bound on the chance that coins of ε for a person flip no larger share of rows.
+
+    Source:
+        A coin of ε_i flips with probability at least 1/2 − ε_i/4, and the ε_i of one person add
+        up to ε; rows that may repeat one stored answer count as one coin of their weight. The
+        tail by Hoeffding 1963, Theorem 2.
+    """
+    weights = Counter(zip(released.persons or (), released.keys, strict=True))
+    largest: defaultdict[str, int] = defaultdict(int)
+    for (person, _), weight in weights.items():
+        largest[person] = max(largest[person], weight)
+    gap = len(released) * (_FAIR - most) - epsilon / 4 * sum(largest.values())
+    squares = sum(weight * weight for weight in weights.values())
+    return math.exp(-2 * gap * gap / squares) if gap > 0 else 1.0
 
 
 def most_paid_labels(released: Released) -> int:
@@ -158,8 +218,8 @@ def most_paid_labels(released: Released) -> int:
 def stated_losses(manifest: Mapping[str, Any] | None) -> tuple[float, float] | None:
     """Return the least and the most that one label loses by the coin that a manifest states.
 
-    Our manifests state the coin exactly; in any other a flip probability may have been rounded to
-    the digits that it is written with, and the coin itself may be honest.
+    Our manifests state the coin exactly; in any other a flip probability may have been rounded or
+    cut to the digits that it is written with, and the coin itself may be honest.
 
     Args:
         manifest: Anybody's JSON object, or None.
@@ -169,23 +229,27 @@ def stated_losses(manifest: Mapping[str, Any] | None) -> tuple[float, float] | N
 
     Example:
         >>> [round(end, 3) for end in stated_losses({"flip_rate": 0.475})]
-        [0.098, 0.102]
+        [0.096, 0.104]
         >>> stated_losses({"flip_rate": "much"})
     """
     has = manifest or {}
-    for name in _FLIPS:
-        value = has.get(name)
-        if isinstance(value, float) and 0 < value <= _FAIR:
+    for value in (has.get(_CERTAIN), has.get(_RATE)):
+        if _is_rate(value):
             exact = has.get("format") == MANIFEST_FORMAT
-            slack = 0.0 if exact else _half_a_digit(value)
+            slack = 0.0 if exact else _last_digit(value)
             return label_loss(min(value + slack, _FAIR)), label_loss(max(value - slack, 0.0))
     return None
 
 
-def _half_a_digit(value: float) -> float:
-    """Return how far rounding may have moved a number, by the digits that it is written with."""
+def _is_rate(value: object) -> TypeGuard[float]:
+    """Return whether a value of a manifest may be the chance of a flip."""
+    return isinstance(value, float) and 0 < value <= _FAIR
+
+
+def _last_digit(value: float) -> float:
+    """Return one unit of the last digit that a number is written with: cutting loses up to that."""
     exponent = Decimal(repr(value)).as_tuple().exponent
-    return float(Decimal(5).scaleb(int(exponent) - 1))
+    return float(Decimal(1).scaleb(int(exponent)))
 
 
 def agreement_of_coins(epsilon: float) -> float:

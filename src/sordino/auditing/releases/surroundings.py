@@ -9,6 +9,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -19,6 +20,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Finding
+from sordino.auditing.releases.nesting import readable
 from sordino.auditing.releases.reading import flat, layout_of, read_question, row_answer
 from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.repeats import canonical_answers, stated_losses
@@ -27,7 +29,14 @@ from sordino.preferences.labels import LABELS
 from sordino.preferences.manifest import MANIFEST_FORMAT
 from sordino.preferences.records import canonical
 from sordino.preferences.tables import read_table, separator
-from sordino.privacy.guarantee import Guarantee, Trust, Unit, never_less, never_more
+from sordino.privacy.guarantee import (
+    Guarantee,
+    Trust,
+    Unit,
+    float_to_json,
+    never_less,
+    never_more,
+)
 
 __all__ = ["find_manifest_leaks", "find_neighbors", "find_other_claims"]
 
@@ -150,13 +159,16 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
         summary=f"The manifest does not fit what was tested: {'; '.join(notes)}."
         if notes
         else "The manifest states nothing else than the claim that was tested.",
-        details=states | ({} if losses is None else {"label_losses": list(losses)}),
+        details=states
+        | ({} if losses is None else {"label_losses": list(map(float_to_json, losses))}),
     )
 
 
 def _is_number(value: Any) -> bool:
-    """Return whether a value is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Return whether a value is a finite number that a float holds."""
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        return False
+    return abs(value) <= sys.float_info.max  # exact for whole numbers of any size
 
 
 def _list(value: Any) -> Sequence[Any]:
@@ -182,7 +194,7 @@ def find_neighbors(released: Released, path: Path) -> Finding:
     for name in files:
         kind = _Seen.of(path.with_name(name), ours).kind
         if kind is not None:
-            found[kind].append(name)
+            found[kind].append(readable(name))
     notes = []
     if found["raw"]:
         notes.append(f"raw labels of the same questions lie beside it ({_some(found['raw'])})")

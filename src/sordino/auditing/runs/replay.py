@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from sordino.auditing.findings import Audit, Finding
+from sordino.auditing.runs.coins import check_coin
 from sordino.auditing.runs.stored import RESULT, REWARD, StoredRun, read_ledger
 from sordino.auditing.runs.surroundings import check_report, check_strays
 from sordino.certificates import claims_more, paid_guarantee
 from sordino.errors import LedgerDamaged, PrivacyError, UsageError
+from sordino.privacy.chain import Row
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import Books
@@ -38,28 +40,34 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
 
     Returns:
         An audit with one finding for each check: ``chain``, ``head``, ``digests``, ``entries``,
-        ``totals``, ``claim``, ``caveats``, ``budget``, ``report``, ``strays``. A ledger that was
-        edited supports no claim: it refutes. Nothing here is a matter of chance.
+        ``totals``, ``claim``, ``caveats``, ``mechanism``, ``budget``, ``report``, ``strays``. A
+        ledger that was edited supports no claim: it refutes. Nothing here is a matter of chance.
 
     Raises:
+        UsageError: No ledger was named and the one in the folder knows nothing of this run, or
+            what was named is no ledger.
         DataError: The folder holds no result, or a file of it is malformed or too new.
         FileSystemError: A file, or the ledger, is not there or cannot be read.
         LedgerError: The ledger was written by a newer version.
 
     Guarantee:
-        Whoever changes a number, a caveat, a digest or an entry without changing everything
-        that depends on it is refuted. Somebody who forges the ledger and the run together is
-        not: note the head elsewhere when a run ends. Shown by tests/soundness/test_run_audit.py.
+        Whoever makes the promise or the mechanism look stronger, drops a caveat, or changes the
+        reward, the policy's settings, a digest or an entry, without changing everything that
+        depends on it, is refuted. What the run measured (accuracies, win rates, charts, counts)
+        is not computed again. Somebody who forges the ledger and the run together is not caught:
+        note the head elsewhere when a run ends. Shown by tests/soundness/test_run_audit.py.
     """
     folder = Path(folder)
     run = StoredRun.read(folder)
     path = folder / _LEDGER if ledger is None else Path(ledger)
     heads = None
     try:
-        case = _Case.of(run, read_ledger(path))
+        case = _Case.of(run, read_ledger(path, given=ledger is not None))
     except LedgerDamaged as error:
         findings = tuple(_unsupported(run, str(error)))
     else:
+        if ledger is None:
+            _refuse_another_ledger(case)
         findings, heads = tuple(_supported(case)), _heads(case)
     return Audit(
         kind="run",
@@ -105,6 +113,13 @@ class _Case:
         return cls(run=run, ledger=ledger, position=position, then=then, paid=paid, problem=problem)
 
     @property
+    def entries(self) -> Iterator[Row]:
+        """Yield the spends and the files that arrived that the reward names."""
+        named = set(self.run.reward.release_ids)
+        kinds = {"reserve", "receive"}
+        return (r for r in self.then.rows if r.kind in kinds and r.release_id in named)
+
+    @property
     def stated(self) -> dict[str, Guarantee]:
         """Return the promise wherever it is stated."""
         return {
@@ -112,6 +127,21 @@ class _Case:
             REWARD: self.run.reward.guarantee,
             _CERTIFICATE: self.run.certificate.guarantee,
         }
+
+
+def _refuse_another_ledger(case: _Case) -> None:
+    """Refuse a ledger that nobody named and that knows neither head nor entry of the run.
+
+    An earlier run may have left it in the folder of a run that spent on a ledger elsewhere: it
+    says nothing about this one.
+    """
+    named = {*case.run.reward.release_ids, *case.run.certificate.release_ids}
+    if case.position is None and named.isdisjoint(row.release_id for row in case.ledger.rows):
+        raise UsageError(
+            f"The {case.ledger.path.name} in the folder is not this run's ledger: it holds neither "
+            "the head nor an entry that the run names. Nothing was audited. Say where the run's "
+            "own ledger is: ledger=... (--ledger)."
+        )
 
 
 def _supported(case: _Case) -> Iterator[Finding]:
@@ -123,11 +153,13 @@ def _supported(case: _Case) -> Iterator[Finding]:
     yield _check_digests(case.run)
     yield _check_entries(case)
     if case.paid is None:
-        yield from (_skipped(name, _UNPAID) for name in ("totals", "claim", "caveats"))
+        unpaid = ("totals", "claim", "caveats", "mechanism")
+        yield from (_skipped(name, _UNPAID) for name in unpaid)
     else:
         yield _check_totals(case, case.paid)
         yield _check_claim(case, case.paid)
         yield _check_caveats(case, case.paid)
+        yield check_coin(case.run.coin, case.paid, case.entries)
     yield _check_budget(case.ledger)
 
 
@@ -141,7 +173,7 @@ def _unsupported(run: StoredRun, damage: str) -> Iterator[Finding]:
     )
     yield _skipped("head", _UNSUPPORTED)
     yield _check_digests(run)
-    for name in ("entries", "totals", "claim", "caveats", "budget"):
+    for name in ("entries", "totals", "claim", "caveats", "mechanism", "budget"):
         yield _skipped(name, _UNSUPPORTED)
 
 

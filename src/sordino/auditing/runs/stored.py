@@ -12,6 +12,7 @@ from typing import Any
 
 from sordino import _validate
 from sordino._files import explained, read_json, sha256_of
+from sordino.auditing.runs.coins import StatedCoin
 from sordino.certificates import CERTIFICATE_FORMAT, CERTIFICATE_VERSION, Certificate, digest_of
 from sordino.errors import DataError, FileSystemError, LedgerDamaged, LedgerError, UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
@@ -37,7 +38,16 @@ RESULT_VERSION = 1
 _PROBLEM = "This run cannot be used"
 _ARTIFACTS = ("reward", "policy")
 _LOOKS = 100  # at a ledger that does not stand still
-_NOT_OURS = (AttributeError, KeyError, RecursionError, TypeError, UsageError, ValueError)
+_SQLITE = b"SQLite format 3\0"
+_NOT_OURS = (
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    UsageError,
+    ValueError,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +61,7 @@ class StoredRun:
         reward_sha256: SHA-256 of ``reward.json``, as ``result.json`` states it.
         found_sha256: SHA-256 of ``reward.json`` as it lies on disk.
         digest: SHA-256 of the artifact, made anew of ``reward.json`` and the policy's settings.
+        coin: The mechanism, as ``result.json`` describes it.
     """
 
     claim: Guarantee
@@ -59,6 +70,7 @@ class StoredRun:
     reward_sha256: str
     found_sha256: str
     digest: str
+    coin: StatedCoin
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -82,6 +94,7 @@ class StoredRun:
                 reward_sha256=_text(result["reward_sha256"]),
                 found_sha256=sha256_of(folder / REWARD),
                 digest=_digest(certificate.artifact, values, reward, result),
+                coin=StatedCoin.read(result),
             )
 
 
@@ -176,13 +189,19 @@ def _policy(reward: RewardModel, settings: Mapping[str, Any]) -> CandidatePolicy
     return ConfidencePolicy(reward, **{name: settings[name] for name in names})
 
 
-def read_ledger(path: Path) -> Ledger:
+def read_ledger(path: Path, *, given: bool = False) -> Ledger:
     """Return the ledger at a path, read from a copy.
 
     To open a ledger, SQLite makes files beside it and may write into it what a crash left over.
     An audit leaves the folder as it is, so it reads a copy.
 
+    Args:
+        path: The SQLite file.
+        given: Whether somebody pointed at it: then what is no ledger at all is their mistake,
+            and says nothing about the run.
+
     Raises:
+        UsageError: It is ``given``, and is no ledger.
         FileSystemError: There is no such file, or it cannot be read.
         LedgerDamaged: It was edited, or is no ledger.
         LedgerError: It was written by a newer version, or another process keeps writing it.
@@ -199,6 +218,11 @@ def read_ledger(path: Path) -> Ledger:
         copy = Path(folder) / path.name
         for ending, content in _snapshot(path.resolve()).items():
             copy.with_name(copy.name + ending).write_bytes(content)
+        if given and _is_something_else(copy):
+            raise UsageError(
+                f"{path.name} is no ledger, so nothing was audited. Give the ledger of this run: "
+                "ledger=... (--ledger), by convention a file named *.db."
+            )
         try:
             return Ledger.read(copy)
         except LedgerDamaged as error:
@@ -206,6 +230,17 @@ def read_ledger(path: Path) -> Ledger:
                 raise
             newer = str(error)
     raise LedgerError(newer)
+
+
+def _is_something_else(path: Path) -> bool:
+    """Return whether a file is no database, or a readable one without the table of a ledger."""
+    with path.open("rb") as file:
+        if file.read(len(_SQLITE)) != _SQLITE:
+            return True
+    query = "SELECT count(*) FROM sqlite_master WHERE name = 'rows'"
+    with suppress(LedgerError), chain.connect_reader(path) as connection:
+        return bool(connection.execute(query).fetchone() == (0,))
+    return False
 
 
 def _snapshot(path: Path) -> dict[str, bytes]:

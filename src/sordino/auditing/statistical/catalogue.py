@@ -10,7 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sordino import _validate
-from sordino.errors import SordinoError, UsageError
+from sordino.auditing.statistical.strangers import explained_stranger
+from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism
 from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.mechanisms.gaussian import GaussianMechanism
@@ -111,10 +112,10 @@ _CATALOGUE: Mapping[str, Callable[[float, float, NeighboringRelation], Mechanism
 
 def _imported(name: str) -> Mechanism:
     """Return what a name imports, called if it is not yet a mechanism."""
-    found = _attribute(name)
-    if callable(found) and (isinstance(found, type) or _lacking(found)):
+    found = _guarded(name, lambda: _attribute(name))
+    if callable(found) and (isinstance(found, type) or _guarded(name, lambda: _lacking(found))):
         found = _guarded(name, found)
-    lacking = _lacking(found)
+    lacking = _guarded(name, lambda: _lacking(found))
     if lacking:
         raise UsageError(
             f"{name!r} is no mechanism: {type(found).__name__} lacks {', '.join(lacking)}. Give it "
@@ -139,7 +140,7 @@ def _attribute(name: str) -> Any:
     if here not in sys.path:
         # at the end, so that no file here hides an installed package; processes inherit it
         sys.path.append(here)
-    found = _guarded(name, lambda: import_module(module_name))
+    found = import_module(module_name)
     for part in parts:
         if not hasattr(found, part):
             raise UsageError(f"{name!r} was not found: {module_name} has no {path}.")
@@ -149,12 +150,8 @@ def _attribute(name: str) -> Any:
 
 def _guarded(name: str, made: Callable[[], Any]) -> Any:
     """Return what somebody's code makes; what it raises names the kind, and is chained."""
-    try:
+    shown = repr(name).replace("{", "{{").replace("}", "}}")
+    with explained_stranger(
+        f"{shown} could not be loaded ({{}}): nothing was audited. Import it in Python to see why."
+    ):
         return made()
-    except SordinoError:
-        raise
-    except Exception as error:
-        raise UsageError(
-            f"{name!r} could not be loaded ({type(error).__name__}): nothing was audited. Import "
-            "it in Python to see why."
-        ) from error

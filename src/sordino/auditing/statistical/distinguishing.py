@@ -11,12 +11,12 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from sordino import _validate
 from sordino.auditing.findings import Audit, Finding, Measurement, Metric
+from sordino.auditing.statistical.answers import ATTACK, Answer, judged
 from sordino.auditing.statistical.bounds import (
     Counts,
     epsilon_from_counts,
@@ -25,15 +25,15 @@ from sordino.auditing.statistical.bounds import (
 )
 from sordino.auditing.statistical.games import Game, Progress, Score, Scores, play
 from sordino.auditing.statistical.power import (
-    POWER,
     detectable_epsilon,
     detectable_mu,
     detectable_range,
 )
 from sordino.auditing.statistical.scores import epsilon_cut, mu_cut, range_cut
+from sordino.auditing.statistical.strangers import explained_calls
 from sordino.auditing.statistical.thresholds import SELECTION_SHARE, Cut
 from sordino.errors import UsageError
-from sordino.mechanisms.base import Mechanism
+from sordino.mechanisms.base import Mechanism, WorstCase
 from sordino.privacy.bounded_range import bounded_range_composition_epsilon, bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent, Event, GaussianEvent
 from sordino.privacy.gaussian import gaussian_epsilon, gaussian_mu
@@ -42,14 +42,10 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     Trust,
     Unit,
-    float_to_json,
-    never_less,
-    never_more,
 )
 
 __all__ = ["audit_mechanism"]
 
-_ATTACK = "distinguishing-game"
 _LEAST_TRIALS = 100
 
 
@@ -70,25 +66,6 @@ class _Question:
     cut: Callable[[np.ndarray, np.ndarray], Cut]
     bound: Callable[[Counts, float], float]
     detectable: Callable[[Cut, int, float], float]
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Answer:
-    """What a game showed in one metric: at the confidence reported, and at the verdict's."""
-
-    cut: Cut
-    shown: Measurement
-    needed: float
-
-    @property
-    def refutes(self) -> bool:
-        """Return whether the bound that the verdict needs passes the claim."""
-        return self.needed > self.shown.claimed
-
-    @property
-    def suspicious(self) -> bool:
-        """Return whether the bound that is reported does."""
-        return self.shown.lower > self.shown.claimed
 
 
 def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
@@ -134,7 +111,8 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
 
     Raises:
         PrivacyError: The mechanism promises nothing for this unit or relation.
-        UsageError: A setting is out of range, or ``claim`` is about another change.
+        UsageError: A setting is out of range, ``claim`` is about another change, or the mechanism
+            raised something or returned what cannot be used.
 
     Source:
         Jagielski, Ullman & Oprea 2020 (the game); docs/auditing.md.
@@ -152,14 +130,15 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+    with explained_calls(mechanism, "guarantee"):
+        own = mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
     _refuse_another_unit(mechanism, unit)
     claim = _about_the_same(own, claim)
     if simulate_seed is not None:
         claim = replace(claim, randomness="simulated")
     game = Game(
         mechanism=mechanism,
-        case=mechanism.worst_case(neighbors),
+        case=_worst_case(mechanism, neighbors),
         trials=trials,
         score=score,
         processes=processes,
@@ -168,7 +147,9 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     )
     found, measured = _unanswerable()
     if not math.isinf(claim.epsilon):
-        asked = _questions(mechanism.event, claim)
+        with explained_calls(mechanism, "event"):
+            event = mechanism.event
+        asked = _questions(event, claim)
         found, measured = _judged(game, asked, confidence=confidence, level=level)
     return Audit(
         kind="mechanism",
@@ -180,12 +161,32 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
+def _worst_case(mechanism: Mechanism, neighbors: NeighboringRelation) -> WorstCase:
+    """Return the two inputs that a mechanism is told apart on.
+
+    Raises:
+        UsageError: It gives none.
+    """
+    with explained_calls(mechanism, "worst_case"):
+        case: object = mechanism.worst_case(neighbors)
+    if not isinstance(case, WorstCase):
+        raise UsageError(
+            f"worst_case of {type(mechanism).__name__} must return a WorstCase, got "
+            f"{type(case).__name__}; nothing was audited."
+        )
+    return case
+
+
 def _about_the_same(own: Guarantee, claim: Guarantee | None) -> Guarantee:
     """Return the claim, or the mechanism's own; refuse one about another change.
 
     Raises:
         UsageError: Unit, relation or trust differ.
     """
+    if not isinstance(own, Guarantee):
+        raise UsageError(
+            f"guarantee must return a Guarantee, got {type(own).__name__}; nothing was audited."
+        )
     if claim is None:
         return own
     for name in ("unit", "neighbors", "trust"):
@@ -216,7 +217,7 @@ def _name(value: object) -> str:
 def _unanswerable() -> tuple[Finding, tuple[Measurement, ...]]:
     """Return what there is to say of a claim of ε = ∞."""
     summary = "A claim of epsilon=inf promises nothing, so nothing can refute it."
-    return Finding(attack=_ATTACK, outcome="skipped", summary=summary), ()
+    return Finding(attack=ATTACK, outcome="skipped", summary=summary), ()
 
 
 def _questions(event: Event, claim: Guarantee) -> list[_Question]:
@@ -318,11 +319,11 @@ def _judged(
     answers = [
         _answer(question, scores, confidence=confidence, needed=needed) for question in asked
     ]
-    finding = _finding(answers, game, scores, confidence=confidence, needed=needed)
+    finding = judged(answers, game, scores, confidence=confidence, needed=needed)
     return finding, tuple(answer.shown for answer in answers)
 
 
-def _answer(question: _Question, scores: Scores, *, confidence: float, needed: float) -> _Answer:
+def _answer(question: _Question, scores: Scores, *, confidence: float, needed: float) -> Answer:
     """Return what the scores show in one metric."""
     cut = question.cut(scores.one, scores.other)
     shown = Measurement(
@@ -332,58 +333,4 @@ def _answer(question: _Question, scores: Scores, *, confidence: float, needed: f
         confidence=confidence,
         power=question.detectable(cut, len(scores.one), needed),
     )
-    return _Answer(cut=cut, shown=shown, needed=question.bound(cut.counts, needed))
-
-
-def _finding(
-    answers: list[_Answer], game: Game, scores: Scores, *, confidence: float, needed: float
-) -> Finding:
-    """Return the verdict in words, with everything that it rests on."""
-    refuting = [answer for answer in answers if answer.refutes]
-    suspicious = [answer for answer in answers if answer.suspicious]
-    decisive = (refuting or suspicious or answers)[0]
-    return Finding(
-        attack=_ATTACK,
-        outcome="refutes" if refuting else "warning" if suspicious else "clear",
-        summary=_summary(decisive, game, confidence=confidence, needed=needed),
-        details={
-            "trials": game.trials,
-            "selection_share": SELECTION_SHARE,
-            "score": scores.score,
-            "randomness": "system" if game.seed is None else "simulated",
-            "verdict_confidence": needed,
-            "power": POWER,
-            "metrics": {answer.shown.metric: _details(answer) for answer in answers},
-        },
-    )
-
-
-def _details(answer: _Answer) -> dict[str, Any]:
-    """Return what one metric rests on, as JSON holds it."""
-    detectable = answer.shown.power
-    return {
-        "event": answer.cut.to_dict(),
-        "lower_at_verdict": answer.needed,
-        "would_have_refuted": None if detectable is None else float_to_json(detectable),
-    }
-
-
-def _summary(answer: _Answer, game: Game, *, confidence: float, needed: float) -> str:
-    """Return in one sentence what the decisive metric says."""
-    shown = answer.shown
-    claimed = f"{shown.metric}={never_less(shown.claimed)}"
-    if answer.refutes:
-        return (
-            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
-            f"at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence."
-        )
-    if answer.suspicious:
-        return (
-            f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} % "
-            f"confidence, above the {claimed} that is claimed, but not at the {100 * needed:.6g} % "
-            f"that a verdict needs: run more trials (there were {game.trials} a side)."
-        )
-    return (
-        f"{game.trials} trials a side show {shown.metric} of at least "
-        f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is claimed."
-    )
+    return Answer(cut=cut, shown=shown, needed=question.bound(cut.counts, needed))

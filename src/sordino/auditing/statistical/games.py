@@ -16,10 +16,20 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino._random import entropy
+from sordino.auditing.statistical.strangers import explained_calls
 from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 
-__all__ = ["Game", "Progress", "Score", "Scores", "learned_score", "play", "says_of_itself"]
+__all__ = [
+    "Game",
+    "Progress",
+    "Projection",
+    "Score",
+    "Scores",
+    "learned_score",
+    "play",
+    "says_of_itself",
+]
 
 Score = Callable[[np.ndarray], np.ndarray]
 """From outputs, one in each row, to one number for each: large on one input, small on the other."""
@@ -31,6 +41,8 @@ _CHUNK: Final = 1000  # releases that one task plays
 _SEEDS: Final = 2**32  # tasks of one seed
 _CATEGORIES: Final = 64  # fewer different outputs are told apart one by one
 _LEARNING: Final = 10  # one trial in so many teaches a score
+_LARGEST: Final = 1e100  # of an output that is projected: sums and products then stay finite
+_SHAPES: Final = "release must return arrays of one shape; nothing was audited."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,11 +76,27 @@ class Scores:
         one: On ``case.one``.
         other: On ``case.other``.
         score: ``"given"``, ``"log-ratio"`` or ``"learned"``.
+        one_direction: Whether the score saw the outputs along one direction only.
     """
 
     one: Float[np.ndarray, " n"]
     other: Float[np.ndarray, " m"]
     score: Literal["given", "log-ratio", "learned"]
+    one_direction: bool
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A score that sees outputs along one direction: what lies across it is not looked at."""
+
+    direction: Float[np.ndarray, " d"]
+
+    def __call__(self, rows: np.ndarray) -> Float[np.ndarray, " n"]:
+        """Return how far each output lies along the direction."""
+        flat = _flat(rows)
+        if flat.shape[1] != len(self.direction):
+            raise UsageError(_SHAPES)
+        return np.asarray(np.clip(flat, -_LARGEST, _LARGEST) @ self.direction)
 
 
 @dataclass(frozen=True)
@@ -99,11 +127,23 @@ def says_of_itself(mechanism: object, method: str) -> bool:
 
 def _played(task: _Task) -> np.ndarray:
     """Return the outputs of a task, one in each row."""
-    source = entropy(task.seed)
-    if isinstance(task.mechanism, Repeatable) and says_of_itself(task.mechanism, "repeat"):
-        return np.asarray(task.mechanism.repeat(task.values, task.trials, entropy=source))
-    rows = [task.mechanism.release(task.values, entropy=source) for _ in range(task.trials)]
-    return np.stack([np.asarray(row) for row in rows])
+    source, mechanism = entropy(task.seed), task.mechanism
+    if isinstance(mechanism, Repeatable) and says_of_itself(mechanism, "repeat"):
+        with explained_calls(mechanism, "repeat"):
+            outputs = np.asarray(mechanism.repeat(task.values, task.trials, entropy=source))
+        if outputs.shape[:1] != (task.trials,):
+            raise UsageError(
+                f"repeat of {type(mechanism).__name__} must return {task.trials} rows, got shape "
+                f"{outputs.shape}; nothing was audited."
+            )
+        return outputs
+    with explained_calls(mechanism, "release"):
+        rows = [
+            np.asarray(mechanism.release(task.values, entropy=source)) for _ in range(task.trials)
+        ]
+    if len({row.shape for row in rows}) > 1:
+        raise UsageError(_SHAPES)
+    return np.stack(rows)
 
 
 def play(game: Game) -> Scores:
@@ -112,8 +152,8 @@ def play(game: Game) -> Scores:
     The same seed gives the same scores whatever the number of processes.
 
     Raises:
-        UsageError: The mechanism cannot be sent to another process, or its score is not one
-            number for each output.
+        UsageError: The mechanism cannot be sent to another process, what it releases cannot be
+            used, it raised something, or its score is not one number for each output.
 
     Guarantee:
         None: it draws many releases of made-up inputs, never of private data.
@@ -123,11 +163,25 @@ def play(game: Game) -> Scores:
             return _scored(outputs, game.score, game.trials, "given")
         known = says_of_itself(game.mechanism, "log_ratio")
         if isinstance(game.mechanism, Repeatable) and known:
-            ratio = partial(game.mechanism.log_ratio, case=game.case)
+            ratio = partial(_log_ratio, game.mechanism, game.case)
             return _scored(outputs, ratio, game.trials, "log-ratio")
         few = max(1, game.trials // _LEARNING)
-        seen = [np.concatenate(list(outputs(side, few))) for side in (0, 1)]
+        seen = [_joined(outputs(side, few)) for side in (0, 1)]
         return _scored(outputs, learned_score(*seen), game.trials - few, "learned")
+
+
+def _log_ratio(mechanism: Repeatable, case: WorstCase, rows: np.ndarray) -> np.ndarray:
+    """Return what a mechanism says of its own outputs."""
+    with explained_calls(mechanism, "log_ratio"):
+        return mechanism.log_ratio(rows, case)
+
+
+def _joined(outputs: Iterator[np.ndarray]) -> Float[np.ndarray, "n d"]:
+    """Return outputs of several tasks as rows of floats."""
+    parts = [_flat(rows) for rows in outputs]
+    if len({part.shape[1] for part in parts}) > 1:
+        raise UsageError(_SHAPES)
+    return np.concatenate(parts)
 
 
 _Outputs = Callable[[int, int], Iterator[np.ndarray]]
@@ -186,19 +240,22 @@ def _scored(
 ) -> Scores:
     """Return the scores of both sides; outputs are dropped as soon as they are scored."""
     one, other = (
-        np.concatenate([_numbers(score(rows), rows) for rows in outputs(side, trials)])
+        np.concatenate([_numbers(score(rows), rows, name) for rows in outputs(side, trials)])
         for side in (0, 1)
     )
-    return Scores(one=one, other=other, score=name)
+    return Scores(one=one, other=other, score=name, one_direction=isinstance(score, Projection))
 
 
-def _numbers(scores: Any, rows: np.ndarray) -> Float[np.ndarray, " n"]:
+def _numbers(scores: Any, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"]:
     """Return scores as floats; refuse what is not one number for each output."""
     array = np.asarray(scores)
+    if rows.dtype.kind == "f" and array.dtype.kind == "f" and np.isnan(array).any():
+        _refuse_nan(rows)
     if array.shape != (len(rows),) or array.dtype.kind not in "biuf" or np.isnan(array).any():
         raise UsageError(
-            f"score must return one number for each of {len(rows)} outputs and no NaN, got shape "
-            f"{array.shape}, dtype {array.dtype}."
+            f"{'log_ratio' if name == 'log-ratio' else 'score'} must return one number for each of "
+            f"{len(rows)} outputs and no NaN, got shape {array.shape}, dtype {array.dtype}. "
+            "Nothing was audited."
         )
     return array.astype(np.float64, copy=False)
 
@@ -212,22 +269,42 @@ def learned_score(one: np.ndarray, other: np.ndarray) -> Score:
 
     Returns:
         The empirical log-ratio of each output if there are few different ones, else the
-        projection on the difference of the mean outputs.
+        :class:`Projection` on the difference of the mean outputs.
+
+    Raises:
+        UsageError: Outputs are not numbers, or are NaN, or differ in shape.
     """
     first, second = _flat(one), _flat(other)
+    if first.shape[1] != second.shape[1]:
+        raise UsageError(_SHAPES)
     kinds = np.unique(np.concatenate([first, second]), axis=0)
     if len(kinds) <= _CATEGORIES:
         counts = [_occurrences(rows, kinds)[0] + 0.5 for rows in (first, second)]
         ratios = np.append(np.log(counts[0]) - np.log(counts[1]), 0.0)  # the last one: unseen
         return lambda rows: np.asarray(ratios[_occurrences(_flat(rows), kinds)[1]])
-    direction = first.mean(axis=0) - second.mean(axis=0)
-    return lambda rows: np.asarray(_flat(rows) @ direction)
+    means = [np.clip(rows, -_LARGEST, _LARGEST).mean(axis=0) for rows in (first, second)]
+    return Projection(means[0] - means[1])
 
 
 def _flat(outputs: np.ndarray) -> Float[np.ndarray, "n d"]:
-    """Return outputs as rows of floats."""
+    """Return outputs as rows of floats; refuse what are no numbers."""
+    if outputs.dtype.kind not in "biuf":
+        raise UsageError(
+            f"release must return an array of numbers, got dtype {outputs.dtype}; nothing was "
+            "audited."
+        )
+    _refuse_nan(outputs)
     # adding 0 makes −0.0 the same bytes as 0.0
     return np.asarray(outputs, dtype=np.float64).reshape(len(outputs), -1) + 0.0
+
+
+def _refuse_nan(outputs: np.ndarray) -> None:
+    """Refuse outputs that no score can order."""
+    if outputs.dtype.kind == "f" and np.isnan(outputs).any():
+        raise UsageError(
+            "release returned NaN, which is told apart from nothing; nothing was "
+            "audited. Let it return numbers."
+        )
 
 
 def _occurrences(rows: np.ndarray, kinds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

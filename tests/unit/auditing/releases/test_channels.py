@@ -347,7 +347,8 @@ def test_a_column_is_read_in_the_ways_that_fit_it():
     assert names(["x"] * 100) == []
     assert names(["x", None] * 50) == ["value"]
     texts = names([f"{'a' * (i % 3)}#{i}#{i % 2}?{'xyz'[i % 3]}" for i in range(1000)])
-    assert texts == ["first character", "last character", "length"]
+    parts = ["part 3", "part 4", "last part"]
+    assert texts == ["first character", "last character", "length", "part 1", *parts]
     assert {"parity", "range", "half", "last digit"} <= set(names(list(range(1000, 2000))))
     assert "parity" in names([f"{i:08x}" for i in range(1000)])
 
@@ -364,3 +365,62 @@ def test_nothing_of_the_data_is_in_a_sentence():
 def test_tiny_files_are_no_error_and_no_evidence(n):
     file = file_of(n, columns={"c": tuple(range(n)), "t": ("2024-01-01",) * n})
     assert all(one.p_value > 0.01 for one in attack_channels(file, order_channels(file)))
+
+
+def told(file: Released, values, **settings) -> set[str]:
+    """Return the readings of a column by which it is refuted."""
+    file = replace(file, columns={"c": tuple(values)})
+    found = attack_channels(file, order_channels(file), **settings)
+    return {one.details["reading"] for one in found
+            if one.details.get("column") == "c" and one.p_value < 1e-5}  # fmt: skip
+
+
+def test_a_fraction_of_a_second_that_is_the_label_is_found():
+    file = file_of()
+    stamps = [f"2024-05-01T10:{i % 60:02d}:{i * 7 % 60:02d}" for i in range(N)]
+    labels = [*zip(stamps, file.truth, strict=True)]
+    assert "fraction" in told(file, (f"{at}.{'01'[x]}00Z" for at, x in labels))
+    assert "fraction" in told(file, (at + ("" if x else ".25+02:00") for at, x in labels))
+    seconds = [1_700_000_000 + 61 * i for i in range(N)]
+    parts = [*zip(seconds, file.truth, strict=True)]
+    assert "fraction" in told(file, (s + x / 10 for s, x in parts))
+    assert "fraction" in told(file, (1000 * s + 100 * int(x) for s, x in parts))
+    assert "fraction" in told(file, (str(10**6 * s + 500_000 * int(x)) for s, x in parts))
+    r = np.random.default_rng(1)
+    halves = (f"{at}.{500 * x + r.integers(500):03d}Z" for at, x in labels)
+    assert "half of the fraction" in told(file, halves)
+    assert not told(file, (f"{at}.{r.integers(1000):03d}Z" for at in stamps))
+
+
+def test_a_part_of_an_id_that_is_the_label_is_found():
+    file = file_of()
+    rows = [*enumerate(file.truth)]
+    assert "part 2" in told(file, (f"q{i}-{x}-{i * i}" for i, x in rows))
+    long = "-".join("x" * 9)
+    assert "last part" in told(file, (f"{i}-{long}-{('no', 'yes')[x]}z" for i, x in rows))
+    assert not told(file, (f"q{i}-{i * 7 % 11}-{i * i}" for i in range(N)))
+
+
+@pytest.mark.parametrize("huge", [10**400, -(10**400)])
+def test_a_number_that_no_float_holds_is_a_number(huge):
+    assert ordered_values([huge, 1.5]) == [huge, 1.5]
+    file = file_of(columns={"c": (huge, 0.5, *range(N - 2)), "d": (huge,) * N})
+    assert attack_channels(file, order_channels(file), covariates=["c"])
+
+
+def test_an_order_that_is_refuted_is_told_the_way_out():
+    file = file_of(truth=np.ones(N, dtype=np.int64))
+    assert "as first, second, label" in position(file).if_refutes
+    rows = file_of(truth=np.arange(N) * 2 // N)
+    [found, *_] = [one for one in attack_channels(rows, order_channels(rows))
+                   if one.attack == "row-order" and one.p_value < 1e-5]  # fmt: skip
+    assert "as first, second, label" in found.if_refutes
+
+
+def test_what_says_no_more_than_the_order_written_reads_out_nothing():
+    file = file_of(truth=np.ones(N, dtype=np.int64))
+    evidence = attack_channels(file, order_channels(file))
+    found = [one for one in evidence if "no more than the order written" in one.if_clear]
+    assert {one.attack for one in found} == {"row-order"}
+    assert {one.recovered for one in found} == {None}
+    assert position(file).recovered == 1.0

@@ -480,3 +480,21 @@ def test_the_released_example_is_refuted_even_without_its_manifest(shared_data):
     file = replace(read_released(path, epsilon=0.1), manifest=None)
     attack = attack_coins(file, [], recipes=CORE[:1], seeds=range(1200, 1250))
     assert (attack.hits[0].seed, attack.hits[0].source) == (1234, "small seed")
+
+
+def test_a_manifest_of_any_depth_is_searched_to_a_hundred_levels():
+    value = {"seed": 7}
+    for _ in range(5000):
+        value = {"a": value}
+    assert manifest_integers(value) == {}
+    value = {"seed": 7}
+    for _ in range(90):
+        value = [value, 3]
+    assert set(manifest_integers(value)) == {3, 7}
+
+
+def test_the_order_of_a_manifest_is_kept():
+    value = {"a": [3, {"b": 1}], "c": {"d": 2}, "e": 4}
+    assert manifest_integers(value) == {
+        3: "manifest.a[0]", 1: "manifest.a[1].b", 2: "manifest.c.d", 4: "manifest.e",
+    }  # fmt: skip

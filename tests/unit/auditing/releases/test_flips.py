@@ -48,7 +48,7 @@ def test_more_flips_than_the_claim_needs_are_no_evidence():
 def test_no_flips_and_only_flips_are_refuted_alike():
     none, every = (found(file_of([x] * 200))["flip-rate"] for x in (0, 1))
     assert none.p_value == every.p_value < 1e-20
-    assert none.recovered == every.recovered == 1.0
+    assert none.recovered is every.recovered is None  # no label is read out
 
 
 def test_unknown_labels_do_not_count():
@@ -179,3 +179,26 @@ def test_nothing_of_the_data_is_in_a_sentence():
     file = replace(people([0] * 40), prompts=tuple(f"secret{i // 4}" for i in range(40)))
     for one in attack_flips(file):
         assert "secret" not in f"{one.if_refutes}{one.if_clear}{dict(one.details)}"
+
+
+def one_coin_each(people, questions, flips):
+    n = people * questions
+    persons = tuple(f"x{i // questions}" for i in range(n))
+    truth = np.random.default_rng(3).integers(2, size=n)
+    return file_of(flips, truth, persons=persons)
+
+
+def test_one_coin_for_all_answers_of_a_person_is_refuted():
+    r = np.random.default_rng(4)
+    coins = (r.random(50) < 0.27).astype(int)
+    one = found(one_coin_each(50, 10, np.repeat(coins, 10)))["person-coin"]
+    assert (one.details["pairs"], one.details["agree"]) == (250, 250)
+    assert one.p_value < 1e-40
+    own = found(one_coin_each(50, 10, (r.random(500) < 0.27).astype(int)))["person-coin"]
+    assert own.p_value > 1e-3
+
+
+def test_a_stored_answer_is_no_coin_of_the_person():
+    file = file_of([0] * 60, [1] * 60, persons=("x",) * 60, questions=[i // 20 for i in range(60)])
+    assert found(file)["person-coin"].details["pairs"] == 1
+    assert "person-coin" not in found(file_of([0] * 9, persons=tuple("abcdefghi")))

@@ -314,7 +314,7 @@ def test_a_person_who_may_lose_more_than_the_stated_coin_costs(privatized, raw_r
     """The coin of a promise is judged by its share of the total, not by what a file says of it."""
     path, raw = privatized(persons(raw_rows), unit="person")
     manifest = path.with_name("p.manifest.json")
-    manifest.write_text('{"flip_rate": 0.45}')
+    manifest.write_text('{"flip_probability": 0.45}')
     audit = audited(path, raw, epsilon=4 * EPSILON, unit="person")
     assert not audit.refuted
     assert audit.measured[0].claimed == EPSILON
@@ -444,3 +444,89 @@ def test_progress_is_told(write, raw_rows):
     audited(write("x.jsonl", rows), progress=lambda done, total: calls.append((done, total)))
     assert calls
     assert all(0 <= done <= total for done, total in calls)
+
+
+def test_a_counted_flip_rate_in_the_manifest_is_no_coin(write):
+    """Five coins of .1 for each person keep the claim, whatever share of them came up."""
+    generator = np.random.default_rng([7, 7, 7])
+    rows = [{"prompt": f"q{i}", "first": f"a{i}", "second": f"b{i}", "person": f"p{i // 5}",
+             "answer": int(generator.integers(2))} for i in range(2000)]  # fmt: skip
+    path = write("x.jsonl", rows)
+    path.with_name("x.manifest.json").write_text('{"epsilon": 0.5, "flip_rate": 0.4613}')
+    audit = audited(path, unit="person")
+    assert not audit.refuted
+    assert outcomes(audit)["repeats"] == "warning"
+
+
+NESTED = {
+    "an object": lambda i, x: {"meta": {"id": i, "label": x}},
+    "a list": lambda i, x: {"m": [x, i]},
+    "a text": lambda i, x: {"meta": json.dumps({"id": i, "label": x})},
+    "deeper": lambda i, x: {"a": [{"b": {"ok": "ny"[x], "id": i}}]},
+}
+
+
+@pytest.mark.parametrize("hide", NESTED.values(), ids=NESTED)
+def test_a_label_inside_a_nested_column(raw_rows, write, hide):
+    rows = [
+        {**row, **hide(i, label(row, raw))}
+        for i, (row, raw) in enumerate(zip(answered(raw_rows), raw_rows, strict=True))
+    ]
+    path, raw = write("x.jsonl", rows), write("raw.jsonl", raw_rows, "elsewhere")
+    assert audited(path, raw).refuted_by == ("column",)
+    declared = list(hide(0, 0))
+    assert not audited(path, raw, covariates=declared).refuted
+
+
+def test_a_chosen_column_in_a_file_of_messages(raw_rows, write):
+    def said(role, text):
+        return [{"role": role, "content": text}]
+
+    rows = [
+        {"prompt": said("user", row["prompt"]), "first": said("assistant", row["first"]),
+         "second": said("assistant", row["second"]), "answer": row["answer"],
+         "chosen": said("user", row["prompt"]) + said("assistant", raw["chosen"])}
+        for row, raw in zip(answered(raw_rows), raw_rows, strict=True)
+    ]  # fmt: skip
+    raw = [
+        {"prompt": said("user", row["prompt"]), "chosen": said("assistant", row["chosen"]),
+         "rejected": said("assistant", row["rejected"])}
+        for row in raw_rows
+    ]  # fmt: skip
+    path = write("x.jsonl", rows)
+    assert audited(path, write("raw.jsonl", raw, "elsewhere")).refuted_by == ("column",)
+
+
+def test_one_coin_for_a_person(raw_rows, write):
+    raw = [{**row, "person": f"p{i // 8}"} for i, row in enumerate(raw_rows)]
+    flips = np.random.default_rng([5, 5, 5]).random(100) < 1 / (1 + np.exp(EPSILON))
+    rows = [
+        {**row, "person": one["person"], "answer": label(row, one) ^ int(flips[i // 8])}
+        for i, (row, one) in enumerate(zip(answered(raw), raw, strict=True))
+    ]
+    audit = audited(write("x.jsonl", rows), write("raw.jsonl", raw, "elsewhere"))
+    assert audit.refuted_by == ("person-coin",)
+    own = [{**row, "person": one["person"]} for row, one in zip(answered(raw), raw, strict=True)]
+    honest = audited(write("y.jsonl", own), write("raw.jsonl", raw, "elsewhere"))
+    assert not honest.refuted
+    assert outcomes(honest)["person-coin"] == "clear"
+
+
+HOSTILE = {
+    "huge epsilon": '{"epsilon": 1%s}' % ("0" * 400),
+    "caveats": '{"format": "sordino.manifest", "caveats": [[1], {}, "simulated"]}',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_manifest(write, text):
+    path = write("x.jsonl", [Z])
+    path.with_name("x.manifest.json").write_text(text)
+    audit = audited(path)
+    assert not audit.refuted
+    json.dumps(audit.to_dict(), allow_nan=False)
+
+
+def test_a_huge_number_in_a_column(write):
+    path = write("x.jsonl", [{**Z, "huge": 10**400}, {**Z, "prompt": "other", "huge": 0.5}])
+    assert not audited(path).refuted

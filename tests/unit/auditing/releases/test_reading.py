@@ -57,6 +57,7 @@ def test_the_order_and_every_other_column_are_kept(write, name):
     assert dict(released.columns) == {
         "pair_id": ("q1", None),
         "at": ([3], None),
+        "at[0]": (3, None),
         "late": (None, "l"),
     }
     assert released.persons is None
@@ -392,3 +393,42 @@ def test_the_published_example(shared_data):
     assert found.truth.all()
     with pytest.raises(DataError, match="of 2100 released rows, 0 have"):
         join_truth(released, shared_data / "hh_helpful_b.jsonl.gz")
+
+
+def test_what_lies_inside_a_column_is_a_column(write):
+    rows = z(1, meta={"id": 17, "label": 1}, m=[1, [2, {"x": 3}]]), z(1, meta={"label": 0})
+    columns = read_released(write("x.jsonl", *rows), epsilon=1).columns
+    assert columns["meta"] == ({"id": 17, "label": 1}, {"label": 0})
+    assert columns["meta.label"] == (1, 0)
+    assert columns["meta.id"] == (17, None)
+    assert columns["m[1][1].x"] == (3, None)
+
+
+def test_nothing_hides_under_the_name_of_another_column(write):
+    row = z(1, **{"meta.label": 5, "meta": {"label": 1}, "m": {"x.y": 2, "x": {"y": 3}}})
+    columns = read_released(write("x.jsonl", row), epsilon=1).columns
+    assert (columns["meta.label"], columns["meta.label'"]) == ((5,), (1,))
+    assert {columns["m.x.y"], columns["m.x.y'"]} == {(2,), (3,)}
+
+
+def nested(levels):
+    value = 1
+    for _ in range(levels):
+        value = {"a": value}
+    return value
+
+
+def test_hostile_nesting_is_refused_and_long_lists_are_kept_whole(write):
+    long = list(range(9))
+    released = read_released(write("x.jsonl", z(1, m=long, deep=nested(60))), epsilon=1)
+    assert released.columns["m"] == (long,)
+    assert set(released.columns) == {"m", "deep", "deep.a.a.a.a"}
+    with pytest.raises(DataError, match="line 1: field 'deep' is nested over 64 levels"):
+        read_released(write("x.jsonl", z(1, deep=nested(400))), epsilon=1)
+
+
+def test_columns_inside_others_count(write):
+    wide = {f"k{i}": i for i in range(255)}
+    assert len(read_released(write("x.jsonl", z(1, wide=wide)), epsilon=1).columns) == 256
+    with pytest.raises(DataError, match="more than 256 different columns"):
+        read_released(write("x.jsonl", z(1, wide={**wide, "more": 1})), epsilon=1)

@@ -115,9 +115,9 @@ def loss(flips):
 @pytest.mark.parametrize(
     ("manifest", "ends"),
     [
-        ({"flip_rate": 0.475}, (0.4755, 0.4745)),
-        ({"flip_probability": 0.4}, (0.45, 0.35)),
-        ({"flip_rate": 1e-05}, (1.5e-5, 0.5e-5)),
+        ({"flip_rate": 0.475}, (0.476, 0.474)),
+        ({"flip_probability": 0.4}, (0.5, 0.3)),
+        ({"flip_rate": 1.2e-05}, (1.3e-5, 1.1e-5)),
         ({"flip_probability": 0.25, "format": "sordino.manifest"}, (0.25, 0.25)),
     ],
 )
@@ -189,3 +189,51 @@ def test_persons_who_answer_alike_through_their_own_coins_are_not():
         keeps = generator.random((40, 2)) < np.exp(2) / (1 + np.exp(2))
         suspicious += together(keeps.astype(int), 2.0).outcome == "warning"
     assert suspicious <= 3
+
+
+@pytest.mark.parametrize("digits", range(1, 9))
+def test_an_honest_coin_that_was_cut_for_the_manifest_is_not_refuted(digits):
+    for epsilon in (0.1, 0.5, 1.0, 3.0):
+        flips = int(flip_probability(epsilon) * 10**digits) / 10**digits
+        file = released(PAID, manifest={"flip_probability": flips})
+        assert outcomes(file, claim(3 * epsilon, "person"))["repeats"] == "warning"
+
+
+def people(n, each, **options):
+    return released([(f"q{i}", i % 2, f"p{i // each}") for i in range(n)], **options)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "epsilon_float", "eps"])
+@pytest.mark.parametrize(
+    ("rate", "outcome"),
+    [
+        (0.4613, "warning"),  # counted: each of five coins has .1
+        (0.3775, "refutes"),  # the coin of .5, five times
+        (0.2, "warning"),  # no coin of .5
+    ],
+)
+def test_a_flip_rate_is_a_coin_only_if_it_is_that_of_a_stated_epsilon(name, rate, outcome):
+    file = people(2000, 5, manifest={name: 0.5, "flip_rate": rate})
+    assert outcomes(file, claim(0.5, "person"))["repeats"] == outcome
+
+
+@pytest.mark.parametrize("stated", [None, True, "0.5", [0.5], 10**400, float("nan")])
+def test_a_flip_rate_without_an_epsilon_is_no_coin(stated):
+    file = people(2000, 5, manifest={"epsilon": stated, "flip_rate": 0.3775})
+    [found] = [one for one in find_repeats(file, claim(0.5, "person")) if one.attack == "repeats"]
+    assert found.outcome == "warning"
+    assert "counted" in found.summary
+
+
+def test_a_counted_rate_that_fits_a_stated_epsilon_by_chance_is_no_coin():
+    # Ten rows of five coins of .1 each: .378 of them flipped is nothing unusual, nor is 1 % less
+    # than a coin of .02 flips in 2,000 rows.
+    few = people(10, 5, manifest={"epsilon": 0.5, "flip_rate": 0.378})
+    assert outcomes(few, claim(0.5, "person"))["repeats"] == "warning"
+    weak = people(2000, 5, manifest={"epsilon": 0.1, "flip_rate": 0.475})
+    assert outcomes(weak, claim(0.1, "person"))["repeats"] == "warning"
+    stored = released(
+        [("q", 1, f"p{i // 100}") for i in range(1000)] + [("r", 1, f"p{i}") for i in range(10)],
+        manifest={"epsilon": 0.5, "flip_rate": 0.3775},
+    )
+    assert outcomes(stored, claim(0.5, "person"))["repeats"] == "warning"

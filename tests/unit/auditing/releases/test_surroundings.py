@@ -115,7 +115,7 @@ def test_without_a_manifest_there_is_nothing_to_look_at(released, tmp_path):
 OTHER = {
     "epsilon": ({"epsilon": 2.0}, "it states epsilon=2 and epsilon=1 was tested"),
     "less": ({"epsilon_float": 0.5}, "it states epsilon_float=0.5"),
-    "flips": ({"flip_rate": 0.1}, "its flip probability costs at least epsilon=1.734"),
+    "flips": ({"flip_rate": 0.1}, "its flip probability costs at least epsilon=1.386"),
     "file": ({"format": "sordino.manifest", "sha256": "00"}, "it is of another file"),
     "simulated": ({"local_dp_simulated": True}, "the coins are simulated"),
     "ours": ({"caveats": ["simulated"]}, "the coins are simulated"),
@@ -245,3 +245,25 @@ def test_the_published_example(shared_data):
     assert "flips.count" in told["exact flip counts or rates"]
     assert told["samples of answers"] == ["audit_sample"]
     assert find_neighbors(file, path).details["raw"] == ["hh_helpful_a.jsonl.gz"]
+
+
+@pytest.mark.parametrize("name", ["epsilon", "eps", "epsilon_float"])
+@pytest.mark.parametrize("value", [10**400, -(10**400), float("inf"), float("nan")])
+def test_a_number_that_no_float_holds_is_no_epsilon(released, tmp_path, name, value):
+    file = released({name: value})
+    assert find_other_claims(file, claim(), tmp_path / file.name).outcome == "clear"
+
+
+def test_what_the_manifest_states_can_be_written_as_json(released, tmp_path):
+    file = released({"flip_rate": 0.1})
+    found = find_other_claims(file, claim(), tmp_path / file.name)
+    assert found.details["label_losses"][1] == "inf"
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_name_with_signs_of_control_is_shown_harmlessly(released, tmp_path, put):
+    put("raw\x1b[2J\n\u202e.jsonl", RAW)
+    found = neighbors(released, tmp_path)
+    assert "raw labels" in found.summary
+    for text in (found.summary, *found.details["raw"]):
+        assert text.isprintable()

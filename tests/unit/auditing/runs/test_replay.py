@@ -161,6 +161,17 @@ MALFORMED = [
     (("policy", "temperature"), 0),
     (("policy", "kind"), CANARY),
     (("policy", "kind"), "pessimistic"),
+    (("policy", "temperature"), 10**400),
+    (("guarantee", "epsilon"), 10**400),
+    (("way",), None),
+    (("mechanism",), None),
+    (("mechanism", "name"), 3),
+    (("mechanism", "flip_probability"), CANARY),
+    (("mechanism", "flip_probability"), 0.7),
+    (("mechanism", "flip_probability"), 10**400),
+    (("mechanism", "epsilon_per_label"), CANARY),
+    (("mechanism", "epsilon_per_label"), -1.0),
+    (("mechanism", "epsilon_per_label"), 10**400),
 ]
 
 
@@ -182,6 +193,19 @@ def test_a_reward_that_cannot_be_read_is_refused(run):
     refused(DataError, run, "reward.json")
     change(run / "reward.json", "features", to={"kind": "sentence-embeddings"})
     refused(UsageError, run, "sentence model")
+
+
+@pytest.mark.parametrize("path", [("weights", 0), ("standard_errors", 0), ("ridge",)])
+def test_a_number_that_no_float_holds_is_refused(run, path):
+    change(run / "reward.json", *path, to=10**400)
+    refused(DataError, run)
+
+
+def test_an_early_result_that_does_not_state_the_loss_of_a_label(run):
+    whole = json.loads((run / "result.json").read_text())
+    del whole["mechanism"]["epsilon_per_label"]
+    (run / "result.json").write_text(to_json(whole))
+    assert finding(audit_run(run), "mechanism").outcome == "clear"
 
 
 def test_a_ledger_that_never_stands_still(run, monkeypatch):

@@ -42,6 +42,15 @@ def broken():
 def nothing():
     return None
 
+def leave():
+    raise SystemExit(0)
+
+class Moody(Coin):
+    @property
+    def event(self):
+        raise ValueError("a value that nobody should see")
+
+moody = Moody()
 number = 3
 '''
 
@@ -50,10 +59,11 @@ number = 3
 def own(tmp_path, monkeypatch):
     (tmp_path / "own_mechanisms.py").write_text(OWN)
     (tmp_path / "own_broken.py").write_text("1 / 0")
+    (tmp_path / "own_leaving.py").write_text("raise SystemExit(0)")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    for name in ("own_mechanisms", "own_broken"):
+    for name in ("own_mechanisms", "own_broken", "own_leaving"):
         sys.modules.pop(name, None)
 
 
@@ -137,6 +147,10 @@ def test_a_mechanism_of_an_installed_package():
         ("own_mechanisms:nothing", "NoneType lacks event"),
         ("own_mechanisms:absent", "own_mechanisms has no absent"),
         ("own_mechanisms:broken", r"could not be loaded \(KeyError\)"),
+        ("own_mechanisms:leave", r"could not be loaded \(SystemExit\): nothing was audited"),
+        ("own_leaving:x", r"could not be loaded \(SystemExit\)"),
+        ("sys:exit", r"could not be loaded \(SystemExit\)"),
+        ("own_mechanisms:moody", r"could not be loaded \(ValueError\)"),
         ("own_broken:x", r"could not be loaded \(ZeroDivisionError\)"),
         ("own_absent:x", r"could not be loaded \(ModuleNotFoundError\)"),
         ("own_mechanisms:", "is named module:attribute"),

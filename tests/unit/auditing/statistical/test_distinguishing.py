@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from dataclasses import dataclass
 
@@ -28,6 +29,7 @@ from sordino.privacy.guarantee import (
     REPLACE_ONE,
     REPLACE_SPECIAL,
     Guarantee,
+    never_less,
 )
 
 LABEL = {"unit": "label", "neighbors": REPLACE_ONE, "trust": "central"}
@@ -89,6 +91,7 @@ def test_details_say_what_the_verdict_rests_on():
         "trials": 4000,
         "selection_share": 0.2,
         "score": "log-ratio",
+        "one_direction": False,
         "randomness": "simulated",
         "verdict_confidence": 0.999,
         "power": 0.95,
@@ -276,6 +279,165 @@ def test_a_mechanism_that_only_releases_is_told_apart_by_what_is_learned():
     )  # a tenth taught the score, a fifth of the rest chose
 
 
+def test_a_learned_direction_says_that_it_is_one():
+    (found,) = audit_mechanism(Laplace(1.0), **RECORD, **SEEDED).findings
+    assert found.details["one_direction"] is True
+    assert "Only one direction of the outputs was looked at" in found.summary
+    (few,) = audit_mechanism(LouderCoin(0.5), **LABEL, **SEEDED).findings
+    assert (few.details["score"], few.details["one_direction"]) == ("learned", False)
+    assert "direction" not in few.summary
+    assert "would have been detected" not in few.summary  # it was
+
+
+def test_a_game_that_refutes_nothing_says_what_it_would_have_seen():
+    audit = audit_mechanism(RandomizedResponse(1.0), **LABEL, **SEEDED)
+    summary = audit.findings[0].summary
+    shown = f"{never_less(audit.measured[0].power, 4)} or more would have been detected"
+    assert shown in summary
+    assert "less with more trials" in summary
+
+
+class Leaving(Laplace):
+    """Leaves the interpreter, as if nothing had been refuted."""
+
+    def release(self, values, *, entropy):
+        sys.exit(0)
+
+
+class Raising(Laplace):
+    def release(self, values, *, entropy):
+        raise ValueError("a value that nobody should see")
+
+
+class Texts(Laplace):
+    def release(self, values, *, entropy):
+        return np.array(["a text"])
+
+
+class Nothing(Laplace):
+    def release(self, values, *, entropy):
+        return None
+
+
+class Longer(Laplace):
+    def release(self, values, *, entropy):
+        return np.zeros(1 + int(entropy.words(1)[0] % 2))
+
+
+class LongerOnOne(Laplace):
+    def release(self, values, *, entropy):
+        return np.zeros(1 + int(values[0]))
+
+
+class LongerLater(Laplace):
+    """Two shapes, which only tasks after those that taught the score show."""
+
+    def release(self, values, *, entropy):
+        return np.append(super().release(values, entropy=entropy), [0.0] * (len(TASKS) > 2))
+
+
+class NotANumber(Laplace):
+    def release(self, values, *, entropy):
+        return np.array([np.nan])
+
+
+class NoCase(Laplace):
+    def worst_case(self, neighbors):
+        return None
+
+
+class NoPromise(Laplace):
+    def guarantee(self, *, unit, neighbors, trust):
+        return None
+
+
+class RaisingEvent(Laplace):
+    @property
+    def event(self):
+        raise KeyError("a value that nobody should see")
+
+
+class FewRows(RandomizedResponse):
+    def repeat(self, values, trials, *, entropy):
+        return np.zeros((trials - 1, 1), dtype=np.int64)
+
+
+class RaisingRatio(RandomizedResponse):
+    def log_ratio(self, outputs, case):
+        raise SystemExit
+
+
+class RatioOfNothing(RandomizedResponse):
+    def log_ratio(self, outputs, case):
+        return np.full(len(outputs), np.nan)
+
+
+TASKS = []
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "shown"),
+    [
+        (Leaving(1.0), "release of Leaving raised SystemExit; nothing was audited"),
+        (Raising(1.0), "release of Raising raised ValueError; nothing was audited"),
+        (Texts(1.0), "release must return an array of numbers, got dtype <U6; nothing was"),
+        (Nothing(1.0), "release must return an array of numbers, got dtype object; nothing was"),
+        (Longer(1.0), "release must return arrays of one shape; nothing was audited"),
+        (LongerOnOne(1.0), "release must return arrays of one shape; nothing was audited"),
+        (NotANumber(1.0), "release returned NaN"),
+        (NoCase(1.0), "worst_case of NoCase must return a WorstCase, got NoneType; nothing was"),
+        (NoPromise(1.0), "guarantee must return a Guarantee, got NoneType; nothing was audited"),
+        (RaisingEvent(1.0), "event of RaisingEvent raised KeyError; nothing was audited"),
+        (FewRows(1.0), "repeat of FewRows must return 200 rows, got shape"),
+        (RaisingRatio(1.0), "log_ratio of RaisingRatio raised SystemExit; nothing was audited"),
+        (RatioOfNothing(1.0), "log_ratio must return one number for each of 200 outputs"),
+    ],
+)
+def test_a_mechanism_that_misbehaves_is_named_and_nothing_is_audited(mechanism, shown):
+    with pytest.raises(UsageError, match="^" + re.escape(shown)) as caught:
+        audit_mechanism(mechanism, **LABEL, trials=200)
+    assert "nobody should see" not in str(caught.value)
+
+
+def test_a_shape_that_changes_after_the_score_was_learned():
+    TASKS.clear()
+    with pytest.raises(UsageError, match="release must return arrays of one shape"):
+        audit_mechanism(
+            LongerLater(1.0), **RECORD, trials=2000, progress=lambda *_: TASKS.append(1)
+        )
+    assert len(TASKS) == 3
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_leaving_the_interpreter_is_no_verdict(leaving_module, processes):
+    with pytest.raises(UsageError, match="release of Leaver raised SystemExit"):
+        audit_mechanism(leaving_module.Leaver(1.0), **LABEL, trials=200, processes=processes)
+
+
+def test_being_told_to_stop_is_no_fault_of_the_mechanism():
+    class Stopped(Laplace):
+        def release(self, values, *, entropy):
+            raise SystemExit(143)
+
+    with pytest.raises(SystemExit):
+        audit_mechanism(Stopped(1.0), **RECORD, trials=200)
+
+
+def test_what_a_score_of_the_user_cannot_order_names_the_release():
+    with pytest.raises(UsageError, match="release returned NaN"):
+        audit_mechanism(NotANumber(1.0), **RECORD, trials=200, score=lambda rows: rows[:, 0])
+
+
+def test_infinite_outputs_are_told_apart_like_large_ones():
+    class Endless(Laplace):
+        def release(self, values, *, entropy):
+            drawn = super().release(values, entropy=entropy)
+            return np.where(drawn > 3, np.inf, np.where(drawn < -3, -np.inf, drawn))
+
+    audit = audit_mechanism(Endless(1.0), **RECORD, **SEEDED)
+    assert (audit.refuted, audit.findings[0].details["one_direction"]) == (False, True)
+
+
 def test_a_score_of_the_user_is_used():
     audit = audit_mechanism(Laplace(1.0), **RECORD, **SEEDED, score=lambda rows: -rows[:, 0])
     assert audit.findings[0].details["score"] == "given"
@@ -330,6 +492,24 @@ class Own(RandomizedResponse):
     def release(self, values, *, entropy):
         return RandomizedResponse(2 * self.epsilon).release(values, entropy=entropy)
 """
+
+
+LEAVER = """
+import sys
+from sordino.mechanisms.randomized_response import RandomizedResponse
+
+class Leaver(RandomizedResponse):
+    def release(self, values, *, entropy):
+        sys.exit(0)
+"""
+
+
+@pytest.fixture
+def leaving_module(tmp_path, monkeypatch):
+    (tmp_path / "own_leaver.py").write_text(LEAVER)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield __import__("own_leaver")
+    sys.modules.pop("own_leaver")
 
 
 @pytest.fixture
