@@ -21,8 +21,8 @@ import sordino
 from sordino.environments.calibration import plain_logistic_scale, population_slope
 from sordino.environments.preference_bandits import Judgments, LinearPreferences
 from sordino.environments.values import prefer_first
+from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.design import Design
-from sordino.rewards.estimation import fit_design
 from sordino.rewards.likelihoods import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 

@@ -16,9 +16,9 @@ import numpy as np
 from scipy.special import expit
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.design import Design
-from sordino.rewards.estimation import fit_design
 from sordino.rewards.ridge_choice import choose_ridge, ridges
 
 

@@ -22,8 +22,8 @@ from scipy.special import expit
 from scipy.stats import beta
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.design import Design
-from sordino.rewards.estimation import fit_design
 from sordino.rewards.forecast import estimate
 
 BALL = 100.0

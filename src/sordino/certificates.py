@@ -176,7 +176,7 @@ def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
     delta = 0.0
     paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     if math.isinf(paid):  # pure entries need no δ, whatever the budget allows
-        delta = ledger.budget.delta
+        delta = reward.guarantee.delta or ledger.budget.delta
         paid = accounting.composed_epsilon(events, neighbors=relation, delta=delta)
     promises = received + [promise_of(row, delta=delta) for row in spent]
     return merge(

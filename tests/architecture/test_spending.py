@@ -7,10 +7,12 @@ SPENDERS = {
     "sordino.privatization.stream.privatize_file",
     "sordino.privatization.unprotected.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
+    "sordino.rewards.label_release.release_labels",
+    "sordino.rewards.record_fit.fit_records",
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {"sordino.privatization.crossing.reserve"}  # the one step that all crossings share
-DRAWS = {"answers", "release"}
+DRAWS = {"answers", "release", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
     "sordino.auditing.statistical.games._played",
     "sordino.mechanisms.no_privacy.repeat",
@@ -77,6 +79,8 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.privatization.crossing.answers",
             "sordino.privatization.unprotected.use_unprotected",
+            "sordino.rewards.label_release.release_labels",
+            "sordino.rewards.record_fit.release_records",
         }
         | MADE_UP
     )

@@ -9,7 +9,7 @@ from sordino import _validate
 from sordino.errors import UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.pessimism import ConfidencePolicy, pessimistic_policy
-from sordino.rewards.estimation import MOST_FEATURES
+from sordino.rewards.design import MOST_FEATURES
 from sordino.rewards.model import RewardModel
 
 __all__ = ["describe_policy", "make_policy", "refuse_settings", "remake_policy"]

@@ -49,8 +49,9 @@ from sordino.reporting.result import (
     predict_utility,
 )
 from sordino.reporting.summary import summarize
+from sordino.rewards.answer_fit import cross_fit
 from sordino.rewards.design import Design, HeldOut, refuse_too_few
-from sordino.rewards.estimation import cross_fit, fit_answers
+from sordino.rewards.estimation import fit_answers
 from sordino.rewards.model import RewardModel
 
 __all__ = ["Inputs", "page", "read_inputs", "run"]

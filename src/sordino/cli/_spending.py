@@ -26,7 +26,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, refuse_unlinked
 from sordino.privatization.memory import plan_pairs, privatize
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.estimation import METHODS
+from sordino.rewards.answer_fit import METHODS
 
 __all__ = ["Settings", "cross", "plan"]
 

@@ -18,8 +18,9 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.reading import read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
+from sordino.rewards.answer_fit import METHODS, cross_fit
 from sordino.rewards.design import refuse_too_few
-from sordino.rewards.estimation import BALL, METHODS, cross_fit, fit_answers
+from sordino.rewards.estimation import BALL, fit_answers
 
 
 @app.command()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -125,7 +125,7 @@ class SecondMoment:
         unit: Literal["label", "record"],
         neighbors: NeighboringRelation,
         grid: float | None = None,
-    ) -> Self:
+    ) -> SecondMoment:
         """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
 
         Args:

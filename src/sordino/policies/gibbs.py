@@ -45,8 +45,8 @@ class ReleasedReward(Protocol):
         ...
 
     @property
-    def pairs(self) -> int:
-        """Return how many comparisons were used."""
+    def pairs(self) -> int | None:
+        """Return how many comparisons were used; None where that is private."""
         ...
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:

@@ -186,7 +186,15 @@ class ConfidencePolicy(CandidatePolicy):
 
         Source:
             docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
+
+        Raises:
+            UsageError: How many comparisons there were is private.
         """
+        if self.reward.pairs is None:
+            raise UsageError(
+                "Coverage is per comparison, and how many there were is private under this "
+                "promise. Use bonuses, which do not need it."
+            )
         options = self._options(prompts, candidates, reference)
         estimates, widths = self._reach(options)
         chances = self._tilt(options, estimates + self._sign * self._factor * widths)

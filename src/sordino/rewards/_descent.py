@@ -78,7 +78,7 @@ class Work:
         """Return the point at theta, whose margins are known."""
         residuals = expit(margins)
         residuals -= self.loss.targets
-        return Point(theta, margins, self.transposed @ residuals, exact)
+        return Point(theta, margins, self.transposed @ residuals - self.loss.known_sum, exact)
 
     def exactly(self, theta: np.ndarray) -> Point:
         """Return the point at theta with margins multiplied out: one pass."""
@@ -96,7 +96,7 @@ class Work:
             residuals = expit(margins[rows])
             residuals -= self.loss.targets[rows]
             gradient += block.T @ residuals
-        return Point(theta, margins, gradient, exact=True)
+        return Point(theta, margins, gradient - self.loss.known_sum, exact=True)
 
     def spend(self) -> None:
         """Count one pass; give up where they are used up."""
@@ -252,6 +252,7 @@ class _Line:
         self.change = change
         self.span = float(np.max(np.abs(change), initial=0.0))
         self._linear = shift * float(point.theta @ direction) - float(change @ self._targets)
+        self._linear -= float(np.sum(work.loss.known_sum * direction))
         self._square = shift * float(direction @ direction)
 
     def slope(self, length: float) -> float:

@@ -6,11 +6,9 @@ refined estimate (mixture) has no such set of its own.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,11 +17,23 @@ from jaxtyping import Float
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
 from sordino.errors import DataError
 
-from ._gram import blocks, weighted_grams
+from ._ellipsoid import Ellipsoid
+from ._gram import weighted_grams
+from ._triangle import packed, unpacked
 from .covariance import debiased_slope
 from .solver import Solution
 
-__all__ = ["ConfidenceEllipsoid", "confidence_ellipsoid", "quadratic_tail"]
+__all__ = [
+    "ConfidenceEllipsoid",
+    "NoiseTerm",
+    "confidence_ellipsoid",
+    "flattest_curvature",
+    "quadratic_tail",
+    "whitened",
+]
+
+
+_NEW: Mapping[str, Any] = {"noise": (), "splits": 1}  # what sets of earlier files do not say
 
 
 def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: float) -> float:
@@ -46,8 +56,59 @@ def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: floa
     return trace + 2 * math.sqrt(trace_of_square * t) + 2 * largest * t
 
 
+@dataclass(frozen=True, kw_only=True)
+class NoiseTerm:
+    """One source of error of an estimate: factor · √(ξᵀKξ), ξ 1-sub-Gaussian.
+
+    Source:
+        docs/local.md, confidence and pessimism. With trace alone, K a number, nothing is random.
+
+    Attributes:
+        factor: What the length is multiplied by.
+        trace, trace_of_square, largest: tr K, tr K² and ‖K‖.
+    """
+
+    factor: float
+    trace: float
+    trace_of_square: float
+    largest: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no size."""
+        for name in self.__dataclass_fields__:
+            non_negative(name, getattr(self, name))
+
+    @classmethod
+    def of(cls, factor: float, shape: Float[np.ndarray, "r r"]) -> NoiseTerm:
+        """Return the term of a matrix K.
+
+        Source:
+            docs/local.md, confidence and pessimism.
+
+        Args:
+            factor: What the length is multiplied by.
+            shape: K, symmetric and positive semidefinite.
+        """
+        return cls(
+            factor=factor,
+            trace=float(np.trace(shape)),
+            trace_of_square=float(np.sum(shape**2)),
+            largest=float(np.linalg.eigvalsh(shape)[-1]),
+        )
+
+    def reach(self, t: float) -> float:
+        """Return what the term exceeds with probability at most e^−t.
+
+        Source:
+            docs/local.md, confidence and pessimism: factor · √h(K, t).
+        """
+        return self.factor * math.sqrt(
+            quadratic_tail(self.trace, self.trace_of_square, self.largest, t)
+        )
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ConfidenceEllipsoid:
+class ConfidenceEllipsoid(Ellipsoid):
     """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated.
 
     Valid for a linear reward, questions that were fixed before anybody answered, independent
@@ -56,7 +117,8 @@ class ConfidenceEllipsoid:
 
     Source:
         docs/local.md, confidence and pessimism: ‖θ̂ − θ*‖_M ≤
-        (1/(2κ))√h(M^{-1/2}GM^{-1/2}, t) + ΛB/√λ_min(M), t = log(candidates/(1 − confidence)).
+        (1/(2κ))√h(M^{-1/2}GM^{-1/2}, t) + ΛB/√λ_min(M) + what every term of ``noise`` reaches,
+        t = log(splits · candidates/(1 − confidence)).
 
     Attributes:
         center: θ̂, the debiased minimizer inside the ball, shape (d,).
@@ -69,6 +131,9 @@ class ConfidenceEllipsoid:
         least_eigenvalue: λ_min(M).
         trace, trace_of_square, largest: tr K, tr K² and ‖K‖ of K = M^{-1/2}GM^{-1/2}, G =
             Σ xᵢxᵢᵀ.
+        noise: What was added to the answers' sum, or to the estimate, measured in the metric.
+        splits: Into how many equal parts the chance of a failure is divided: one for each
+            source of error that is random.
     """
 
     center: Float[np.ndarray, " d"]
@@ -82,6 +147,8 @@ class ConfidenceEllipsoid:
     trace: float
     trace_of_square: float
     largest: float
+    noise: tuple[NoiseTerm, ...] = ()
+    splits: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what is no ellipsoid."""
@@ -92,11 +159,8 @@ class ConfidenceEllipsoid:
             positive(name, getattr(self, name))
         for name in ("gradient_norm", "trace", "trace_of_square", "largest"):
             non_negative(name, getattr(self, name))
-        integer("candidates", self.candidates, at_least=1)
-
-    def __repr__(self) -> str:
-        """Return the size and the radius; no weights."""
-        return f"ConfidenceEllipsoid(d={len(self.center)}, radius(0.95)={self.radius(0.95):.4g})"
+        for name in ("candidates", "splits"):
+            integer(name, getattr(self, name), at_least=1)
 
     def radius(self, confidence: float) -> float:
         """Return how far the truth lies from the center at most, in the metric.
@@ -108,58 +172,33 @@ class ConfidenceEllipsoid:
             confidence: How often the set holds the truth, in (0, 1).
         """
         level = failure_probability("confidence", confidence, zero=False)
-        t = math.log(self.candidates / (1 - level))
-        noise = math.sqrt(quadratic_tail(self.trace, self.trace_of_square, self.largest, t))
-        bias = (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
-        return noise / (2 * self.kappa) + bias
+        t = math.log(self.splits * self.candidates / (1 - level))
+        return self._bias + sum(term.reach(t) for term in (self._answers, *self.noise))
 
-    def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
-        """Return ‖row‖_{M⁻¹} of every row: times the radius, a bound on how wrong θ̂ᵀrow is.
+    @property
+    def _bias(self) -> float:
+        """Return what ridge and solver move the center by at most."""
+        return (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
 
-        Source:
-            docs/local.md, confidence and pessimism: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
-
-        Args:
-            rows: Shape (m, d), dense or sparse.
-
-        Raises:
-            DataError: The number of columns is not d.
-        """
-        if rows.ndim != 2 or rows.shape[1] != len(self.center):  # noqa: PLR2004
-            raise DataError(f"rows must have shape (m, {len(self.center)}), got {rows.shape}.")
-        widths = np.zeros(rows.shape[0])
-        for block, chosen in blocks(rows):
-            widths[chosen] = np.linalg.norm(block @ self._whiten.T, axis=1)
-        return widths
-
-    def distance(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return ‖θ − center‖_M.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-        """
-        gap = np.asarray(theta) - self.center
-        return math.sqrt(max(float(gap @ self.metric @ gap), 0.0))
-
-    def contains(self, theta: Float[np.ndarray, " d"], confidence: float) -> bool:
-        """Return whether weights lie in the set.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-        """
-        return self.distance(theta) <= self.radius(confidence)
-
-    @cached_property
-    def _whiten(self) -> Float[np.ndarray, "d d"]:
-        """Return W with WᵀW = M⁻¹."""
-        return np.asarray(np.linalg.inv(np.linalg.cholesky(self.metric)))
+    @property
+    def _answers(self) -> NoiseTerm:
+        """Return the error that comes from the answers themselves."""
+        return NoiseTerm(
+            factor=1 / (2 * self.kappa),
+            trace=self.trace,
+            trace_of_square=self.trace_of_square,
+            largest=self.largest,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        lower = self.metric[np.tril_indices(len(self.center))].astype("<f8")
         plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        packed = base64.b64encode(lower.tobytes()).decode()
-        return plain | {"center": self.center.tolist(), "metric": packed}
+        noise = [vars(term) for term in self.noise]
+        return plain | {
+            "center": self.center.tolist(),
+            "metric": packed(self.metric),
+            "noise": noise,
+        }
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ConfidenceEllipsoid:
@@ -171,22 +210,16 @@ class ConfidenceEllipsoid:
         """
         try:
             center = np.array(values["center"], dtype=np.float64)
-            metric = _unpacked(values["metric"], len(center))
+            metric = unpacked(values["metric"], len(center))
             np.linalg.cholesky(metric)
-            plain = {name: values[name] for name in cls.__dataclass_fields__}
+            known = {**_NEW, **values}
+            plain = {name: known[name] for name in cls.__dataclass_fields__}
+            plain["noise"] = tuple(NoiseTerm(**term) for term in known["noise"])
         except (KeyError, TypeError, ValueError, np.linalg.LinAlgError):
             plain = {}
         if not plain:
             raise DataError("The confidence set has a field that is missing or malformed.")
         return cls(**{**plain, "center": center, "metric": metric})
-
-
-def _unpacked(text: str, d: int) -> Float[np.ndarray, "d d"]:
-    """Return the symmetric matrix of a packed lower triangle."""
-    lower = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
-    matrix = np.zeros((d, d))
-    matrix[np.tril_indices(d)] = lower
-    return matrix + np.tril(matrix, -1).T
 
 
 def confidence_ellipsoid(
@@ -197,6 +230,8 @@ def confidence_ellipsoid(
     ball: float,
     ridge: float,
     candidates: int,
+    covariance: Float[np.ndarray, "d d"] | None = None,
+    rounding: float = 0.0,
 ) -> ConfidenceEllipsoid:
     """Return the confidence set of a debiased fit inside a ball.
 
@@ -212,13 +247,11 @@ def confidence_ellipsoid(
         ball: B, chosen before the data were seen.
         ridge: Λ > 0.
         candidates: How many ridges were tried on the same answers.
+        covariance: V, of Gaussian noise that was added to Σ yx; None where nothing was.
+        rounding: How far Σ yx was moved at most before that, in standard deviations.
     """
-    lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
-    flattest = debiased_slope(lengths * ball)
-    gram, bent = weighted_grams(differences, np.ones(len(lengths)), flattest)
-    metric = bent + ridge * np.eye(len(bent))
-    whiten = np.linalg.inv(np.linalg.cholesky(metric))
-    spread = whiten @ gram @ whiten.T
+    gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge)
+    answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
     return ConfidenceEllipsoid(
         center=solution.theta,
         metric=metric,
@@ -228,7 +261,50 @@ def confidence_ellipsoid(
         candidates=candidates,
         gradient_norm=solution.gradient_norm,
         least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
-        trace=float(np.trace(spread)),
-        trace_of_square=float(np.sum(spread**2)),
-        largest=float(np.linalg.eigvalsh(spread)[-1]),
+        trace=answers.trace,
+        trace_of_square=answers.trace_of_square,
+        largest=answers.largest,
+        noise=() if covariance is None else _added(whitened(covariance, metric), rounding),
+        splits=1 if covariance is None else 2,
     )
+
+
+def _added(shape: Float[np.ndarray, "d d"], rounding: float) -> tuple[NoiseTerm, ...]:
+    """Return what noise in Σ yx does to the estimate, and rounding before it, which is certain."""
+    drawn = NoiseTerm.of(1.0, shape)
+    certain = NoiseTerm(factor=rounding, trace=drawn.largest, trace_of_square=0.0, largest=0.0)
+    return (drawn, certain) if rounding else (drawn,)
+
+
+def flattest_curvature(
+    differences: Any, *, ball: float, ridge: float
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+    """Return G = Σ xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball.
+
+    Source:
+        docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
+
+    Args:
+        differences: x, shape (n, d), dense or sparse.
+        ball: B.
+        ridge: Λ > 0.
+    """
+    lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
+    gram, bent = weighted_grams(differences, np.ones(len(lengths)), debiased_slope(lengths * ball))
+    return gram, bent + ridge * np.eye(len(bent))
+
+
+def whitened(
+    matrix: Float[np.ndarray, "d d"], metric: Float[np.ndarray, "d d"]
+) -> Float[np.ndarray, "d d"]:
+    """Return a matrix with the eigenvalues of M^{-1/2} · matrix · M^{-1/2}.
+
+    Source:
+        docs/local.md, confidence and pessimism.
+
+    Args:
+        matrix: Symmetric.
+        metric: M, positive definite.
+    """
+    whiten = np.linalg.inv(np.linalg.cholesky(metric))
+    return np.asarray(whiten @ matrix @ whiten.T)

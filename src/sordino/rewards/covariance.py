@@ -16,6 +16,7 @@ from ._gram import weighted_grams
 from .likelihoods import answer_probability
 
 __all__ = [
+    "answer_sum_covariance",
     "debiased_covariance",
     "debiased_noise",
     "debiased_slope",
@@ -153,6 +154,34 @@ def mixture_covariance(
     [information] = weighted_grams(differences, weights, step=step)
     information *= _share(len(margins), step)
     return _sandwich(information, information, ridge)
+
+
+def answer_sum_covariance(
+    differences: Any,
+    theta: Float[np.ndarray, " d"],
+    noise: Float[np.ndarray, "d d"],
+    *,
+    ridge: float,
+    step: int = 1,
+) -> Float[np.ndarray, "d d"]:
+    """Return the covariance of an estimate from Σ yx and noise, whatever the answers were.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
+        An answer has variance ¼ at most, so this never states too little where Λ is small.
+
+    Args:
+        differences: x, shape (n, d), dense or sparse.
+        theta: The estimate.
+        noise: V, the covariance of what was added to Σ yx.
+        ridge: Λ > 0 of the fit.
+        step: Take every so many-th row only, and scale up.
+    """
+    margins = np.asarray(differences @ theta)
+    weights = debiased_slope(margins), np.full(len(margins), 1 / 4)
+    bend, answers = weighted_grams(differences, *weights, step=step)
+    share = _share(len(margins), step)
+    return _sandwich(share * bend, share * answers + noise, ridge)
 
 
 def _share(n: int, step: int) -> float:

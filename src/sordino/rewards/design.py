@@ -15,10 +15,20 @@ from sordino.preferences.features import Features
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.rewards.likelihoods import DebiasedLogistic, MixtureLogistic, debias
 
-__all__ = ["FOLDS", "MEASURING", "Design", "HeldOut", "refuse_too_few"]
+__all__ = [
+    "FOLDS",
+    "MEASURING",
+    "MOST_FEATURES",
+    "Design",
+    "HeldOut",
+    "known_feature_bound",
+    "refuse_too_few",
+]
 
 FOLDS = 5
 MEASURING = 1  # the level of the folds that metrics are measured on
+MOST_FEATURES = 1024
+"""Most features for which a matrix of features by features is made unasked."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,7 +62,7 @@ class Design:
             differences=differences[once],
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
-            feature_bound=_bound(differences, features),
+            feature_bound=known_feature_bound(differences, features),
             questions=_questions(pairs)[once],
             clusters=clusters,
         )
@@ -115,7 +125,7 @@ def refuse_too_few(pairs: Comparisons) -> None:
         )
 
 
-def _bound(differences: Any, features: Features | None) -> float:
+def known_feature_bound(differences: Any, features: Features | None) -> float:
     """Return the bound on one answer's features; half the largest difference where none is set.
 
     Features are public under a label guarantee, so their largest norm may be used.

@@ -173,6 +173,9 @@ def _signs(z: Any) -> Any:
 class DebiasedLogistic:
     """The debiased logistic loss of a whole data set, as a function of the reward weights.
 
+    Answers enter it through Σ ỹx alone, so it is also the loss where only that sum is known:
+    see :meth:`of_statistic`.
+
     Source:
         docs/local.md, debiased likelihood: Σ softplus(θᵀx) − ỹθᵀx.
         Sums, not means; no ridge.
@@ -180,6 +183,7 @@ class DebiasedLogistic:
     Attributes:
         differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
         targets: ỹ of :func:`debias` (any finite numbers; 0 and 1 give logistic regression).
+        pull: Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
 
     Raises:
         DataError: The shapes do not fit, or a target is not finite.
@@ -192,6 +196,25 @@ class DebiasedLogistic:
 
     differences: Float[np.ndarray, "n d"] | csr_array
     targets: Float[np.ndarray, " n"]
+    pull: Float[np.ndarray, " d"] | None = None
+
+    @classmethod
+    def of_statistic(cls, differences: Any, statistic: Float[np.ndarray, " d"]) -> DebiasedLogistic:
+        """Return the loss where Σ yx is known and no single answer is.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release": Σ softplus(θᵀx) − T̃ᵀθ.
+
+        Args:
+            differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+            statistic: T̃, an estimate of Σ yx.
+
+        Example:
+            >>> loss = DebiasedLogistic.of_statistic(np.eye(2), np.array([1.0, 0.0]))
+            >>> loss.gradient(np.zeros(2))
+            array([-0.5,  0.5])
+        """
+        return cls(differences, targets=np.zeros(differences.shape[0]), pull=statistic)
 
     def __post_init__(self) -> None:
         """Check shapes; store float64, rows contiguous (no copy where they already are)."""
@@ -208,6 +231,17 @@ class DebiasedLogistic:
             )
         object.__setattr__(self, "differences", differences)
         object.__setattr__(self, "targets", targets)
+        if self.pull is not None:
+            object.__setattr__(self, "pull", finite_array("pull", self.pull, ndim=1))
+            if len(self.pull) != differences.shape[1]:
+                raise DataError(
+                    f"pull must have shape ({differences.shape[1]},), got {self.pull.shape}."
+                )
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+        """Return what is known of the answers as a sum; 0 where there is no such thing."""
+        return 0.0 if self.pull is None else self.pull
 
     def value(self, theta: Float[np.ndarray, " d"]) -> float:
         """Return the loss, summed over the pairs.
@@ -215,7 +249,7 @@ class DebiasedLogistic:
         Source:
             docs/local.md, debiased likelihood.
         """
-        return self._value(self.differences @ theta)
+        return self._value(self.differences @ theta, theta)
 
     def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """Return the gradient: Σ (σ(θᵀx) − ỹ)x.
@@ -234,7 +268,7 @@ class DebiasedLogistic:
             docs/local.md, debiased likelihood.
         """
         margins = self.differences @ theta
-        return self._value(margins), self._gradient(margins)
+        return self._value(margins, theta), self._gradient(margins)
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters.
@@ -249,11 +283,13 @@ class DebiasedLogistic:
             return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
         return np.asarray(matrix.T @ (weights[:, None] * matrix))
 
-    def _value(self, margins: Float[np.ndarray, " n"]) -> float:
-        return float(np.sum(softplus(margins)) - self.targets @ margins)
+    def _value(self, margins: Float[np.ndarray, " n"], theta: Float[np.ndarray, " d"]) -> float:
+        known = self.targets @ margins + np.sum(self.known_sum * theta)
+        return float(np.sum(softplus(margins)) - known)
 
     def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
-        return np.asarray(self.differences.T @ (expit(margins) - self.targets))
+        residuals = expit(margins) - self.targets
+        return np.asarray(self.differences.T @ residuals - self.known_sum)
 
 
 @dataclass(frozen=True)

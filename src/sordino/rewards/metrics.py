@@ -25,6 +25,7 @@ __all__ = [
     "Interval",
     "accuracy",
     "calibration_slope",
+    "increasing_root",
     "negative_log_likelihood",
     "win_rate",
 ]
@@ -167,7 +168,7 @@ def calibration_slope(
     if unit == 0:
         return None
     scaled = differences / unit
-    root = _increasing_root(scaled, targets)
+    root = increasing_root(scaled, float(targets @ scaled))
     if root is None:
         return None
     chosen = expit(root * scaled)
@@ -253,9 +254,16 @@ def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
     return math.sqrt(count / (count - 1) * float(sums @ sums)) / len(values)
 
 
-def _increasing_root(scaled: np.ndarray, targets: np.ndarray) -> float | None:
-    """Return the finite root b of Σ (σ(bΔ) − ỹ)Δ, or None; Δ is scaled to at most 1."""
-    pull = float(targets @ scaled)
+def increasing_root(scaled: np.ndarray, pull: float) -> float | None:
+    """Return the finite root b of Σ σ(bΔ)Δ = pull, or None where there is none.
+
+    Source:
+        docs/local.md, metrics on randomized labels.
+
+    Args:
+        scaled: Δ, scaled to at most 1.
+        pull: Σ ỹΔ.
+    """
     positive, negative = float(scaled[scaled > 0].sum()), float(scaled[scaled < 0].sum())
     if not negative < pull < positive:
         return None

@@ -19,13 +19,16 @@ from sordino.preferences.features import Features, features_from_dict
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee, promise_rows
 from sordino.rewards.confidence import ConfidenceEllipsoid
+from sordino.rewards.record_confidence import RecordEllipsoid
+from sordino.rewards.released_moment import ReleasedMoment
 
 __all__ = ["REWARD_FORMAT", "RewardModel"]
 
 REWARD_FORMAT = "sordino.reward"
-_FITTED = ("debiased", "mixture")
+_FITTED = ("debiased", "mixture", "label-gaussian", "objective-perturbation")
 _NEW = {"method": "debiased", "standard_errors": None, "ellipsoid": None}  # since version 2
-REWARD_VERSION = 2
+_NEWER = {"statistic": None, "moment": None}  # since version 3
+REWARD_VERSION = 3
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -41,7 +44,8 @@ class RewardModel:
         features: Turns prompt and answer into a bounded vector; None if it was fitted on
             feature differences.
         guarantee: What the release promises.
-        method: ``"debiased"``, or ``"mixture"`` where it was refined by that likelihood.
+        method: ``"debiased"``, or ``"mixture"`` where it was refined by that likelihood; or
+            ``"label-gaussian"`` where all labels were released as one sum.
         ridge: Strength of the quadratic penalty.
         ball: Bound on the norm of the weights during the fit.
         gradient_norm: Norm of the gradient at the weights: the certificate of the fit.
@@ -52,7 +56,9 @@ class RewardModel:
         ellipsoid: The confidence set that pessimistic policies need, around the debiased
             estimate; None where it was not kept.
         release_ids: Ledger entries that paid.
-        artifact: SHA-256 of the private answers it was fitted on.
+        artifact: SHA-256 of the private answers, or of the private sum, it was fitted on.
+        statistic: That sum T̃ = Σ yx + noise, shape (d,): with the public vectors it is all that
+            another fit needs, for free. None where answers were released one by one.
     """
 
     weights: Float[np.ndarray, " d"]
@@ -62,12 +68,14 @@ class RewardModel:
     ball: float
     gradient_norm: float
     atol: float
-    pairs: int
+    pairs: int | None
     method: str = field(default="debiased")
     standard_errors: Float[np.ndarray, " d"] | None = field(default=None)
-    ellipsoid: ConfidenceEllipsoid | None = field(default=None)
+    ellipsoid: ConfidenceEllipsoid | RecordEllipsoid | None = field(default=None)
     release_ids: tuple[str, ...] = field(default=())
     artifact: str = ""
+    statistic: Float[np.ndarray, " d"] | None = field(default=None)
+    moment: ReleasedMoment | None = field(default=None)
 
     def __repr__(self) -> str:
         """Return size and promise."""
@@ -125,6 +133,8 @@ class RewardModel:
         columns = [self.weights]
         columns += [] if self.standard_errors is None else [self.standard_errors]
         columns += [] if self.ellipsoid is None else [self.ellipsoid.center]
+        columns += [] if self.statistic is None else [self.statistic]
+        columns += [] if self.moment is None else [self.moment.matrix[0]]
         return wanted > 0 and all(
             column.shape == (wanted,) and bool(np.isfinite(column).all()) for column in columns
         )
@@ -148,6 +158,8 @@ class RewardModel:
             "caveats": list(self.guarantee.caveats),
             "release_ids": list(self.release_ids),
             "artifact": self.artifact,
+            "statistic": _listed(self.statistic),
+            "moment": None if self.moment is None else self.moment.to_dict(),
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -182,7 +194,8 @@ class RewardModel:
         """
         problem = "The reward cannot be used"
         path = Path(path)
-        values = _NEW | read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
+        found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
+        values = _NEW | _NEWER | found
         described = values.get("features")
         if described is not None:
             features = features_from_dict(described, function=function, features=features)
@@ -201,17 +214,19 @@ class RewardModel:
                 weights=weights,
                 features=features,
                 guarantee=guarantee,
-                pairs=_validate.integer("pairs", values["pairs"], at_least=1),
+                pairs=_size(values["pairs"]),
                 method=_validate.one_of("method", values["method"], _FITTED),
                 standard_errors=_array(values["standard_errors"]),
                 ellipsoid=_read_ellipsoid(values["ellipsoid"]),
                 release_ids=_texts(values["release_ids"]),
                 artifact=_texts([values["artifact"]])[0],
+                statistic=_array(values["statistic"]),
+                moment=_read_moment(values["moment"]),
                 **plain,
             )
         except SordinoError as error:
             raise DataError(f"{problem}: {error}") from None
-        except (KeyError, TypeError, ValueError, OverflowError):
+        except (KeyError, OverflowError, TypeError, ValueError):
             model = None
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
@@ -228,9 +243,22 @@ def _array(values: Any) -> Float[np.ndarray, " d"] | None:
     return None if values is None else np.array(values, dtype=np.float64)
 
 
-def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | None:
+def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | RecordEllipsoid | None:
     """Return the confidence set of a file, if it holds one."""
-    return None if values is None else ConfidenceEllipsoid.from_dict(values)
+    if values is None:
+        return None
+    kind = RecordEllipsoid if values.get("kind") == "record" else ConfidenceEllipsoid
+    return kind.from_dict(values)
+
+
+def _read_moment(values: Any) -> ReleasedMoment | None:
+    """Return the second moment of a file, if it holds one."""
+    return None if values is None else ReleasedMoment.from_dict(values)
+
+
+def _size(value: Any) -> int | None:
+    """Return the number of pairs of a file; None where it is private."""
+    return None if value is None else _validate.integer("pairs", value, at_least=1)
 
 
 def _texts(values: Any) -> tuple[str, ...]:

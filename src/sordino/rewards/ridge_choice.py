@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence, Sized
+
 import numpy as np
 from jaxtyping import Float
 
@@ -9,14 +11,14 @@ from sordino.rewards.design import FOLDS, Design
 from sordino.rewards.likelihoods import debias, debiased_loss
 from sordino.rewards.solver import Solution, ridge_path
 
-__all__ = ["accepted_gradient", "choose_ridge", "ridges"]
+__all__ = ["accepted_gradient", "choose_ridge", "ridges", "ridges_around"]
 
 _POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
 _MANY = 50_000  # pairs above which one held-out part is precise enough
 _ATOL = 1e-7  # accepted norm of the gradient, per pair
 
 
-def accepted_gradient(design: Design) -> float:
+def accepted_gradient(design: Sized) -> float:
     """Return the accepted norm of the gradient for a design of this size."""
     return _ATOL * len(design)
 
@@ -32,7 +34,12 @@ def ridges(feature_bound: float, flip_probability: float) -> list[float]:
         flip_probability: Chance that an answer is not the judgment; κ = 1 − 2·flip.
     """
     kappa = 1 - 2 * flip_probability
-    return [(feature_bound / kappa) ** 2 * 4.0**power for power in _POWERS]
+    return ridges_around((feature_bound / kappa) ** 2, _POWERS)
+
+
+def ridges_around(middle: float, powers: Sequence[int]) -> list[float]:
+    """Return a ridge for each power of four, around one that public settings suggest."""
+    return [middle * 4.0**power for power in powers]
 
 
 def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:

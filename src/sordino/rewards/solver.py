@@ -158,7 +158,8 @@ def _sampled_start(
     step = n // max(_SAMPLE * d, 1000)
     if step < 4:  # noqa: PLR2004
         return None, 0.0
-    sample = DebiasedLogistic(loss.differences[::step], loss.targets[::step])
+    pull = None if loss.pull is None else loss.pull / step
+    sample = DebiasedLogistic(loss.differences[::step], loss.targets[::step], pull)
     rows: Any = sample.differences
     squares = float(np.sum(rows.data**2) if issparse(rows) else np.vdot(rows, rows))
     if not 0 < squares < math.inf:

@@ -7,8 +7,9 @@ from sklearn.linear_model import LogisticRegression
 
 import sordino
 from sordino.rewards import ridge_choice
+from sordino.rewards.answer_fit import cross_fit
 from sordino.rewards.design import Design, refuse_too_few
-from sordino.rewards.estimation import cross_fit, fit_reward
+from sordino.rewards.estimation import fit_reward
 from sordino.rewards.ridge_choice import choose_ridge
 
 

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino import _random
+from sordino._random import SimulatedEntropy
 from sordino.auditing.releases import leaks as releases
 from sordino.auditing.releases.coins import attack_coins
 from sordino.auditing.releases.leaks import audit_release
@@ -227,10 +229,27 @@ def test_a_coin_that_several_persons_share(raw_rows, write):
     assert not audited(path).refuted
 
 
+class Coins:
+    """System coins as far as anybody can tell, and the same in every run of the tests."""
+
+    randomness = "system"
+
+    def __init__(self, seed):
+        self._stream = SimulatedEntropy(seed)
+
+    def words(self, n):
+        return self._stream.words(n)
+
+
 @pytest.fixture
-def privatized(tmp_path, write, raw_rows):
+def privatized(tmp_path, write, raw_rows, monkeypatch):
     """A maker of our own files: (released, raw)."""
     made = iter(range(1000))
+    coins = iter(range(10**9, 10**9 + 1000))  # far from every seed that is tried
+    real = _random.entropy
+    monkeypatch.setattr(
+        _random, "entropy", lambda seed: Coins(next(coins)) if seed is None else real(seed)
+    )
 
     def make(rows=None, *, epsilon=EPSILON, unit="label", budget=100.0, coin=None, **settings):
         number = next(made)
@@ -318,7 +337,7 @@ def test_a_person_who_may_lose_more_than_the_stated_coin_costs(privatized, raw_r
     audit = audited(path, raw, epsilon=4 * EPSILON, unit="person")
     assert not audit.refuted
     assert audit.measured[0].claimed == EPSILON
-    assert audited(path, raw, epsilon=0.4 * EPSILON, unit="person").refuted_by == ("repeats",)
+    assert "repeats" in audited(path, raw, epsilon=0.4 * EPSILON, unit="person").refuted_by
 
 
 def test_a_coin_used_again_for_a_changed_answer(raw_rows, write):

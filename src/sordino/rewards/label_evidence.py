@@ -1,0 +1,133 @@
+"""What a fit sees after all labels were released as one sum: public vectors, the sum, its noise."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import csr_array
+
+from sordino._random import SimulatedEntropy, normals
+from sordino.rewards._gram import weighted_grams
+from sordino.rewards.covariance import debiased_slope
+from sordino.rewards.likelihoods import DebiasedLogistic
+
+__all__ = ["SHARE", "LabelEvidence", "Thinned"]
+
+SHARE = 0.5  # c: how much noise a part that is fitted gets; the other gets 1/c
+_ROWS = 32  # rows a feature that a matrix rests on
+_FLOPS = 1 << 27  # a matrix this cheap takes every row
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LabelEvidence:
+    """What a fit sees after all labels were released as one sum; all of it is public.
+
+    Attributes:
+        differences: x, one row for each pair that counts.
+        statistic: T̃ = Σ yx + noise.
+        factor: F; the noise has covariance V = FFᵀ.
+        feature_bound: Bound L on the norm of one answer's features.
+        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
+        inflation: Variance of T̃ over that of the released sum: above 1 for a part of it.
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    statistic: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d r"]
+    feature_bound: float
+    rounding: float = 0.0
+    inflation: float = 1.0
+
+    def __len__(self) -> int:
+        """Return the number of pairs that count."""
+        return int(self.differences.shape[0])
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"LabelEvidence(n={len(self)}, d={len(self.statistic)})"
+
+    @cached_property
+    def loss(self) -> DebiasedLogistic:
+        """Return the loss that answers enter through their sum alone."""
+        return DebiasedLogistic.of_statistic(self.differences, self.statistic)
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from enough rows.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        n, d = self.differences.shape
+        step = max(1, n // max(_ROWS * d, _FLOPS // d**2))
+        [total] = weighted_grams(self.differences, self._slopes(theta), step=step)
+        return np.asarray(total * (n / len(range(0, n, step))))
+
+    def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        margins = np.asarray(self.differences @ theta)
+        drawn = float(debiased_slope(margins) @ margins**2)
+        return drawn + float(np.sum((theta @ self.factor) ** 2))
+
+    def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
+        """Return pairs of independent parts of T̃, to fit on and to judge by, several times.
+
+        The split is drawn from what was released, so it hides nothing and needs no entropy: it
+        comes from a digest of T̃, and the same T̃ is always split the same way.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release": T₁ = T̃ + cξ, T₂ = T̃ − ξ/c,
+            ξ ~ N(0, H + V).
+
+        Args:
+            theta: An estimate, at which H is measured.
+            draws: How many splits.
+            purpose: Splits for different purposes are independent.
+        """
+        digest = hashlib.sha256(purpose.encode() + b"\n" + self.statistic.tobytes()).digest()
+        entropy = SimulatedEntropy(int.from_bytes(digest[:8], "big"))
+        spreads = np.sqrt(self._slopes(theta))
+        parts = []
+        for _ in range(draws):
+            drawn = self.differences.T @ (spreads * normals(entropy, len(self)))
+            drawn += self.factor @ normals(entropy, self.factor.shape[1])
+            fitted = replace(self, statistic=self.statistic + SHARE * drawn, inflation=1 + SHARE**2)
+            parts.append(Thinned(fitted, judged=self.statistic - drawn / SHARE))
+        return parts
+
+    def _slopes(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " n"]:
+        """Return σ′(θᵀx)."""
+        return debiased_slope(np.asarray(self.differences @ theta))
+
+
+@dataclass(frozen=True, eq=False)
+class Thinned:
+    """Two parts of one released sum, each of them unbiased and independent of the other.
+
+    Attributes:
+        fitted: Evidence with T₁.
+        judged: T₂, by which a fit on T₁ is judged.
+    """
+
+    fitted: LabelEvidence
+    judged: Float[np.ndarray, " d"]
+
+    def score(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        return DebiasedLogistic.of_statistic(self.fitted.loss.differences, self.judged).value(theta)

@@ -1,0 +1,107 @@
+"""How good a reward is, from the one sum that was released; it costs nothing.
+
+The sum is split into two independent parts (Gaussian thinning): one is fitted, the other judges.
+What is judged is a fit with a quarter more noise than the released one, on fresh answers to the
+same questions. Held-out accuracy is no function of the sum, so it is not told.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.special import expit
+
+from sordino.rewards.covariance import debiased_slope
+from sordino.rewards.design import MOST_FEATURES
+from sordino.rewards.label_evidence import LabelEvidence, Thinned
+from sordino.rewards.label_ridge import fit_statistic, label_ridges
+from sordino.rewards.metrics import Estimate, increasing_root
+
+__all__ = ["measure_statistic"]
+
+_DRAWS = 10
+_MIDDLE = 3  # of the candidates: the ridge that public settings suggest
+
+
+def measure_statistic(
+    evidence: LabelEvidence, *, ridge: float | None = None, ball: float
+) -> dict[str, float | None]:
+    """Return what a reward measures on held-out answers, with None where nothing is free.
+
+    Args:
+        evidence: What was released.
+        ridge: Λ of all fits; chosen by each on its own part if left out (with too many features
+            for that, the one that public settings suggest).
+        ball: Bound on the norm of the weights.
+
+    Returns:
+        ``accuracy`` (None), ``negative_log_likelihood`` for each pair and ``calibration_slope``
+        (None where no finite one fits), each with ``..._standard_error``. A standard error holds
+        for n answers to these questions and the noise, and is asymptotic.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
+    """
+    if ridge is None and len(evidence.statistic) > MOST_FEATURES:
+        ridge = label_ridges(evidence)[_MIDDLE]
+    pilot = fit_statistic(evidence, ridge=ridge, ball=ball).solution.theta
+    parts = evidence.thinned(pilot, _DRAWS, "measure")
+    fits = [fit_statistic(part.fitted, ridge=ridge, ball=ball).solution.theta for part in parts]
+    shared = float(np.mean([evidence.variance_along(theta) for theta in fits]))
+    loss = _loss(parts, fits, shared)
+    slope = _slope(parts, fits, shared)
+    return {
+        "accuracy": None,
+        "accuracy_standard_error": None,
+        "negative_log_likelihood": loss.value,
+        "negative_log_likelihood_standard_error": loss.standard_error,
+        "calibration_slope": None if slope is None else slope.value,
+        "calibration_slope_standard_error": None if slope is None else slope.standard_error,
+    }
+
+
+def _loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
+    """Return the mean loss of fits on T₁, by T₂.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release".
+    """
+    n = len(parts[0].fitted)
+    scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
+    return Estimate(float(scores.mean()) / n, _spread(scores, shared) / n)
+
+
+def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
+    """Return the factor by which predicted differences should be multiplied; 1 is calibrated.
+
+    Source:
+        docs/local.md, metrics on randomized labels: root b of Σ σ(bΔ)Δ = T₂ᵀθ, which stands for
+        Σ yΔ; both summed over the splits.
+    """
+    margins = np.stack(
+        [part.fitted.differences @ theta for part, theta in zip(parts, fits, strict=True)]
+    )
+    pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
+    unit = float(np.max(np.abs(margins)))
+    if unit == 0:
+        return None
+    root = increasing_root(margins.ravel() / unit, float(pulls.sum()) / unit)
+    if root is None:
+        return None
+    slope = root / unit
+    information = float(np.sum(debiased_slope(slope * margins.ravel()) * margins.ravel() ** 2))
+    scores = pulls - np.sum(expit(slope * margins) * margins, axis=1)
+    error = _spread(scores, shared) * len(parts)
+    return Estimate(slope, error / information if information else math.inf)
+
+
+def _spread(scores: Float[np.ndarray, " k"], shared: float) -> float:
+    """Return the standard error of the mean over splits of one sum.
+
+    T̃ᵀθ is common to all of them; what each split added averages out.
+    """
+    return math.sqrt(shared + float(scores.var(ddof=1)) / len(scores))

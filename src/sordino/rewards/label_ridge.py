@@ -1,0 +1,152 @@
+"""How strong the penalty should be, from the one sum that was released; it costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino.errors import UsageError
+from sordino.rewards.design import MOST_FEATURES
+from sordino.rewards.label_evidence import LabelEvidence
+from sordino.rewards.ridge_choice import accepted_gradient, ridges_around
+from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
+
+__all__ = ["CRITERIA", "LabelFit", "effective_features", "fit_statistic", "label_ridges"]
+
+CRITERIA = ("tic", "thinning")
+_DRAWS = 10  # splits of the sum that thinning averages over
+_POWERS = tuple(range(-3, 5))  # of four, around the ridge that public settings suggest
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelFit:
+    """A certified estimate from one released sum.
+
+    Attributes:
+        solution: The estimate.
+        ridge: Λ.
+        candidates: How many ridges were tried on the same sum.
+    """
+
+    solution: Solution
+    ridge: float
+    candidates: int
+
+
+def fit_statistic(
+    evidence: LabelEvidence,
+    *,
+    ridge: float | None = None,
+    ball: float,
+    criterion: str | None = None,
+) -> LabelFit:
+    """Return the certified estimate; whatever is tried, it costs nothing more.
+
+    Args:
+        evidence: What was released.
+        ridge: Λ > 0; chosen by the criterion if left out.
+        ball: Bound on the norm of the weights, chosen before any data are seen.
+        criterion: ``"tic"``, which is the usual one, or ``"thinning"``, which makes no matrix of
+            features by features and is the usual one where that would be too large.
+
+    Raises:
+        UsageError: A setting is out of range, or the matrix would be too large.
+        ConvergenceError: A fit could not be certified.
+    """
+    atol = accepted_gradient(evidence)
+    if ridge is not None:
+        solution = minimize_ridge(evidence.loss, ridge=ridge, ball=ball, atol=atol)
+        return LabelFit(solution=solution, ridge=ridge, candidates=1)
+    chosen = _checked(criterion, len(evidence.statistic))
+    candidates = label_ridges(evidence)
+    path = ridge_path(evidence.loss, candidates, ball=ball, atol=atol)
+    known = evidence, candidates, path
+    values = _by_tic(*known) if chosen == "tic" else _by_thinning(*known, ball=ball)
+    best = int(np.argmin(values))
+    return LabelFit(solution=path[best], ridge=candidates[best], candidates=len(candidates))
+
+
+def _checked(criterion: str | None, d: int) -> str:
+    """Return how the ridge is chosen; refuse matrices that are too large."""
+    if criterion is None:
+        return "tic" if d <= MOST_FEATURES else "thinning"
+    if _validate.one_of("criterion", criterion, CRITERIA) == "tic" and d > MOST_FEATURES:
+        raise UsageError(
+            f"criterion='tic' needs a matrix of features by features: at most {MOST_FEATURES} "
+            f"features, got {d}. Use criterion='thinning', or give a ridge."
+        )
+    return criterion
+
+
+def label_ridges(evidence: LabelEvidence) -> list[float]:
+    """Return the ridges that are tried: powers of four around L²·tr(G/4 + V)/tr(G/4).
+
+    L² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as much as
+    the noise inflates the variance of Σ yx. It is made of public numbers only, G = Σ xxᵀ.
+    """
+    rows = evidence.differences
+    answers = float((rows**2).sum()) / 4
+    added = float(np.sum(evidence.factor**2))
+    return ridges_around(evidence.feature_bound**2 * (1 + added / answers), _POWERS)
+
+
+def _by_tic(
+    evidence: LabelEvidence, candidates: Sequence[float], path: Sequence[Solution]
+) -> Float[np.ndarray, " k"]:
+    """Return the loss on fresh answers by Takeuchi's criterion, of each candidate.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ +
+        tr[(H + ΛI)⁻¹(H + V)].
+    """
+    values = [
+        evidence.loss.value(found.theta) + effective_features(evidence, found, ridge)
+        for ridge, found in zip(candidates, path, strict=True)
+    ]
+    return np.array(values)
+
+
+def _by_thinning(
+    evidence: LabelEvidence,
+    candidates: Sequence[float],
+    path: Sequence[Solution],
+    *,
+    ball: float,
+) -> Float[np.ndarray, " k"]:
+    """Return the loss of fits on parts of the sum, judged by independent parts.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
+    """
+    scores = np.zeros(len(candidates))
+    atol = accepted_gradient(evidence)
+    for part in evidence.thinned(path[len(path) // 2].theta, _DRAWS, "ridge"):
+        fits = ridge_path(part.fitted.loss, candidates, ball=ball, atol=atol)
+        scores += [part.score(found.theta) for found in fits]
+    return scores
+
+
+def effective_features(evidence: LabelEvidence, solution: Solution, ridge: float) -> float:
+    """Return by how much a fit flatters itself on the sum it was made of.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)], from
+        Stein's identity, the trace of ∂θ̂/∂T̃ · Cov(T̃). Where the ball binds, with its
+        multiplier in Λ and without the direction of θ̂, in which the fit cannot move.
+
+    Args:
+        evidence: What was released.
+        solution: The fit.
+        ridge: Λ of the fit.
+    """
+    bend = evidence.information(solution.theta)
+    shift = ridge + solution.multiplier
+    response = np.linalg.inv(bend + shift * np.eye(len(bend)))
+    if solution.multiplier > 0:
+        along = response @ solution.theta
+        response -= np.outer(along, along) / (solution.theta @ along)
+    return evidence.inflation * float(np.sum(response * (bend + evidence.covariance)))

@@ -1,0 +1,373 @@
+"""From raw pairs to released weights under record privacy: one tilted minimizer.
+
+A record is one judgment with its prompt, its answers and its person: all of it is private. Under
+ADD_OR_REMOVE_ONE so is how many there are, and nothing here depends on that number or tells it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.sparse import issparse
+
+from sordino import _random, _validate
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.second_moment import SecondMoment
+from sordino.preferences.features import Features
+from sordino.preferences.labels import UNDECIDED
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
+
+from .likelihoods import DebiasedLogistic
+from .record_confidence import RecordEllipsoid, record_ellipsoid, refuse_small_ridge
+from .released_moment import ReleasedMoment
+from .solver import Solution, minimize_ridge
+
+__all__ = ["METHOD", "RecordFit", "fit_records", "release_records"]
+
+METHOD = "objective-perturbation"
+_MOST_PASSES = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecordFit:
+    """Weights released under record privacy; every field may be published.
+
+    Attributes:
+        weights: Shape (d,), in units of log odds of being preferred.
+        features: Turns prompt and answer into a vector; None for feature differences.
+        guarantee: What the release promises.
+        ridge: Λ.
+        ball: B; the minimizer lies inside, the noise of the output is added to it.
+        gradient_norm: Bound on the gradient at the minimizer. What it was there is private.
+        atol: The same bound.
+        pairs: How many records there are, with those dropped; None where that is private.
+        ellipsoid: The confidence set that pessimistic policies need, or None.
+        moment: The noised second moment of the records, or None.
+        release_ids: The ledger entry that paid.
+        artifact: SHA-256 of what was released.
+        method: ``"objective-perturbation"``.
+    """
+
+    weights: Float[np.ndarray, " d"]
+    features: Features | None
+    guarantee: Guarantee
+    ridge: float
+    ball: float
+    gradient_norm: float
+    atol: float
+    pairs: int | None
+    ellipsoid: RecordEllipsoid | None
+    moment: ReleasedMoment | None
+    release_ids: tuple[str, ...]
+    artifact: str
+    method: str = METHOD
+
+    def __repr__(self) -> str:
+        """Return size and promise; no weights."""
+        return f"RecordFit(d={len(self.weights)}, {self.guarantee})"
+
+
+def fit_records(
+    pairs: Pairs,
+    mechanism: ObjectivePerturbation,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    ball: float,
+    second_moment: SecondMoment | None = None,
+    ellipsoid: bool | None = None,
+    simulate_seed: int | None = None,
+) -> RecordFit:
+    """Return weights that hide every single record, after recording the spend.
+
+    Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
+    feature difference of the preferred answer and the other one, shrunk to the bound of the
+    mechanism. Each judgment is a record of its own, also a repeated one of the same person. A
+    fair coin decides each undecided one: whichever way it falls the promise holds, and so it
+    holds for the mixture.
+
+    Args:
+        pairs: Raw judgments.
+        mechanism: The tilt and its ridge; choose them before you look at the data.
+        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
+            and its relation is the one that is promised.
+        features: Turns texts into vectors, each row by itself; left out for pairs made by
+            ``from_features``.
+        ball: Bound on the norm of the weights, chosen before the data are seen.
+        second_moment: Also release Σ zzᵀ, which a confidence set needs. Both mechanisms come
+            from :func:`sordino.mechanisms.second_moment.joint_mechanisms`, and one entry pays
+            for both.
+        ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger counts labels or persons, or another relation; or the second
+            moment was not paid for by the mechanism.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
+        DataError: Features are not finite. Which record it is is not said.
+        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
+
+    Guarantee:
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
+        trust ``"central"``, weights and second moment together; caveat ``real-arithmetic``. Shown
+        by tests/soundness/test_central_record.py.
+
+    Source:
+        docs/central.md, "Objective perturbation".
+    """
+    _refuse_other_types(pairs, mechanism, ledger)
+    ball = _validate.positive("ball", ball)
+    entropy = _entropy(simulate_seed)
+    promise = _promise(mechanism, ledger, entropy)
+    _refuse_unpaid(second_moment, mechanism)
+    records = _records(pairs, features, mechanism, second_moment)
+    kept = _keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
+    if kept and second_moment:
+        refuse_small_ridge(_ridge(mechanism), second_moment, d=records.shape[1], ball=ball)
+    reservation = ledger.reserve(mechanism.event, promise=promise)
+    weights, moment = release_records(
+        records, pairs.labels, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
+    )
+    artifact = _digest(weights, moment)
+    reservation.commit(artifact)
+    known = record_ellipsoid(weights, moment, mechanism, ball=ball) if kept and moment else None
+    return RecordFit(
+        weights=weights,
+        features=features,
+        guarantee=promise,
+        ridge=_ridge(mechanism),
+        ball=ball,
+        gradient_norm=mechanism.atol,
+        atol=mechanism.atol,
+        pairs=_public_size(pairs, promise),
+        ellipsoid=known,
+        moment=moment,
+        release_ids=(reservation.release_id,),
+        artifact=artifact,
+    )
+
+
+def release_records(
+    records: Float[np.ndarray, "n d"],
+    labels: Integer[np.ndarray, " n"],
+    mechanism: ObjectivePerturbation,
+    *,
+    ball: float,
+    second_moment: SecondMoment | None,
+    entropy: _random.Entropy,
+) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
+    """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
+
+    Args:
+        records: Feature differences x of the first answer and the second, clipped.
+        labels: 1 where the first was preferred, 0 where the second was, 2 where neither.
+        mechanism: The tilt.
+        ball: Bound on the norm of the minimizer.
+        second_moment: What releases Σ xxᵀ too, or None.
+        entropy: Source of 64-bit words.
+
+    Raises:
+        ConvergenceError: No exact enough minimizer was found; nothing was released.
+
+    Guarantee:
+        That of the mechanism, for both together, if the records were clipped to its bound. Shown
+        by tests/soundness/test_central_record.py.
+    """
+    moment = None
+    if second_moment is not None:
+        matrix = second_moment.release(records, entropy=entropy)
+        moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
+
+    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+        # coins after the tilt: a seeded tilt is then the same for any number of records
+        return _minimizer(records, _decided(labels, entropy), tilt, mechanism, ball)
+
+    return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
+
+
+def _minimizer(
+    records: Float[np.ndarray, "n d"],
+    targets: Float[np.ndarray, " n"],
+    tilt: Float[np.ndarray, " d"],
+    mechanism: ObjectivePerturbation,
+    ball: float,
+) -> Solution:
+    """Return the certified minimizer of the tilted objective inside the ball.
+
+    Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact one,
+    for the objective is Λ-strongly convex.
+    """
+    loss = DebiasedLogistic(records, targets=targets, pull=-tilt)
+    try:
+        return minimize_ridge(
+            loss,
+            ridge=_ridge(mechanism),
+            atol=mechanism.atol,
+            ball=ball,
+            max_passes=_MOST_PASSES,
+        )
+    except ConvergenceError:
+        raise ConvergenceError(
+            f"The minimizer was not found to atol={mechanism.atol!r}. Nothing was released; what "
+            "was spent stays spent. Use a larger atol, which adds more noise to the output."
+        ) from None
+
+
+def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> None:
+    """Refuse what is no raw pairs, no tilt or no ledger."""
+    if not isinstance(pairs, Pairs):
+        raise UsageError(f"pairs must be raw judgments (Pairs), got {type(pairs).__name__}.")
+    if not isinstance(mechanism, ObjectivePerturbation) or not isinstance(ledger, Ledger):
+        raise UsageError("fit_records needs an ObjectivePerturbation and a Ledger.")
+
+
+def _entropy(simulate_seed: int | None) -> _random.Entropy:
+    """Return system entropy, or a seeded stream marked as such."""
+    if simulate_seed is not None:
+        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    return _random.entropy(simulate_seed)
+
+
+def _promise(
+    mechanism: ObjectivePerturbation, ledger: Ledger, entropy: _random.Entropy
+) -> Guarantee:
+    """Return what the release promises under the terms of the ledger.
+
+    Raises:
+        PrivacyError: It promises nothing under them.
+    """
+    unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
+    if unit == "person":
+        raise PrivacyError(
+            "This ledger counts whole persons, and a person may have made many records; objective "
+            "perturbation hides one record. Nothing was released. Use a ledger with "
+            "unit='record', or hide all labels of a person with RandomizedResponse."
+        )
+    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    if entropy.randomness == "simulated":
+        promise = promise.with_caveats("simulated")
+    return replace(promise, randomness=entropy.randomness)
+
+
+def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
+    """Refuse a second moment that the event of the mechanism does not pay for.
+
+    Raises:
+        PrivacyError: It has too little noise, or none.
+        UsageError: It was made for other records, or was paid for and left out.
+    """
+    ways = "Nothing was spent. Make both with joint_mechanisms."
+    if second_moment is None:
+        if mechanism.second_moment_mu > 0:
+            raise UsageError(
+                f"The mechanism pays for a second moment (second_moment_mu="
+                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
+                "Nothing was spent. Pass second_moment, or build the mechanism without."
+            )
+        return
+    if second_moment.unit != "record" or not (
+        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
+    ):
+        raise PrivacyError(
+            "The mechanism does not pay for this second moment: for one record its μ is "
+            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
+            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
+        )
+    if second_moment.bound != mechanism.bound:
+        raise UsageError(
+            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
+            f"{second_moment.bound!r}. {ways}"
+        )
+
+
+def _keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
+    """Return whether a confidence set is kept; refuse one without a second moment."""
+    if ellipsoid and second_moment is None:
+        raise UsageError(
+            "A confidence set under record privacy needs a second moment: prompts and answers are "
+            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
+        )
+    return second_moment is not None if ellipsoid is None else ellipsoid
+
+
+def _records(
+    pairs: Pairs,
+    features: Features | None,
+    mechanism: ObjectivePerturbation,
+    second_moment: SecondMoment | None,
+) -> Float[np.ndarray, "n d"]:
+    """Return the feature difference of every record, clipped, and on the grid of the moment.
+
+    Raises:
+        DataError: A feature is not finite. An index would bound how many records there are.
+    """
+    try:
+        rows: Any = pairs.differences(features)
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+    except DataError:
+        dense = np.full((1, 1), math.nan)
+    if not np.isfinite(dense).all():
+        raise DataError(
+            "The features of a record cannot be used: another shape than was said, or a NaN or an "
+            "infinity. Nothing was spent. Which record is not said, for records are private."
+        )
+    if second_moment is None:
+        return mechanism.clipped(dense)
+    return _on_grid(mechanism.clipped(dense), second_moment)
+
+
+def _on_grid(
+    records: Float[np.ndarray, "n d"], second_moment: SecondMoment
+) -> Float[np.ndarray, "n d"]:
+    """Return records rounded to the grid of the moment, none longer than its bound.
+
+    The moment is then exactly that of the records that are fitted.
+    """
+    step = second_moment.step
+    room = second_moment.bound - step * math.sqrt(records.shape[1])
+    lengths = np.linalg.norm(records, axis=1, keepdims=True)
+    shrunk = records * (room / np.maximum(lengths, room))
+    return np.asarray(np.rint(shrunk / step) * step)
+
+
+def _decided(
+    labels: Integer[np.ndarray, " n"], entropy: _random.Entropy
+) -> Float[np.ndarray, " n"]:
+    """Return labels as 0 and 1; a fair coin decides each undecided one.
+
+    A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
+    """
+    coins = entropy.words(len(labels)) & np.uint64(1)
+    return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
+
+
+def _ridge(mechanism: ObjectivePerturbation) -> float:
+    """Return Λ, which a mechanism has once it is built."""
+    assert mechanism.ridge is not None  # noqa: S101 - for the type checker
+    return mechanism.ridge
+
+
+def _digest(weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None) -> str:
+    """Return the SHA-256 of what was released, and of nothing else."""
+    digest = hashlib.sha256(weights.astype("<f8").tobytes())
+    if moment is not None:
+        digest.update(moment.matrix.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _public_size(pairs: Pairs, promise: Guarantee) -> int | None:
+    """Return how many records there are where one change leaves that as it is.
+
+    A record of identical answers is dropped, but one change may make a record such: it counts.
+    """
+    private = promise.neighbors == ADD_OR_REMOVE_ONE
+    return None if private else len(pairs) + pairs.dropped

@@ -1,0 +1,334 @@
+"""A record fit hides every record: order of steps, sizes, errors, coins, and what is minimized."""
+
+import dataclasses
+import hashlib
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import sordino
+from sordino import _random
+from sordino.errors import BudgetExceeded, ConvergenceError, DataError
+from sordino.mechanisms import _tilted
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards import record_fit
+from sordino.rewards.record_confidence import least_ridge
+from sordino.rewards.record_fit import fit_records
+
+DELTA, BALL = 1e-6, 1.0
+RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
+
+
+def open_ledger(path, neighbors, *, epsilon=1.0):
+    path.mkdir(exist_ok=True)
+    budget = sordino.Guarantee(
+        epsilon, delta=DELTA, unit="record", neighbors=neighbors, trust="central"
+    )
+    return sordino.Ledger.open(path / "spend.db", data="test", budget=budget)
+
+
+def mechanisms(neighbors, *, d=3):
+    settings = {"delta": DELTA, "bound": 1.0, "neighbors": neighbors}
+    ridge = least_ridge(joint_mechanisms(1.0, **settings)[1], d=d, ball=BALL)
+    return joint_mechanisms(1.0, ridge=1.01 * ridge, **settings)
+
+
+def fitted(pairs, path, neighbors=ADD_OR_REMOVE_ONE, **settings):
+    noise, moment = mechanisms(neighbors)
+    ledger = open_ledger(path, neighbors)
+    given = {"ball": BALL, "second_moment": moment, "simulate_seed": 0} | settings
+    return fit_records(pairs, noise, ledger=ledger, **given), ledger
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Record what the mechanisms draw and get, in the order in which it happens."""
+    steps = []
+
+    def watch(owner, name):
+        honest = getattr(owner, name)
+
+        def call(self, *args, **settings):
+            result = honest(self, *args, **settings)
+            steps.append((name, self, args, result))
+            return result
+
+        monkeypatch.setattr(owner, name, call)
+
+    watch(ObjectivePerturbation, "draw")
+    watch(ObjectivePerturbation, "finish")
+    watch(SecondMoment, "release")
+    return steps
+
+
+# --- what is minimized ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ball", [1e-3, 0.3, 50.0])
+@pytest.mark.parametrize("neighbors", RELATIONS)
+def test_the_released_minimizer_solves_the_tilted_problem(
+    linear_world, tmp_path, drawn, neighbors, ball
+):
+    """First-order conditions inside the ball, for records written out as ±x, shrunk to 1."""
+    pairs, _ = linear_world(300, 3, size=2.0)
+    pairs = dataclasses.replace(pairs, given=pairs.given * np.linspace(0.1, 3, 300)[:, np.newaxis])
+    noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=neighbors)
+    given = {"ledger": open_ledger(tmp_path, neighbors), "ball": ball}
+    found = fit_records(pairs, noise, **given)
+    (_, _, _, tilt), (_, _, (theta, _), released) = drawn
+    signs = np.where(pairs.labels == 1, 1.0, -1.0)[:, np.newaxis]
+    z = signs * pairs.given / np.maximum(np.linalg.norm(pairs.given, axis=1), 1.0)[:, np.newaxis]
+    gradient = -expit(-z @ theta) @ z + noise.ridge * theta + tilt
+    size = np.linalg.norm(theta)
+    assert size <= ball
+    on_sphere = size >= ball * (1 - 1e-12)
+    pushed = max(-float(gradient @ theta) / size**2, 0.0) if on_sphere else 0.0
+    assert np.linalg.norm(gradient + pushed * theta) <= 2 * noise.atol
+    if ball < 0.1:
+        assert on_sphere  # or the case would say nothing of the ball
+    assert found.weights.tolist() == released.tolist()
+    assert 0 < np.linalg.norm(released - theta) < 20 * noise.output_standard_deviation
+
+
+def test_the_moment_is_exactly_that_of_the_fitted_records(linear_world, tmp_path, drawn):
+    pairs, _ = linear_world(200, 3)
+    _, moment = mechanisms(ADD_OR_REMOVE_ONE)
+    fitted(dataclasses.replace(pairs, given=3 * pairs.given), tmp_path)
+    records = next(args[0] for name, _, args, _ in drawn if name == "release")
+    assert np.linalg.norm(records, axis=1).max() <= 1.0
+    assert (moment._sum(records) * moment.step**2 == records.T @ records).all()
+    np.testing.assert_allclose(records, pairs.given, atol=1e-5)
+
+
+# --- the promise ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
+@pytest.mark.parametrize("excess", [1.01, 3.0])
+def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, excess):
+    """In 1-D, δ(ε) of a record of either sign, by a coin, against none: integrated on a grid.
+
+    A coin that always falls on one side is the worst decided record, and comes close to δ.
+    """
+    least = 1 / (4 * math.expm1(epsilon))
+    noise = ObjectivePerturbation(
+        epsilon, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL, ridge=excess * least
+    )
+    around = noise.worst_case(REPLACE_SPECIAL).other
+    grid = np.linspace(-60.0, 120.0, 180_001)[:, np.newaxis]
+
+    def density(*more):
+        records = np.vstack([around, *[[[value]] for value in more]])
+        log = _tilted.log_density(grid, records, noise.ridge, noise.standard_deviation)
+        scale = noise.standard_deviation * math.sqrt(2 * math.pi)
+        return np.exp(log) / scale
+
+    def missed(one, other):
+        above = np.maximum(one - math.exp(epsilon) * other, 0.0)
+        return float(np.trapezoid(above, grid[:, 0]))
+
+    none, up, down = density(), density(1.0), density(-1.0)
+    assert np.trapezoid(up, grid[:, 0]) == pytest.approx(1.0, abs=1e-3)
+    coin = (up + down) / 2
+    decided = max(missed(up, none), missed(none, up), missed(down, none), missed(none, down))
+    assert max(missed(coin, none), missed(none, coin)) <= decided
+    assert decided <= DELTA
+
+
+def test_coins_are_fair_and_leave_decided_judgments_alone():
+    labels = np.tile(np.array([0, 1, 2, 2], dtype=np.int8), 5000)
+    targets = record_fit._decided(labels, _random.entropy(0))
+    assert (targets[labels == 0] == 0).all()
+    assert (targets[labels == 1] == 1).all()
+    heads = targets[labels == 2]
+    assert set(heads) == {0.0, 1.0}
+    assert abs(heads.mean() - 0.5) < 5 * 0.5 / math.sqrt(len(heads))
+
+
+# --- the order of the steps -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("with_moment", [False, True])
+def test_the_entry_is_durable_before_any_noise(linear_world, tmp_path, monkeypatch, with_moment):
+    pairs, _ = linear_world(50, 3)
+    noise, moment = mechanisms(ADD_OR_REMOVE_ONE)
+    if not with_moment:
+        noise, moment = dataclasses.replace(noise, second_moment_mu=0.0), None
+    ledger = open_ledger(tmp_path, ADD_OR_REMOVE_ONE)
+    asked = []
+
+    class Watched:
+        randomness = "system"
+
+        def words(self, n):
+            rows = sordino.Ledger.read(ledger.path).rows
+            asked.append([row.kind for row in rows])
+            return _random.SystemEntropy().words(n)
+
+    monkeypatch.setattr(_random, "entropy", lambda _: Watched())
+    found = fit_records(pairs, noise, ledger=ledger, ball=BALL, second_moment=moment)
+    assert len(asked) >= 3  # coins, tilt, output
+    assert all(kinds == ["open", "reserve"] for kinds in asked)
+    assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit"]
+    (spend,) = ledger.spends
+    assert (spend.event, json.loads(spend.parameters)) == (
+        "approximate",
+        {"epsilon": 1.0, "delta": DELTA},
+    )  # one event for weights and moment together
+    assert ledger.total().epsilon == pytest.approx(1.0, rel=1e-9)
+    released = found.weights.tobytes() + (found.moment.matrix.tobytes() if moment else b"")
+    assert found.artifact == hashlib.sha256(released).hexdigest()
+    assert json.loads(ledger.rows[-1].payload) == {"artifact": found.artifact}
+    assert found.release_ids == (spend.release_id,)
+
+
+def test_over_budget_nothing_is_drawn(linear_world, tmp_path, drawn, monkeypatch):
+    pairs, _ = linear_world(50, 3)
+    noise, moment = mechanisms(ADD_OR_REMOVE_ONE)
+    ledger = open_ledger(tmp_path, ADD_OR_REMOVE_ONE, epsilon=0.99)
+
+    class Silent:
+        randomness = "system"
+
+        def words(self, n):
+            raise AssertionError(n)
+
+    monkeypatch.setattr(_random, "entropy", lambda _: Silent())
+    with pytest.raises(BudgetExceeded):
+        fit_records(pairs, noise, ledger=ledger, ball=BALL, second_moment=moment)
+    assert not drawn
+    assert not ledger.spends
+
+
+def test_an_uncertified_minimizer_is_never_released(linear_world, tmp_path, monkeypatch):
+    """What was spent stays spent, and the message tells nothing of the data or the passes."""
+    monkeypatch.setattr(record_fit, "_MOST_PASSES", 1)
+    messages = set()
+    for n in (50, 83):
+        pairs, _ = linear_world(n, 3)
+        noise, moment = mechanisms(ADD_OR_REMOVE_ONE)
+        ledger = open_ledger(tmp_path / str(n), ADD_OR_REMOVE_ONE)
+        with pytest.raises(ConvergenceError, match="stays spent") as caught:
+            fit_records(pairs, noise, ledger=ledger, ball=BALL, second_moment=moment)
+        messages.add(str(caught.value))
+        assert caught.value.__suppress_context__
+        assert [row.kind for row in ledger.rows] == ["open", "reserve"]
+        assert ledger.remaining_epsilon() == pytest.approx(0.0, abs=1e-6)
+    assert len(messages) == 1
+
+
+# --- what is not told -------------------------------------------------------------------------
+
+
+def shape(value):
+    """Return what a value looks like, numbers of releases apart."""
+    if isinstance(value, np.ndarray):
+        return value.shape, value.dtype.str
+    if dataclasses.is_dataclass(value) and not isinstance(value, ObjectivePerturbation):
+        return {f.name: shape(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, tuple):
+        return tuple(map(shape, value))
+    return len(value) if isinstance(value, str) and re.fullmatch("[0-9a-f]{16,}", value) else value
+
+
+def test_the_number_of_records_never_shows(linear_world, tmp_path):
+    found, rows = [], []
+    for n in (57, 83):
+        pairs, _ = linear_world(n, 3)
+        pairs = dataclasses.replace(pairs, dropped=n // 3)
+        fit, ledger = fitted(pairs, tmp_path / str(n))
+        found.append(fit)
+        rows.append([(row.kind, shape(row.parameters), row.count, row.unit) for row in ledger.rows])
+        payload = json.loads(ledger.spends[0].payload)
+        assert payload == {"caveats": ["real-arithmetic", "simulated"]}  # no digest, no total
+        assert ledger.public_digest is None
+    one, other = found
+    assert shape(one) == shape(other)  # every scalar is the same number
+    assert one.pairs is None
+    assert one.gradient_norm == one.atol == mechanisms(ADD_OR_REMOVE_ONE)[0].atol
+    assert rows[0] == rows[1]
+    assert repr(one) == repr(other)
+    assert repr(one.moment) == repr(other.moment)
+    public = [fit.ellipsoid.to_dict() for fit in found]
+    for name in public[0].keys() - {"center", "metric"}:
+        assert public[0][name] == public[1][name]
+    assert len(public[0]["metric"]) == len(public[1]["metric"])
+
+
+def test_one_record_made_empty_changes_the_released_numbers_alone(linear_world, tmp_path):
+    pairs, _ = linear_world(60, 3)
+    fewer = dataclasses.replace(pairs.part(range(59)), dropped=pairs.dropped + 1)
+    (one, _), (other, _) = (
+        fitted(part, tmp_path / str(index), REPLACE_SPECIAL)
+        for index, part in enumerate((pairs, fewer))
+    )
+    assert shape(one) == shape(other)
+    assert one.pairs == other.pairs == 60
+    assert one.weights.tolist() != other.weights.tolist()
+    assert np.abs(one.weights - other.weights).max() < 1.1 / mechanisms(REPLACE_SPECIAL)[0].ridge
+
+
+def test_errors_about_features_name_no_record(tmp_path):
+    messages = set()
+    for n in (20, 33):
+        records = [
+            {"prompt": f"q{i}", "first": "yes", "second": f"no {i}", "label": 1} for i in range(n)
+        ]
+        features = sordino.FunctionFeatures(
+            lambda prompts, answers: [[math.nan if a[-1] == "9" else 1.0] for a in answers],
+            dimension=1,
+            name="broken",
+        )
+        ledger = open_ledger(tmp_path / str(n), ADD_OR_REMOVE_ONE)
+        noise = ObjectivePerturbation(1.0, delta=DELTA, bound=2.0, neighbors=ADD_OR_REMOVE_ONE)
+        with pytest.raises(DataError) as caught:
+            fit_records(
+                sordino.read_pairs(records), noise, ledger=ledger, ball=1.0, features=features
+            )
+        assert not ledger.spends
+        assert caught.value.__context__ is None
+        messages.add(str(caught.value))
+    assert len(messages) == 1
+    assert not re.search(r"\d", messages.pop())
+
+
+def test_an_extreme_data_set_is_fitted_too(tmp_path):
+    """Convergence is itself an output: it must not depend on the data."""
+    generator = np.random.default_rng(0)
+    spread = generator.normal(size=(500, 3))
+    cases = {
+        "one": np.eye(3)[:1],
+        "same": np.tile([[1.0, 0.0, 0.0]], (500, 1)),
+        "long": spread * 1e200,
+        "tiny": spread * 1e-200,
+        "decaying": spread * np.array([1.0, 1e-6, 1e-12]),
+    }
+    for name, rows in cases.items():
+        for labels in (np.ones(len(rows)), np.arange(len(rows)) % 2, np.full(len(rows), 0.5)):
+            pairs = sordino.Pairs.from_features(rows, labels)
+            path = tmp_path / f"{name}{labels[-1]}"
+            found, _ = fitted(pairs, path)
+            assert np.isfinite(found.weights).all()
+    empty = pairs.part([])
+    assert np.isfinite(fitted(empty, tmp_path / "none")[0].weights).all()
+
+
+# --- the release is a certified artifact ------------------------------------------------------
+
+
+def test_a_seed_is_said(linear_world, tmp_path):
+    pairs, _ = linear_world(40, 3)
+    seeded, _ = fitted(pairs, tmp_path / "0")
+    again, _ = fitted(pairs, tmp_path / "1")
+    system, _ = fitted(pairs, tmp_path / "2", simulate_seed=None)
+    assert seeded.guarantee.simulated
+    assert "simulated" in seeded.guarantee.caveats
+    assert not system.guarantee.simulated
+    assert seeded.weights.tolist() == again.weights.tolist()
+    assert seeded.weights.tolist() != system.weights.tolist()
