@@ -113,7 +113,7 @@ def accuracy(
     value = float(np.mean(debiased))
     if clusters is not None:
         return Estimate(value, _standard_error(debiased, clusters))
-    agreement = flip_probability + kept * value
+    agreement = min(max(flip_probability + kept * value, 0.0), 1.0)  # all agree, up to rounding
     return Estimate(value, math.sqrt(agreement * (1 - agreement) / len(targets)) / kept)
 
 

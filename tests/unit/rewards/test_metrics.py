@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from sordino import RandomizedResponse
 from sordino.errors import DataError, UsageError
 from sordino.rewards.metrics import (
     Estimate,
@@ -234,3 +235,13 @@ def test_arguments_are_refused():
         win_rate(np.array([0, 1, 0.5, 1.5, 0]), TRUTH, 0.1)
     with pytest.raises(UsageError, match="confidence"):
         win_rate(np.ones(5), TRUTH, 0.1, confidence=1.0)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7])
+def test_answers_that_all_agree_have_no_error_whatever_the_coin(n):
+    """Debiasing and undoing it may end a rounding above 1, of which there is no square root."""
+    for epsilon in np.linspace(0.05, 6, 400):
+        flips = RandomizedResponse(float(epsilon)).flip_probability
+        for sign in (1.0, -1.0):
+            found = accuracy(np.full(n, sign), np.ones(n, dtype=int), flips)
+            assert found.standard_error == pytest.approx(0, abs=1e-6)
