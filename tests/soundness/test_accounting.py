@@ -10,7 +10,7 @@ import pytest
 from dp_accounting import NeighboringRelation as Relation
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
@@ -407,6 +407,7 @@ def rho_of(event):
 
 @settings(max_examples=40, deadline=None)
 @given(EVENTS_LIST, EVENT, st.sampled_from([REPLACE, ZERO_OUT]))
+@example([(PureEvent(5e-324), 1)], GaussianEvent(1.0), REPLACE)
 def test_more_releases_never_spend_less(events, extra, neighbors):
     delta = 1e-5
     base = a.composed_epsilon(events, neighbors=neighbors, delta=delta)

@@ -157,6 +157,8 @@ def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | N
     heaviest = max(losses.values(), key=lambda pair: pair[0] * pair[1], default=(width, 1))[0]
     heaviest = heaviest or width
     interval = heaviest / 2.0 ** max(1, math.ceil(math.log2(heaviest / width)))
+    if interval == 0:  # the loss is so small that half of it is no float
+        return None
     largest = max([loss for loss, _ in losses.values()], default=0.0)
     too_long = 2 * largest / interval > _MOST_CELLS or 20 * mu / interval > _MOST_CELLS
     return None if too_long else interval
