@@ -10,8 +10,15 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tests themselves run s
 
 import numpy as np
 import pytest
+from hypothesis import settings
 
 import sordino
+
+# The same examples in every run: what passed once passes again. HYPOTHESIS_PROFILE=explore draws
+# new ones.
+settings.register_profile("repeatable", derandomize=True)
+settings.register_profile("explore")
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

@@ -55,7 +55,7 @@ class Neighbors(StrEnum):
 
     zero_out = "zero-out"
     add_remove = "add-remove"
-    replace = "replace"  # type: ignore[assignment]  # it hides str.replace
+    replace_one = "replace"
 
     @property
     def relation(self) -> guarantee.NeighboringRelation:
@@ -189,7 +189,7 @@ def refuse_relation(neighbors: Neighbors) -> None:
     Raises:
         UsageError: The relation is not ``replace``.
     """
-    if neighbors is not Neighbors.replace:
+    if neighbors is not Neighbors.replace_one:
         raise UsageError(
             f"--way local protects labels, which are replaced: --neighbors {neighbors.value} is "
             "for record privacy. Nothing was done."

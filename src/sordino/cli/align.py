@@ -77,7 +77,7 @@ def align(
     data: options.Data = "preferences",
     unit: options.UnitOption = options.Unit.label,
     cap: options.Cap = None,
-    neighbors: options.NeighborsOption = options.Neighbors.replace,
+    neighbors: options.NeighborsOption = options.Neighbors.replace_one,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     simulate_seed: options.Seed = None,

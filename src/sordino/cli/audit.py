@@ -132,7 +132,7 @@ def mechanism(
     delta: Annotated[
         float, typer.Option("--delta", help="Failure probability that is claimed.")
     ] = 0.0,
-    neighbors: options.NeighborsOption = options.Neighbors.replace,
+    neighbors: options.NeighborsOption = options.Neighbors.replace_one,
     unit: Annotated[
         options.Unit | None,
         typer.Option(

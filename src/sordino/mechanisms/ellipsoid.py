@@ -154,9 +154,8 @@ def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]
     """Yield the rows in order, some thousands of numbers at a time, each part as a dense array."""
     height = max(1, _PART // rows.shape[1])
     for start in range(0, rows.shape[0], height):
-        part = rows[start : start + height]
-        dense: Any = part.toarray() if sparse.issparse(part) else part  # type: ignore[union-attr]
-        yield slice(start, start + height), dense
+        part: Any = rows[start : start + height]
+        yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
 
 
 def checked_rows(name: str, rows: Rows) -> Rows:
@@ -172,12 +171,12 @@ def checked_rows(name: str, rows: Rows) -> Rows:
         raise DataError(
             f"{name} must be numeric in 2 dimensions, got dtype {rows.dtype}, shape {rows.shape}."
         )
-    rows = rows.tocsr().astype(np.float64)  # type: ignore[union-attr]
-    finite = np.isfinite(rows.data)
+    compressed = sparse.csr_array(rows, dtype=np.float64)
+    finite = np.isfinite(compressed.data)
     if not finite.all():
-        row = int(np.searchsorted(rows.indptr, np.argmin(finite), side="right")) - 1
+        row = int(np.searchsorted(compressed.indptr, np.argmin(finite), side="right")) - 1
         raise DataError(f"{name} must be finite: row {row} holds a NaN or an infinity.")
-    return rows
+    return compressed
 
 
 def _checked(rows: Rows) -> Rows:

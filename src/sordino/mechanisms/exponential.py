@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from jaxtyping import Float, Int64, Real
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms._calibration import least_that_keeps
 from sordino.mechanisms._gibbs_cases import odds_case
 from sordino.mechanisms._gibbs_draws import (
     DIGITS,
@@ -160,10 +161,8 @@ class ExponentialMechanism:
         settings: dict[str, Any] = {"bound": bound, "reference": reference, "grid": grid}
         start = cls(1.0, neighbors=neighbors, **settings).sensitivity(neighbors)
         temperature = _rounded_up(Fraction(start) / room, "temperature")
-        made, more = cls(temperature, neighbors=neighbors, **settings), 2.0**-52
-        while made.event.bounded_range > target:  # the last bits of the division
-            made, more = replace(made, temperature=made.temperature * (1 + more)), 2 * more
-        return made
+        make = partial(cls, neighbors=neighbors, **settings)
+        return least_that_keeps(temperature, make, lambda made: made.event.bounded_range <= target)
 
     @property
     def _steps(self) -> int:

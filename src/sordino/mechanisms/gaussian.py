@@ -10,6 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -17,6 +19,7 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms._calibration import least_that_keeps
 from sordino.mechanisms._grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
@@ -155,19 +158,21 @@ class GaussianMechanism:
         if mu == 0:
             raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
         moved = _sensitivity(1.0, neighbors, _cap(records_per_person))
-        deviation, more = bound * (moved * GRID_SLACK / mu), 2.0**-50
-        while True:
-            noise = cls(
-                deviation,
-                bound=bound,
-                neighbors=neighbors,
-                delta=delta,
-                grid=grid,
-                records_per_person=records_per_person,
-            )
-            if noise._loss(noise.mu(neighbors), neighbors) <= epsilon:
-                return noise
-            deviation, more = deviation * (1 + more), 2 * more
+        unit: Unit = "record" if records_per_person is None else "person"
+        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
+        make = partial(
+            cls,
+            bound=bound,
+            neighbors=neighbors,
+            delta=delta,
+            grid=grid,
+            records_per_person=records_per_person,
+        )
+        return least_that_keeps(
+            bound * (moved * GRID_SLACK / mu),
+            make,
+            lambda made: made.guarantee(**terms).epsilon <= epsilon,
+        )
 
     @property
     def step(self) -> float:
@@ -216,8 +221,11 @@ class GaussianMechanism:
         _validate.one_of("unit", unit, ("label", "record", "person"))
         _known(neighbors)
         mu = self._mu(neighbors, self._records(unit, neighbors))
+        loss = accounting.composed_epsilon(
+            [(GaussianEvent(mu), 1)], neighbors=neighbors, delta=self.delta
+        )
         return Guarantee(
-            self._loss(mu, neighbors),
+            loss,
             delta=self.delta,
             unit=unit,
             neighbors=neighbors,
@@ -308,10 +316,6 @@ class GaussianMechanism:
     def _mu(self, neighbors: NeighboringRelation, records: int) -> float:
         # Nothing here can overflow: the bound is at most 2^14 standard deviations.
         return _changes(neighbors) * records * (self.bound / self.standard_deviation) * GRID_SLACK
-
-    def _loss(self, mu: float, neighbors: NeighboringRelation) -> float:
-        event = GaussianEvent(mu)
-        return accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
 
     def _records(self, unit: Unit, neighbors: NeighboringRelation) -> int:
         """Return how many records one change touches; refuse what is not promised."""

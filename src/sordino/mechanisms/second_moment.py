@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -17,6 +18,7 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms._calibration import least_that_keeps
 from sordino.mechanisms._grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
@@ -147,12 +149,9 @@ class SecondMoment:
         if mu == 0:
             raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
         size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
-        more = 2.0**-50
-        while True:
-            made = cls(size, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
-            if made._loss(neighbors) <= epsilon:
-                return made
-            size, more = size * (1 + more), 2 * more
+        make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
+        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
+        return least_that_keeps(size, make, lambda made: made.guarantee(**terms).epsilon <= epsilon)
 
     @property
     def step(self) -> float:

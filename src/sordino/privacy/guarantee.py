@@ -42,6 +42,8 @@ Trust = Literal["local", "central"]
 CAVEATS: Mapping[str, str] = {
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
     "treated as public.",
+    "person-group": "Epsilon and delta are for one label or record. A person who gave m of them is "
+    "protected with m times epsilon at most, and with more than m times delta.",
     "person-total": "Epsilon is per label. A person who judged m different pairs is protected "
     "with m times epsilon in total; the ledger records the largest such total.",
     "randomized-at-ingestion": "Labels were randomized when this program read them: whoever ran "

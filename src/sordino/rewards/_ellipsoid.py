@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +17,7 @@ from ._gram import blocks
 __all__ = ["Ellipsoid"]
 
 
-class Ellipsoid:
+class Ellipsoid(ABC):
     """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is.
 
     Attributes:
@@ -27,9 +28,9 @@ class Ellipsoid:
     center: Float[np.ndarray, " d"]
     metric: Float[np.ndarray, "d d"]
 
+    @abstractmethod
     def radius(self, confidence: float) -> float:
         """Return how far the truth lies from the center at most, in the metric."""
-        raise NotImplementedError
 
     def __repr__(self) -> str:
         """Return the size and the radius; no weights."""

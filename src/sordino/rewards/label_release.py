@@ -80,7 +80,8 @@ def release_labels(
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, or
-        unit ``"person"`` for all labels of one person (caveat ``labels-only``). Labels are read
+        unit ``"person"`` for all labels of one person (caveat ``labels-only``). Where persons are
+        known and the unit is the label, the caveat is ``person-group``. Labels are read
         once, when the noise is added. Shown by tests/soundness/test_central_label.py.
     """
     _refuse_other_arguments(pairs, mechanism, ledger)
@@ -138,6 +139,7 @@ def _promise(
         trust="central",
     )
     caveats = {
+        "person-group": promise.unit == "label" and pairs.persons is not None,
         "repeats-not-linked": pairs.persons is None and len(set(pairs.keys)) < len(pairs),
         "simulated": entropy.randomness == "simulated",
     }

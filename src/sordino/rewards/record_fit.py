@@ -127,7 +127,7 @@ def fit_records(
     _refuse_other_types(pairs, mechanism, ledger)
     ball = _validate.positive("ball", ball)
     entropy = _entropy(simulate_seed)
-    promise = _promise(mechanism, ledger, entropy)
+    promise = _promise(pairs, mechanism, ledger, entropy)
     _refuse_unpaid(second_moment, mechanism)
     records = _records(pairs, features, mechanism, second_moment)
     kept = _keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
@@ -238,7 +238,7 @@ def _entropy(simulate_seed: int | None) -> _random.Entropy:
 
 
 def _promise(
-    mechanism: ObjectivePerturbation, ledger: Ledger, entropy: _random.Entropy
+    pairs: Pairs, mechanism: ObjectivePerturbation, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
     """Return what the release promises under the terms of the ledger.
 
@@ -253,9 +253,12 @@ def _promise(
             "unit='record', or hide all labels of a person with RandomizedResponse."
         )
     promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
-    if entropy.randomness == "simulated":
-        promise = promise.with_caveats("simulated")
-    return replace(promise, randomness=entropy.randomness)
+    caveats = {
+        "person-group": pairs.persons is not None,
+        "simulated": entropy.randomness == "simulated",
+    }
+    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
+    return replace(named, randomness=entropy.randomness)
 
 
 def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:

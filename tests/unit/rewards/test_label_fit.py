@@ -471,7 +471,7 @@ def test_repeats_that_nothing_links_are_told(tmp_path):
     people = [f"p{i}" for i in range(50)] * 2
     linked = sordino.Pairs.from_features(*twice, persons=people)
     reward = sordino.fit_reward(linked, ledger=account(tmp_path, name="linked"), **given)
-    assert reward.guarantee.caveats == ()
+    assert reward.guarantee.caveats == ("person-group",)  # one label, and not all of a person
     assert reward.pairs == 50  # a repeat of one person is the same observation
 
 

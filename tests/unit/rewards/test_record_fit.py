@@ -86,6 +86,8 @@ def test_every_judgment_is_a_record_also_a_repeated_one(tmp_path):
     unlinked = sordino.Pairs.from_features(twice, labels)
     one, other = (fitted(p, tmp_path / str(i)) for i, p in enumerate((linked, unlinked)))
     assert one.weights.tolist() == other.weights.tolist()
+    assert "person-group" in one.guarantee.caveats
+    assert "person-group" not in other.guarantee.caveats
 
 
 def test_a_fair_coin_decides_undecided_judgments(tmp_path):

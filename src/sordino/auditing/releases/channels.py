@@ -272,7 +272,8 @@ def _way_out(channel: Channel) -> str:
             " No public order rule explains it. If this is the order in which the answers were "
             "shown, give the raw file as first, second, label."
         )
+    name = channel.details["column"]
     return (
         " No public order rule explains it. If it was fixed before the labels were given, declare "
-        f"covariates=[{channel.details['column']!r}]."
+        f"covariates=[{name!r}] (--covariate {name!r})."
     )

@@ -234,7 +234,6 @@ def _refuse_other_file(counts: JoinCounts, rows: int) -> None:
         return
     raise DataError(
         f"The raw file does not fit: of {rows} released rows, {found} have a question that is in "
-        f"it and {counts.matched} a label that is known ({counts.ambiguous} fit several labels or "
-        f"have twice the same answer, {counts.undecided} are undecided). Nothing was audited. "
+        "it, and half of them must, with at least one label that is certain. Nothing was audited. "
         "Give the file that the release was made from."
     )

@@ -351,7 +351,7 @@ def test_a_raw_file_that_does_not_fit(write):
     with pytest.raises(DataError, match="of 3 released rows, 1 have a question") as caught:
         joined(write, rows, [raw(prompt="secret")])
     assert "secret" not in str(caught.value)
-    with pytest.raises(DataError, match=r"0 a label that is known \(1 fit several"):
+    with pytest.raises(DataError, match=r"at least one label that is certain"):
         joined(write, [z(1)], [raw(), raw("b", "a")])
 
 
