@@ -1,19 +1,24 @@
 """Prints as JSON what releasing the sum of all labels costs, and how often its sets hold the truth.
 
-python benchmarks/utility/central.py [--runs 10] [--fits 200]
+Randomized response at the same epsilon sees the same judgments in the same run.
+
+python benchmarks/utility/central.py [--runs 10] [--fits 300]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import tempfile
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from _worlds import versions
 from scipy.special import expit
 
+import sordino
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian
 from sordino.rewards.answer_fit import fit_design
@@ -106,8 +111,21 @@ def unprotected(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return fit_design(design, ridge=None, ball=BALL).solution.theta
 
 
+def randomized(rows: np.ndarray, labels: np.ndarray, *, epsilon: float, seed: int) -> np.ndarray:
+    """Return the weights that answers give which were randomized one by one."""
+    budget = sordino.Guarantee(
+        epsilon, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    pairs = sordino.Pairs.from_features(rows, labels)
+    with tempfile.TemporaryDirectory() as folder:
+        ledger = sordino.Ledger.open(Path(folder) / "spend.db", data="simulated", budget=budget)
+        coin = sordino.RandomizedResponse(epsilon)
+        answers = sordino.privatize(pairs, coin, ledger=ledger, simulate_seed=seed)
+    return sordino.fit_reward(answers, ball=BALL, ellipsoid=False).weights
+
+
 def cost(setting: Setting, *, runs: int, seed: int) -> dict[str, Any]:
-    """Return error and accuracy with and without noise, over several worlds."""
+    """Return error and accuracy, with noise on the sum or on every answer, and without."""
     mechanism = LabelGaussian(setting.epsilon, delta=setting.delta)
     errors, losses = [], []
     for run in range(runs):
@@ -116,19 +134,32 @@ def cost(setting: Setting, *, runs: int, seed: int) -> dict[str, Any]:
         theta = truth(setting.d, setting.norm, generator)
         labels = (generator.random(setting.n) < expit(rows @ theta)).astype(np.int8)
         known = evidence(mechanism.prepare(rows), rows, labels, run)
-        both = fit_statistic(known, ball=BALL).solution.theta, unprotected(rows, labels)
+        fits = (
+            fit_statistic(known, ball=BALL).solution.theta,
+            randomized(rows, labels, epsilon=setting.epsilon, seed=run),
+            unprotected(rows, labels),
+        )
         fresh = sphere(FRESH, setting.d, generator)
         chances = expit(fresh @ theta)
-        hits = [np.where(fresh @ found > 0, chances, 1 - chances).mean() for found in both]
-        errors.append([np.linalg.norm(found - theta) for found in both])
-        losses.append(hits[1] - hits[0])
-    private, plain = np.mean(errors, axis=0)
+        hits = [np.where(fresh @ found > 0, chances, 1 - chances).mean() for found in fits]
+        errors.append([np.linalg.norm(found - theta) for found in fits])
+        losses.append([hits[2] - hits[0], hits[2] - hits[1]])
+    return _compared(np.array(errors), np.array(losses))
+
+
+def _compared(errors: np.ndarray, losses: np.ndarray) -> dict[str, float]:
+    """Return means over worlds; columns are the sum, randomized response, and no noise."""
+    central, local, plain = errors.mean(axis=0)
+    lost, spread = losses.mean(axis=0), losses.std(axis=0, ddof=1) / np.sqrt(len(losses))
     return {
-        "error": float(private),
+        "error": float(central),
         "error_without_noise": float(plain),
-        "error_ratio": float(private / plain),
-        "accuracy_loss": float(np.mean(losses)),
-        "accuracy_loss_standard_error": float(np.std(losses, ddof=1) / np.sqrt(runs)),
+        "error_ratio": float(central / plain),
+        "accuracy_loss": float(lost[0]),
+        "accuracy_loss_standard_error": float(spread[0]),
+        "randomized_response_error_ratio": float(local / plain),
+        "randomized_response_accuracy_loss": float(lost[1]),
+        "randomized_response_accuracy_loss_standard_error": float(spread[1]),
     }
 
 
@@ -208,5 +239,5 @@ def measure(runs: int, fits: int) -> dict[str, Any]:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--fits", type=int, default=200)
+    parser.add_argument("--fits", type=int, default=300)
     print(json.dumps(measure(**vars(parser.parse_args())), indent=2))

@@ -1,5 +1,7 @@
 """Prints as JSON what record privacy costs in accuracy, and how often its confidence set holds.
 
+Randomized response at the same epsilon, which hides labels only, sees the same judgments.
+
 python benchmarks/utility/central_record.py [--fits 400] [--seeds 20]
 """
 
@@ -13,12 +15,13 @@ from typing import Any
 
 import numpy as np
 from _worlds import versions
+from central import randomized
 from scipy.special import expit
 
 from sordino._random import SimulatedEntropy
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import joint_mechanisms
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.likelihoods import DebiasedLogistic
 from sordino.rewards.record_confidence import least_ridge, record_ellipsoid
 from sordino.rewards.record_fit import release_records
@@ -93,12 +96,13 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
     }
 
 
-def accuracies(
+def compared(
     *, n: int, d: int, norm: float, seed: int, ridges: Sequence[float] = RIDGES
-) -> dict[str, float]:
-    """Return the expected accuracy of the truth, of fits without and with privacy.
+) -> dict[str, dict[str, float]]:
+    """Return the expected accuracy and the error of fits without and with privacy.
 
-    The fit without privacy has the best of several ridges, chosen by its accuracy itself.
+    The fit without privacy has the best of several ridges, chosen by accuracy and error
+    themselves.
     """
     generator, entropy = np.random.default_rng(seed), SimulatedEntropy(seed)
     rows, labels, theta = world(generator, n, d, norm)  # of norm 1: within the bound
@@ -108,34 +112,48 @@ def accuracies(
     def accuracy(weights: np.ndarray) -> float:
         return float(np.mean(expit(np.where(fresh @ weights >= 0, margins, -margins))))
 
+    def error(weights: np.ndarray) -> float:
+        return float(np.linalg.norm(weights - theta))
+
     loss = DebiasedLogistic(rows, labels.astype(float))
     open_fits = [minimize_ridge(loss, ridge=r, atol=1e-6, ball=BALL).theta for r in ridges]
-    settings: dict[str, Any] = {
-        "delta": DELTA,
-        "bound": 1.0,
-        "neighbors": ADD_OR_REMOVE_ONE,
+    fits = private_fits(rows, labels, seed=seed, entropy=entropy)
+    return {
+        "accuracy": {"truth": accuracy(theta), "not_private": max(map(accuracy, open_fits))}
+        | {name: accuracy(weights) for name, weights in fits.items()},
+        "error": {"not_private": min(map(error, open_fits))}
+        | {name: error(weights) for name, weights in fits.items()},
     }
+
+
+def private_fits(
+    rows: np.ndarray, labels: np.ndarray, *, seed: int, entropy: SimulatedEntropy
+) -> dict[str, np.ndarray]:
+    """Return weights under record privacy, alone and with a moment, and from randomized labels."""
+    settings: dict[str, Any] = {"delta": DELTA, "bound": 1.0, "neighbors": REPLACE_SPECIAL}
     alone = ObjectivePerturbation(EPSILON, **settings)
     joint, moment = joint_mechanisms(EPSILON, **settings)
     given: dict[str, Any] = {"ball": BALL, "entropy": entropy}
     single, _ = release_records(rows, labels, alone, second_moment=None, **given)
     both, _ = release_records(rows, labels, joint, second_moment=moment, **given)
     return {
-        "truth": accuracy(theta),
-        "not_private": max(map(accuracy, open_fits)),
-        "private": accuracy(single),
-        "private_with_second_moment": accuracy(both),
+        "private": single,
+        "private_with_second_moment": both,
+        "randomized_response": randomized(rows, labels, epsilon=EPSILON, seed=seed),
     }
 
 
 def loss_of_accuracy(*, n: int, d: int, norm: float, seeds: int) -> dict[str, float]:
-    """Return mean accuracies, and what privacy loses against the fit without it."""
-    found = [accuracies(n=n, d=d, norm=norm, seed=seed) for seed in range(seeds)]
-    means = {name: float(np.mean([one[name] for one in found])) for name in found[0]}
-    for name in ("private", "private_with_second_moment"):
-        gaps = [one["not_private"] - one[name] for one in found]
+    """Return mean accuracies, what privacy loses against the fit without it, and error ratios."""
+    found = [compared(n=n, d=d, norm=norm, seed=seed) for seed in range(seeds)]
+    hits, errors = ([one[kind] for one in found] for kind in ("accuracy", "error"))
+    means = {name: float(np.mean([one[name] for one in hits])) for name in hits[0]}
+    plain = float(np.mean([one["not_private"] for one in errors]))
+    for name in ("private", "private_with_second_moment", "randomized_response"):
+        gaps = [one["not_private"] - one[name] for one in hits]
         means[f"loss_{name}"] = float(np.mean(gaps))
         means[f"largest_loss_{name}"] = max(gaps)
+        means[f"error_ratio_{name}"] = float(np.mean([one[name] for one in errors])) / plain
     return means
 
 
@@ -150,7 +168,9 @@ def measure(fits: int, seeds: int) -> dict[str, Any]:
         "fits": fits,
         "confidence": 0.95,
         "accuracy": [
-            one | _rounded(loss_of_accuracy(**one, seeds=seeds))  # type: ignore[arg-type]
+            one
+            | {"relation": REPLACE_SPECIAL.name}
+            | _rounded(loss_of_accuracy(**one, seeds=seeds))  # type: ignore[arg-type]
             for one in worlds
         ],
         "coverage": [

@@ -17,16 +17,24 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
+from central import evidence
 from scipy.optimize import brentq
 from scipy.special import expit
 from scipy.stats import beta
 
+from sordino._random import SimulatedEntropy
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.design import Design
 from sordino.rewards.forecast import estimate
+from sordino.rewards.label_ridge import fit_statistic
+from sordino.rewards.record_fit import release_records
 
 BALL = 100.0
+DELTA = 1e-6
 FRESH = 100_000
 QUANTILES = 20_000
 SETTINGS = (  # n, d, epsilon, assumed accuracy; in the first three the noise hardly shows
@@ -45,6 +53,23 @@ FURTHER = (  # fewer labels than the formulas are made for, or larger rewards
     (5_000, 20, 1.0, 0.9),
     (5_000, 20, 1.0, 0.95),
 )
+CENTRAL = (  # where half or twice the noise of a curator would be seen
+    (2_000, 64, 1.0, 0.65),
+    (1_000, 32, 1.0, 0.75),
+    (2_000, 64, 0.5, 0.8),
+)
+CENTRAL_FURTHER = (  # noise that hardly shows, fewer labels, more features, or larger rewards
+    (2_000, 20, 0.2, 0.65),
+    (2_000, 128, 2.0, 0.75),
+    (5_000, 32, 1.0, 0.65),
+    (20_000, 64, 0.2, 0.65),
+    (300, 16, 2.0, 0.65),
+    (2_313, 512, 1.0, 0.65),
+    (300, 32, 2.0, 0.8),
+    (5_000, 20, 1.0, 0.9),
+    (500, 20, 1.0, 0.9),
+    (5_000, 20, 1.0, 0.95),
+)
 
 
 def on_sphere(n: int, d: int, generator: np.random.Generator) -> np.ndarray:
@@ -61,26 +86,86 @@ def norm_of(accuracy: float, d: int) -> float:
 
 
 def realized(
-    n: int, d: int, epsilon: float, accuracy: float, *, seed: int, ridge: float | None, method: str
+    n: int,
+    d: int,
+    epsilon: float,
+    accuracy: float,
+    *,
+    seed: int,
+    way: str,
+    ridge: float | None,
+    method: str,
 ) -> float:
-    """Return how often a reward that was fitted on randomized answers predicts a judgment."""
+    """Return how often a reward that was fitted in one private way predicts a judgment."""
     generator = np.random.default_rng(seed)
     theta = norm_of(accuracy, d) * on_sphere(1, d, generator)[0]
     rows = on_sphere(n, d, generator)
-    flip = RandomizedResponse(epsilon).flip_probability
     labels = generator.random(n) < expit(rows @ theta)
+    if way == "local":
+        found = from_coins(rows, labels, epsilon, generator, ridge=ridge, method=method)
+    elif way == "label-central":
+        found = from_sum(rows, labels.astype(np.int8), epsilon, seed)
+    else:
+        found = from_tilt(rows, labels.astype(np.int8), epsilon, seed)
+    return share_predicted(found, theta, generator)
+
+
+def share_predicted(found: np.ndarray, theta: np.ndarray, generator: np.random.Generator) -> float:
+    """Return how often weights predict a judgment at fresh differences on the sphere.
+
+    Only the plane of both weights matters: two of the normal coordinates, and the length of the
+    others.
+    """
+    norm, d = float(np.linalg.norm(theta)), len(theta)
+    along = float(found @ theta) / norm
+    across = float(np.linalg.norm(found - along * theta / norm))
+    first, second = generator.normal(size=(2, FRESH))
+    length = np.sqrt(first**2 + second**2 + generator.chisquare(d - 2, size=FRESH))
+    margins = norm * first / length
+    right = along * first + across * second > 0
+    return float(np.where(right, expit(margins), expit(-margins)).mean())
+
+
+def from_coins(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    epsilon: float,
+    generator: np.random.Generator,
+    *,
+    ridge: float | None,
+    method: str,
+) -> np.ndarray:
+    """Return the weights of a fit on labels that were randomized one by one."""
+    flip = RandomizedResponse(epsilon).flip_probability
     design = Design(
         differences=rows,
-        answers=(labels ^ (generator.random(n) < flip)).astype(np.int8),
+        answers=(labels ^ (generator.random(len(labels)) < flip)).astype(np.int8),
         flip_probability=flip,
         feature_bound=1.0,
-        questions=np.arange(n, dtype=np.uint64),
+        questions=np.arange(len(labels), dtype=np.uint64),
         clusters=None,
     )
-    found = fit_design(design, ridge=ridge, ball=BALL, method=method).solution.theta
-    fresh = on_sphere(FRESH, d, generator)
-    margins = fresh @ theta
-    return float(np.where(fresh @ found > 0, expit(margins), expit(-margins)).mean())
+    return fit_design(design, ridge=ridge, ball=BALL, method=method).solution.theta
+
+
+def from_sum(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> np.ndarray:
+    """Return the weights of a fit on the noised sum of all labels, its ridge chosen on the sum."""
+    design = LabelGaussian(epsilon, delta=DELTA).prepare(rows)
+    return fit_statistic(evidence(design, rows, labels, seed), ball=BALL).solution.theta
+
+
+def from_tilt(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> np.ndarray:
+    """Return the weights of a tilted fit on whole records, with the ridge that is the default."""
+    noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL)
+    weights, _ = release_records(
+        noise.clipped(rows),
+        labels,
+        noise,
+        ball=10 * BALL,
+        second_moment=None,
+        entropy=SimulatedEntropy(seed),
+    )
+    return weights
 
 
 def compare(
@@ -90,16 +175,17 @@ def compare(
     accuracy: float,
     *,
     seeds: int,
+    way: str = "local",
     ridge: float | None = None,
     method: str = "auto",
 ) -> dict[str, float]:
     """Return what was predicted and the mean of what came out, with its standard error."""
-    forecast = estimate(n, dimension=d, epsilon=epsilon, accuracy=accuracy)
+    forecast = estimate(n, dimension=d, epsilon=epsilon, delta=DELTA, accuracy=accuracy)
     found = [
-        realized(n, d, epsilon, accuracy, seed=seed, ridge=ridge, method=method)
+        realized(n, d, epsilon, accuracy, seed=seed, way=way, ridge=ridge, method=method)
         for seed in range(seeds)
     ]
-    predicted = forecast.ways["local"].accuracy
+    predicted = forecast.ways[way].accuracy
     return {
         "n": n,
         "d": d,
@@ -117,9 +203,17 @@ def measure(seeds: int) -> dict[str, Any]:
     return {
         "name": "estimate-accuracy",
         "seeds": seeds,
-        "fit": "ridge and method chosen on randomized answers",
+        "fit": "ridge and method chosen on what was released; for records, the default ridge",
         "results": [compare(*setting, seeds=seeds) for setting in SETTINGS],
         "further": [compare(*setting, seeds=seeds) for setting in FURTHER],
+        "delta": DELTA,
+        **{
+            way: {
+                "results": [compare(*setting, seeds=seeds, way=way) for setting in CENTRAL],
+                "further": [compare(*setting, seeds=seeds, way=way) for setting in CENTRAL_FURTHER],
+            }
+            for way in ("label-central", "record-central")
+        },
         "versions": {"python": platform.python_version(), "sordino": version("sordino")},
     }
 

@@ -116,9 +116,37 @@ def _panel(axes: Axes, curve: dict[str, Any], scales: list[float]) -> None:
     axes.minorticks_off()
 
 
+def central_slope(found: dict[str, Any]) -> Figure:
+    """Return what privacy adds to the error, and what the judgments themselves leave open."""
+    figure, axes = plt.subplots(figsize=(6.4, 4.4), layout="constrained")
+    sizes = [row["n"] for row in found["rows"]]
+    for part, color, mark, line, label in (
+        ("randomized_response", ORANGE, "s", "-", "privacy: randomized response"),
+        ("judgments", INK, "", "--", "judgments: no privacy, to the truth"),
+        ("record", GREEN, "^", "-", "privacy: one record, zero-out"),
+        ("label", BLUE, "o", "-", "privacy: one label"),
+    ):
+        means = [row[part] for row in found["rows"]]
+        spread = [2 * row[f"{part}_standard_error"] for row in found["rows"]]
+        axes.errorbar(
+            sizes, means, yerr=spread, color=color, marker=mark, linestyle=line, markersize=5,
+            label=f"{label} (slope −{-found['slopes'][part]:.2f})",
+        )  # fmt: skip
+    axes.set_xscale("log", base=2)
+    axes.set(yscale="log", xlabel="comparisons n", ylabel="distance of the weights")
+    axes.set_yticks([0.01, 0.1, 1], ["0.01", "0.1", "1"])
+    axes.minorticks_off()
+    axes.set_title(
+        "A curator's noise fades as 1/n, that of coins as 1/√n: "
+        f"ε = {found['epsilon']:g}, d = {found['dimension']}"
+    )
+    axes.legend()
+    return figure
+
+
 def main() -> None:
     """Write every figure whose numbers are there."""
-    for draw in (calibration, hard_instance):
+    for draw in (calibration, hard_instance, central_slope):
         numbers = ROOT / "benchmarks" / "results" / f"{draw.__name__}.json"
         target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
         target.parent.mkdir(exist_ok=True)

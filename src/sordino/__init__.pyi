@@ -16,8 +16,11 @@ from .privacy.guarantee import REPLACE_ONE as REPLACE_ONE
 from .privacy.guarantee import REPLACE_SPECIAL as REPLACE_SPECIAL
 from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.ledger import Ledger as Ledger
+from .mechanisms.label_gaussian import LabelGaussian as LabelGaussian
 from .mechanisms.no_privacy import NonPrivate as NonPrivate
+from .mechanisms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
 from .mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
+from .mechanisms.second_moment import joint_mechanisms as joint_mechanisms
 from .preferences.features import FunctionFeatures as FunctionFeatures
 from .preferences.features import HashedText as HashedText
 from .preferences.pairs import Pairs as Pairs

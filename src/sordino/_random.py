@@ -101,6 +101,11 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def today() -> str:
+    """Return the day in UTC, for a ledger on which the time that a fit took would tell too much."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+
+
 def clock() -> float:
     """Return seconds of a clock that never goes back."""
     return time.perf_counter()

@@ -15,6 +15,8 @@
 
 The number is the exit code of the command line. Messages never contain text of the data: of
 data they give line, field, shape and dtype, of settings the value.
+
+Beside the tree stands one warning, PrivacyWarning: the promise is kept, and it is a weak one.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ __all__ = [
     "LedgerMismatch",
     "MissingExtra",
     "PrivacyError",
+    "PrivacyWarning",
     "SordinoError",
     "UsageError",
 ]
@@ -99,3 +102,7 @@ class FileSystemError(SordinoError, OSError):
     """A file could not be read or written; nothing half-written is left behind."""
 
     exit_code = 7
+
+
+class PrivacyWarning(UserWarning):
+    """A promise is kept and says little; nothing was spent when this was shown."""

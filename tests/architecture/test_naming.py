@@ -13,6 +13,10 @@ ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "cli"}
 ABOUT_PRIVACY_ALSO = {
     "sordino.rewards.forecast",  # what an epsilon would cost
     "sordino.rewards.likelihoods",  # the likelihood of a randomized answer
+    "sordino.rewards.paid_record_metrics",  # what metrics may cost
+    "sordino.rewards.utility_curves",  # what several epsilons would cost
+    "sordino.rewards.ways",  # what each way promises
+    "sordino.reporting.result",  # what an epsilon was foreseen to give
 }
 
 

@@ -8,6 +8,9 @@ SPENDERS = {
     "sordino.privatization.unprotected.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
     "sordino.rewards.label_release.release_labels",
+    "sordino.rewards.label_release.release_sum",
+    "sordino.rewards.paid_label_metrics.measure_labels",
+    "sordino.rewards.paid_record_metrics.measure_records",
     "sordino.rewards.record_fit.fit_records",
 }
 LEDGER = "sordino.privacy.ledger"
@@ -79,7 +82,8 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.privatization.crossing.answers",
             "sordino.privatization.unprotected.use_unprotected",
-            "sordino.rewards.label_release.release_labels",
+            "sordino.rewards.label_release.release_sum",
+            "sordino.rewards.paid_record_metrics.measure_records",
             "sordino.rewards.record_fit.release_records",
         }
         | MADE_UP

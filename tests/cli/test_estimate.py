@@ -17,6 +17,8 @@ def test_a_table_in_plain_words_that_touches_nothing(folder):
     assert "needs 1,976 labels in the local way" in text
     assert "at most 73.2%" in text
     assert "5 labels is protected with epsilon 5" in text
+    assert "722 labels in the record-central way" in text
+    assert "label-central is best here" in text
     assert folder.names() == set()
 
 
@@ -28,6 +30,21 @@ def test_one_json_object_and_nothing_else(folder):
     )
     assert said.value == found.to_dict()
     assert folder.names() == set()
+
+
+def test_three_ways_are_compared_in_json(folder):
+    value = folder.run(*ASK, "--json").value
+    assert list(value["ways"]) == ["local", "label-central", "record-central"]
+    assert value["ways"]["record-central"]["unit"] == "record"
+    assert value["left_out"] == {}
+
+
+def test_without_delta_the_ways_of_a_curator_are_left_out(folder):
+    said = folder.run(*ASK, "--delta", "0")
+    assert (said.code, said.err) == (0, "")
+    assert "left out, needs delta above 0" in " ".join(said.out.split())
+    value = folder.run(*ASK, "--delta", "0", "--json").value
+    assert list(value["ways"]) == ["local"]
 
 
 def test_an_unreachable_target_is_an_answer(folder):

@@ -38,6 +38,10 @@ HONEST = [
     "second",
     "again",
     "elsewhere",
+    "labels",
+    "persons-labels",
+    "records",
+    "hidden",
 ]
 
 
@@ -74,6 +78,12 @@ def made(tmp_path_factory):
     align(plain, "second", "--epsilon", 1.5, "--ledger", home / "shared.db")
     align(plain, "elsewhere", "--epsilon", 1, "--ledger", home / "shared.db")
     align(people, "again", "--epsilon", 2, "--ledger", home / "persons" / "spend.db")
+    curator = ("--way", "central", "--epsilon", 1, "--delta", 1e-6)
+    align(plain, "labels", *curator, "--metrics-epsilon", 1)
+    align(people, "persons-labels", *curator, "--unit", "person", "--cap", 3)
+    align(plain, "records", *curator, "--unit", "record")
+    hidden = ("--unit", "record", "--neighbors", "add-remove", "--metrics-epsilon", 0.5)
+    align(plain, "hidden", *curator, *hidden)
     return home
 
 
@@ -201,6 +211,10 @@ def test_every_kind_of_run_was_made(made):
     assert read("on-device")["guarantee"]["trust"] == "local"
     assert read("second")["certificate"]["ledger"]["total"]["epsilon"] == 2.5
     assert read("first")["certificate"]["ledger"]["rows"] == 3  # others came after it
+    assert read("labels")["metrics"]["name"] == "label-gaussian"
+    assert read("persons-labels")["mechanism"]["records_per_person"] == 3
+    assert read("records")["mechanism"]["name"] == "objective-perturbation"
+    assert read("hidden")["guarantee"]["neighbors"] == "ADD_OR_REMOVE_ONE"
     with chain.connect_reader(made / "persons" / "spend.db") as connection:
         assert [r.kind for r in chain.read_rows(connection)][-1] == "repeat"
 

@@ -6,23 +6,24 @@ import dataclasses
 
 import pytest
 from central import COVERS, Cover, Setting, cost, coverage, free_metrics
+from central_slope import measure as measure_slopes
 
 from sordino.rewards.confidence import ConfidenceEllipsoid
 
-FITS = 100
+FITS = 300
 
 
 @pytest.mark.parametrize("setting", COVERS, ids=str)
 def test_the_set_holds_the_truth(setting):
-    # Conservative: over 200 fits a setting it never failed, and the 5% quantile of its radius
-    # over the error is at least 2.3. A false alarm needs 6 failures of 100: below 1e-9.
+    # Conservative: over 300 fits a setting it never failed, and the 5% quantile of its radius
+    # over the error is at least 2.4. A false alarm needs 16 failures of 300: below 1e-9.
     found = coverage(setting, fits=FITS, seed=1)
     assert found["coverage"] >= 0.95
     assert found["radius_over_error_5_percent"] > 1
 
 
 def test_a_radius_without_the_noise_would_fail(monkeypatch):
-    # Power: at epsilon .05 the noise is most of the error: then 2 of 100.
+    # Power: at epsilon .05 the noise is most of the error: then about 2 of 100.
     honest = ConfidenceEllipsoid.radius
 
     def forgetful(self, confidence):
@@ -55,7 +56,23 @@ def test_the_error_is_close_to_that_without_privacy():
 def test_little_accuracy_is_lost(setting, most):
     # Measured over ten worlds: .0020 (standard deviation of one world .0008) and .0004 (.0001);
     # of three worlds, a false alarm is four and twenty standard errors away.
-    assert cost(setting, runs=3, seed=1)["accuracy_loss"] <= most
+    # Randomized response loses .027 (one world .007) and .047 (.003): at least three times the
+    # bound is five standard errors away.
+    found = cost(setting, runs=3, seed=1)
+    assert found["accuracy_loss"] <= most
+    assert found["randomized_response_accuracy_loss"] >= 3 * found["accuracy_loss"]
+
+
+def test_what_privacy_adds_falls_as_one_over_n():
+    # Over 50 worlds and seven sizes: −1.00, −.99, and −.50 for the judgments themselves. One
+    # world's distance has a standard deviation of a fifth, so a slope of 20 worlds at two sizes
+    # 16 times apart has .022: a false alarm is four and a half of them away, below 1e-5. Power:
+    # the distance to the truth, and that of randomized response, fall with −.5.
+    slopes = measure_slopes(20, sizes=(2**12, 2**16), seed=1)["slopes"]
+    assert slopes["label"] <= -0.9
+    assert slopes["record"] <= -0.9
+    assert -0.62 <= slopes["judgments"] <= -0.38
+    assert -0.62 <= slopes["randomized_response"] <= -0.38
 
 
 def test_free_metrics_agree_with_fresh_answers():

@@ -18,8 +18,8 @@ from typer.exceptions import TyperException
 
 from sordino.cli import align, audit, choose, estimate, fit, ledger, privatize, report, simulate  # noqa: F401 (each registers its commands)
 from sordino.cli._app import app
-from sordino.cli._console import explain_crash, say_error
-from sordino.errors import FileSystemError, SordinoError
+from sordino.cli._console import explain_crash, say_error, say_warning
+from sordino.errors import FileSystemError, PrivacyWarning, SordinoError
 
 __all__ = ["app", "main", "run"]
 
@@ -31,6 +31,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; no error prints data or a traceback."""
     if not sys.warnoptions:
         warnings.simplefilter("ignore")  # a warning of a library may quote an array
+        warnings.simplefilter("always", PrivacyWarning)
+        warnings.showwarning = say_warning
     try:
         result: Any = app(args=arguments, standalone_mode=False)
     except SordinoError as error:

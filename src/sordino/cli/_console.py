@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -19,7 +19,16 @@ from sordino import _random
 from sordino._files import finite
 from sordino._markup import harmless
 
-__all__ = ["Bar", "explain_crash", "finish", "grid", "say_error", "say_simulated", "table"]
+__all__ = [
+    "Bar",
+    "explain_crash",
+    "finish",
+    "grid",
+    "say_error",
+    "say_simulated",
+    "say_warning",
+    "table",
+]
 
 _PATIENCE = 1.0
 _LEAST_WIDTH = 88
@@ -126,6 +135,19 @@ def say_simulated() -> None:
 def say_error(error: BaseException) -> None:
     """Print one of our errors on standard error: its kind and its message."""
     sys.stderr.write(f"{type(error).__name__}: {error}\n")
+
+
+def say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print one of our warnings on standard error, without the line of code behind it."""
+    del filename, lineno, line
+    (file or sys.stderr).write(f"{category.__name__}: {message}\n")
 
 
 def explain_crash(error: BaseException) -> None:

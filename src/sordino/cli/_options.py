@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from sordino import _validate
-from sordino.errors import PrivacyError, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
-from sordino.privacy.chain import Row, canonical_json
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust
-from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import refuse_other_terms
+from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.persons import coin_for_person
 
 __all__ = [
@@ -81,7 +78,31 @@ class Unit(StrEnum):
         return "person" if self is Unit.person else "label"
 
 
+AlignNeighbors = Annotated[
+    Neighbors | None,
+    typer.Option(
+        "--neighbors",
+        help="What one change is. Labels are replaced; records are made empty (zero-out) unless "
+        "you say otherwise. Under add-remove their number is private too.",
+    ),
+]
+AlignUnit = Annotated[
+    Unit,
+    typer.Option(
+        "--unit",
+        help="What --epsilon is about: one label, all labels of one person together (needs person "
+        "ids), or one whole record, prompt and answers included (central only).",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Bound = Annotated[
+    float | None,
+    typer.Option(
+        "--bound",
+        help="Norm to which the features of every record are shortened, with --unit record. 1 by "
+        "default.",
+    ),
+]
 Budget = Annotated[
     float | None,
     typer.Option(
@@ -107,6 +128,14 @@ Data = Annotated[
         "--data", metavar="NAME", callback=_data_name, help="The data set's name on the ledger."
     ),
 ]
+Delta = Annotated[
+    float | None,
+    typer.Option(
+        "--delta",
+        help="Failure probability allowed with --way central, below 1 in the number of records. "
+        "1e-6 by default.",
+    ),
+]
 Dimension = Annotated[int, typer.Option("--dimension", help="Number of hashed text features.")]
 DropIdentical = Annotated[
     bool,
@@ -128,6 +157,23 @@ LedgerPath = Annotated[
         metavar="DB",
         help="Ledger of this data set: give the same one for every release of it. By default a "
         "new one beside the output.",
+    ),
+]
+MetricsEpsilon = Annotated[
+    float | None,
+    typer.Option(
+        "--metrics-epsilon",
+        metavar="EPSILON",
+        help="With --way central: hold out one question in five, and spend this much more on "
+        "measuring the result on them. Without it, what is not free is not told.",
+    ),
+]
+Moment = Annotated[
+    bool,
+    typer.Option(
+        "--second-moment",
+        help="With --unit record: also release the noised second moment of the records, which "
+        "others can plan with. --confidence needs it and brings it along.",
     ),
 ]
 NeighborsOption = Annotated[
@@ -191,8 +237,8 @@ def refuse_relation(neighbors: Neighbors) -> None:
     """
     if neighbors is not Neighbors.replace_one:
         raise UsageError(
-            f"--way local protects labels, which are replaced: --neighbors {neighbors.value} is "
-            "for record privacy. Nothing was done."
+            f"Labels are replaced: --neighbors {neighbors.value} is for whole records. Nothing was "
+            "done. Leave it out, or use --way central --unit record."
         )
 
 
@@ -206,20 +252,6 @@ def refuse_records(unit: Unit) -> None:
         raise UsageError(
             "Randomized labels protect labels, not records: prompts and answers stay as they are. "
             "Nothing was done. Use --unit label, or --unit person for all labels of one person."
-        )
-
-
-def _refuse_other_unit(ledger: Ledger, unit: guarantee.Unit) -> None:
-    """Refuse a ledger that counts the changes of another unit.
-
-    Raises:
-        PrivacyError: It does.
-    """
-    counted = ledger.budget.unit
-    if counted != unit:
-        raise PrivacyError(
-            f"{ledger.path.name} counts {counted} changes; this release is about {unit} changes. "
-            f"Nothing was released. Units cannot be mixed: use --unit {counted} or another ledger."
         )
 
 
@@ -237,51 +269,3 @@ def choose_coin(
     if unit is not Unit.person:
         return RandomizedResponse(epsilon)
     return coin_for_person(_validate.positive("epsilon", epsilon), labels=cap or most())
-
-
-def spending_limit(
-    epsilon: float, budget: float | None, *, unit: guarantee.Unit, trust: Trust
-) -> Guarantee:
-    """Return the limit of a new ledger."""
-    limit = epsilon if budget is None else _validate.non_negative("--budget", budget)
-    return Guarantee(limit, delta=0.0, unit=unit, neighbors=REPLACE_ONE, trust=trust)
-
-
-def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
-    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched.
-
-    Raises:
-        PrivacyError: It counts the changes of another unit, or its budget would change in more
-            than size.
-    """
-    budget = {"budget": limit.to_dict()}
-    if not path.exists():
-        return Ledger(path, [_imagined("open", {"data": data, **budget})])
-    known = Ledger.read(path)
-    _refuse_other_unit(known, limit.unit)
-    if not change:
-        return known
-    refuse_other_terms(known.budget, limit)
-    return Ledger(path, [*known.rows, _imagined("budget", budget)])
-
-
-def _imagined(kind: str, payload: dict[str, Any]) -> Row:
-    """Return a row that is not written anywhere."""
-    return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload))
-
-
-def open_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
-    """Return the ledger at a path, made with the limit if there is none.
-
-    Args:
-        path: The SQLite file.
-        data: The data set's name.
-        limit: The limit of a new ledger.
-        change: Whether an existing ledger's limit is to become this one.
-    """
-    if not path.exists():
-        return Ledger.open(path, data=data, budget=limit)
-    ledger = Ledger.open(path, data=data)
-    if change and limit.to_dict() != ledger.budget.to_dict():
-        ledger.change_budget(limit)
-    return ledger

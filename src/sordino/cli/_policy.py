@@ -9,10 +9,33 @@ from sordino import _validate
 from sordino.errors import UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.pessimism import ConfidencePolicy, pessimistic_policy
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.reporting.result import measure_confidence, measure_examples
 from sordino.rewards.design import MOST_FEATURES
 from sordino.rewards.model import RewardModel
 
-__all__ = ["describe_policy", "make_policy", "refuse_settings", "remake_policy"]
+__all__ = [
+    "NO_METRICS",
+    "NO_WINS",
+    "describe_distrust",
+    "describe_policy",
+    "make_policy",
+    "refuse_settings",
+    "remake_policy",
+    "show_examples",
+]
+
+NO_METRICS = {
+    f"{metric}{of}": None
+    for metric in ("accuracy", "negative_log_likelihood", "calibration_slope")
+    for of in ("", "_standard_error")
+}
+"""What is said of a reward where nothing paid for more."""
+
+NO_WINS = {"win_rate": None, "win_rate_interval": None}
+"""What is said of a policy's wins where nothing paid for them."""
 
 
 def refuse_settings(
@@ -65,6 +88,22 @@ def describe_policy(policy: CandidatePolicy) -> dict[str, Any]:
     if not isinstance(policy, ConfidencePolicy):
         return {"kind": "gibbs", "confidence": None, "scale": None}
     return {"kind": policy.kind, "confidence": policy.confidence, "scale": policy.scale}
+
+
+def describe_distrust(policy: CandidatePolicy, pairs: Comparisons | None) -> dict[str, Any] | None:
+    """Return what a pessimistic policy does on public texts; None if it is not one, or has none."""
+    if pairs is None or not isinstance(policy, ConfidencePolicy):
+        return None
+    return measure_confidence(policy, pairs)
+
+
+def show_examples(
+    policy: CandidatePolicy, *, public: Pairs | None, released: PrivatePairs | None
+) -> dict[str, Any] | None:
+    """Return examples from texts that are public or were released before; None without such."""
+    if public is not None:
+        return measure_examples(policy, public, source="public")
+    return None if released is None else measure_examples(policy, released, source="released")
 
 
 def remake_policy(

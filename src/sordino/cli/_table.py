@@ -20,6 +20,15 @@ __all__ = [
 ]
 
 
+_UNBOUGHT = "not measured (--metrics-epsilon buys it)"
+_SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}
+_RELATIONS = {
+    "REPLACE_SPECIAL": "zero-out, unless --neighbors says otherwise",
+    "ADD_OR_REMOVE_ONE": "add-remove",
+    "REPLACE_ONE": "replace",
+}
+
+
 def describe_promise(values: Mapping[str, Any]) -> str:
     """Return a guarantee of a JSON result in one line."""
     promise = Guarantee.from_dict(values)
@@ -34,13 +43,19 @@ def _number(value: float | None, digits: int = 3) -> str:
     return "not available" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
+def _estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
+    """Return a measured number with its standard error."""
+    error = _number(measured.get(f"{name}_standard_error"), digits)
+    return f"{_number(measured[name], digits)} ± {error}"
+
+
 def describe_accuracy(measured: Mapping[str, Any]) -> str:
     """Return an accuracy with its standard error."""
-    return f"{_number(measured['accuracy'])} ± {_number(measured['accuracy_standard_error'])}"
+    return _estimate(measured, "accuracy")
 
 
-def dropped_row(dropped: int) -> dict[str, str]:
-    """Return a line on pairs that were left out, if any were."""
+def dropped_row(dropped: int | None) -> dict[str, str]:
+    """Return a line on pairs that were left out, if any were and it is public how many."""
     return {"dropped": f"{dropped:,} with identical answers"} if dropped else {}
 
 
@@ -61,10 +76,11 @@ def unit_rows(plan: Mapping[str, Any]) -> dict[str, str]:
 
 def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
     """Return lines of a finished run on one label's share, on people, and on a cap."""
-    data, rows = result["data"], {}
-    if result["guarantee"]["unit"] == "person":
-        share = never_less(result["mechanism"]["epsilon_per_label"])
+    data, mechanism, rows = result["data"], result["mechanism"], {}
+    if "epsilon_per_label" in mechanism and result["guarantee"]["unit"] == "person":
+        share = never_less(mechanism["epsilon_per_label"])
         rows["each label"] = f"epsilon={share}; all labels of one person keep the guarantee"
+    if "persons" in data and result["guarantee"]["unit"] == "person":
         rows["persons"] = f"{data['persons']:,}"
     if data["capped"]:
         rows["left out"] = f"{data['capped']:,} pairs, by the cap for one person"
@@ -72,32 +88,91 @@ def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Return the closing summary of a run."""
-    reward, policy = result["reward"], result["policy"]
-    low, high = policy["win_rate_interval"]
+    """Return the closing summary of a run; a line is left out where its number is private."""
+    central, ledger = result["way"] == "central", result["certificate"]["ledger"]
+    pairs, seconds = result["data"]["pairs"], result["seconds"]
     rows = {
         "guarantee": describe_promise(result["guarantee"]),
         "caveats": ", ".join(result["caveats"]) or "none",
+        **(_curator_rows(result) if central else {}),
         **_person_rows(result),
-        "pairs": f"{result['data']['pairs']:,}",
+        **({} if pairs is None else {"pairs": f"{pairs:,}"}),
         **dropped_row(result["data"]["dropped_identical"]),
-        "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
-        "calibration slope": f"{_number(reward['calibration_slope'], 2)} ± "
-        f"{_number(reward['calibration_slope_standard_error'], 2)}",
-        "win rate": f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at "
-        f"temperature {policy['temperature']:g}",
+        **(_central_metrics(result) if central else _local_metrics(result)),
     }
     if "public_evaluation" in result:
         public = result["public_evaluation"]
         rows["on public data"] = f"accuracy {_number(public['accuracy'])} on {public['pairs']:,}"
     if "truth" in result:
         rows["KL regret"] = _number(result["truth"]["kl_regret"], 4)
-    ledger = result["certificate"]["ledger"]
     rows["ledger head"] = ledger["head"]
     rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
     rows["report"] = str(folder / "report.html")
-    rows["seconds"] = _number(result["seconds"], 1)
+    return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
+
+
+def _local_metrics(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on what randomized answers tell for nothing."""
+    reward = result["reward"]
+    return {
+        "accuracy": f"{describe_accuracy(reward)} (held out, debiased)",
+        "calibration slope": _estimate(reward, "calibration_slope", 2),
+        "win rate": _wins(result["policy"]),
+    }
+
+
+def _wins(policy: Mapping[str, Any]) -> str:
+    """Return how often a policy wins, with the interval."""
+    low, high = policy["win_rate_interval"] or (None, None)
+    return (
+        f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at temperature "
+        f"{policy['temperature']:g}"
+    )
+
+
+def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on what a curator bought, and on what came free with one noised sum."""
+    reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
+    lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
+    whence = "held out, bought" if bought else "from the released sum, free"
+    rows = {"accuracy": lacking}
+    if reward["accuracy"] is not None:
+        rows["accuracy"] = f"{describe_accuracy(reward)} (held out, bought)"
+    for name, digits in (("negative_log_likelihood", 3), ("calibration_slope", 2)):
+        if reward[name] is not None:
+            rows[_SHOWN[name]] = f"{_estimate(reward, name, digits)} ({whence})"
+    if policy["win_rate"] is not None:
+        rows["win rate"] = _wins(policy)
     return rows
+
+
+def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on what a curator's run, or a plan of one, adds as noise and buys."""
+    unit, relation = (told["guarantee"][name] for name in ("unit", "neighbors"))
+    rows = {"mechanism": _mechanism(told["mechanism"])}
+    if unit == "record":
+        rows["neighbors"] = f"{relation} ({_RELATIONS[relation]})"
+    if told["metrics"] is not None:
+        rows["metrics"] = f"bought: {_loss(told['metrics'])}, counted in the guarantee"
+    return rows
+
+
+def _mechanism(told: Mapping[str, Any]) -> str:
+    """Return a curator's mechanism in one line."""
+    if told["name"] == "label-gaussian":
+        most = told["records_per_person"]
+        cap = "" if most is None else f", at most {most:,} labels of a person"
+        return f"one noised sum of labels, {_loss(told)}{cap}"
+    moment = ", and the second moment" if told["second_moment"] else ""
+    return (
+        f"weights of a tilted objective{moment}, {_loss(told)}, records cut to {told['bound']:g}, "
+        f"ridge {told['ridge']:.4g}"
+    )
+
+
+def _loss(told: Mapping[str, Any]) -> str:
+    """Return what one release may cost."""
+    return f"epsilon={never_less(told['epsilon'])}, delta={never_less(told['delta'])}"
 
 
 def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -107,6 +182,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "guarantee": describe_promise(plan["guarantee"]),
         "caveats": ", ".join(plan["caveats"]) or "none",
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
+        **_planned_rows(plan),
         **dropped_row(plan["dropped_identical"]),
     }
     if "largest_person_epsilon" in plan:
@@ -115,6 +191,14 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             f"({plan['largest_person_labels']} labels)"
         )
     return rows | {"touched": "nothing (dry run)"}
+
+
+def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on what a curator would add as noise, and would not measure."""
+    if "mechanism" not in plan:
+        return {}
+    rows = _curator_rows(plan)
+    return rows if "metrics" in rows else rows | {"accuracy": _UNBOUGHT}
 
 
 def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -12,19 +11,11 @@ from sordino import _random
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
-from sordino.cli._run import read_inputs, run
-from sordino.cli._spending import Settings, plan
+from sordino.cli._inputs import read_inputs
+from sordino.cli._run import plan, run
+from sordino.cli._settings import Settings, Way
 from sordino.cli._table import align_rows, plan_rows
-from sordino.errors import UsageError
 from sordino.rewards.estimation import BALL
-
-
-class Way(StrEnum):
-    """Where the noise is."""
-
-    local = "local"
-    central = "central"
-    intrinsic = "intrinsic"
 
 
 @app.command()
@@ -36,7 +27,14 @@ def align(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
-    way: Annotated[Way, typer.Option("--way", help="Where the noise is.")] = Way.local,
+    way: Annotated[
+        Way,
+        typer.Option(
+            "--way",
+            help="Where the noise is: on every single label, or (central) on one estimate that a "
+            "curator makes of raw judgments.",
+        ),
+    ] = Way.local,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -75,9 +73,13 @@ def align(
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
-    unit: options.UnitOption = options.Unit.label,
+    unit: options.AlignUnit = options.Unit.label,
     cap: options.Cap = None,
-    neighbors: options.NeighborsOption = options.Neighbors.replace_one,
+    neighbors: options.AlignNeighbors = None,
+    delta: options.Delta = None,
+    bound: options.Bound = None,
+    second_moment: options.Moment = False,
+    metrics_epsilon: options.MetricsEpsilon = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     simulate_seed: options.Seed = None,
@@ -87,15 +89,17 @@ def align(
 ) -> None:
     """Learn a private reward and policy from a preference file, with ledger and report."""
     started = _random.clock()
-    if way is not Way.local:
-        raise UsageError(f"--way {way.value} is not in this version; use --way local.")
-    options.refuse_relation(neighbors)
-    options.refuse_records(unit)
     settings = Settings(
         out=out,
+        way=way,
         epsilon=epsilon,
+        delta=delta,
         unit=unit,
+        neighbors=neighbors,
         cap=cap,
+        bound=bound,
+        second_moment=second_moment,
+        metrics_epsilon=metrics_epsilon,
         budget=budget,
         ledger=ledger,
         data=data,
@@ -111,6 +115,7 @@ def align(
     )
     inputs = read_inputs(
         prefs,
+        settings,
         evaluate=evaluate,
         truth=truth,
         drop_identical=drop_identical,
@@ -118,7 +123,7 @@ def align(
     )
     simulated = simulate_seed is not None
     if dry_run:
-        spend = plan(settings, inputs.pairs)
+        spend = plan(settings, inputs)
         finish("sordino align", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
         return
     result = run(settings, inputs, started=started)

@@ -9,6 +9,7 @@ import typer
 
 from sordino._files import refuse_output, refuse_unwritable
 from sordino.cli import _options as options
+from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
 from sordino.cli._table import dropped_row, plan_rows, unit_rows
@@ -68,10 +69,10 @@ def privatize(
     coin = options.choose_coin(
         epsilon, unit=unit, cap=cap, most=lambda: count_labels(source, settings)
     )
-    limit = options.spending_limit(
+    limit = spending_limit(
         epsilon, budget, unit=unit.counted, trust="local" if on_device else "central"
     )
-    known = options.future_ledger(where, data, limit, change=budget is not None)
+    known = future_ledger(where, data, limit, change=budget is not None)
     crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap)
     with Bar.shown("Reading") as bar:
         spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
@@ -79,7 +80,7 @@ def privatize(
         finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
         return
     refuse_unwritable(out)
-    account = options.open_ledger(where, data, limit, change=budget is not None)
+    account = open_ledger(where, data, limit, change=budget is not None)
     with Bar.shown("Randomizing") as bar:
         manifest = privatize_file(
             source,

@@ -1,8 +1,9 @@
-"""Public vectors in whole steps of a grid: which of them count, and how far a label moves a sum."""
+"""Public vectors in whole steps of a grid: which count, how far a label moves their noised sum."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import numpy as np
@@ -12,11 +13,36 @@ from sordino.errors import DataError
 from sordino.mechanisms._grid import PersonIds, first_rows, root_above
 from sordino.mechanisms.ellipsoid import Rows, dense_parts
 
-__all__ = ["Order", "counted_rows", "farthest", "half_steps", "lengths"]
+__all__ = ["LabelStatistic", "Order", "counted_rows", "farthest", "half_steps", "lengths"]
 
 Order = Sequence[int] | Int64[np.ndarray, " k"]
 
 _FINER: Final = 2**6  # lengths are rounded up to this part of a step
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelStatistic:
+    """What was released, with all that is known about its noise; both are public.
+
+    Attributes:
+        value: T̃, the noised Σ y_i x_i over the rows that count.
+        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
+        used: Which rows count.
+    """
+
+    value: Float[np.ndarray, " d"]
+    _: KW_ONLY
+    factor: Float[np.ndarray, "d r"]
+    used: Bool[np.ndarray, " n"]
+
+    def __repr__(self) -> str:
+        """Return sizes; no number of the sum."""
+        return f"LabelStatistic(n={len(self.used)}, d={len(self.value)})"
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V."""
+        return np.asarray(self.factor @ self.factor.T)
 
 
 def counted_rows(

@@ -8,11 +8,12 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 import scipy.linalg
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
+from sordino.mechanisms._optimal_design import optimal_moment
 
 __all__ = [
     "Ellipsoid",
@@ -32,12 +33,10 @@ _FLOOR: Final = 1e-14  # of the largest eigenvalue: below it one pass sees round
 _WELL: Final = 1e-8  # an eigenvalue above this share is known to eight digits
 _RANK: Final = 1e-6  # with the floor: singular values below 1e-10 of the largest are no direction
 _SMALLEST_GAP: Final = 1e-3
-_PASSES: Final = 100
-_ROUNDS: Final = 5000
-_INSIDE: Final = 0.6  # of the gap, in the working set; the rest is for rows outside it
+_MOST_DIRECTIONS: Final = 1 << 14  # two gigabytes a matrix
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Ellipsoid:
     """All x with ‖whiten·x‖ ≤ 1 in the span of some rows, and every row is one of them.
 
@@ -59,6 +58,10 @@ class Ellipsoid:
     unwhiten: Float[np.ndarray, "d r"]
     weights: Float[np.ndarray, " n"] | None
     gap: float | None
+
+    def __repr__(self) -> str:
+        """Return sizes."""
+        return f"Ellipsoid(rank={self.rank}, d={self.whiten.shape[1]}, gap={self.gap})"
 
     @property
     def rank(self) -> int:
@@ -84,6 +87,33 @@ class _Frame:
     back: Float[np.ndarray, "d r"]
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """The columns that hold anything, each scaled to a size of about 1.
+
+    Attributes:
+        filled: Which they are.
+        size: Powers of two: dividing by them is exact.
+        basis: An orthonormal basis of the rows so scaled, where these are few; or None.
+    """
+
+    filled: Bool[np.ndarray, " d"]
+    size: Float[np.ndarray, " f"]
+    basis: Float[np.ndarray, "f b"] | None
+
+    def inside(self, part: np.ndarray) -> np.ndarray:
+        """Return rows in these coordinates."""
+        scaled = part[:, self.filled] / self.size
+        return np.asarray(scaled if self.basis is None else scaled @ self.basis)
+
+    def outside(self, columns: np.ndarray, power: int) -> np.ndarray:
+        """Return columns in the space of the rows, every entry times its size to a power."""
+        turned = columns if self.basis is None else self.basis @ columns
+        whole = np.zeros((len(self.filled), turned.shape[1]))
+        whole[self.filled] = turned * self.size[:, np.newaxis] ** power
+        return whole
+
+
 def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
     """Return the ellipsoid of least volume, centered at 0, that holds all rows.
 
@@ -105,7 +135,7 @@ def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
 
     Raises:
         DataError: A value is not finite or too large, or no row is different from 0.
-        UsageError: ``gap`` is out of range.
+        UsageError: ``gap`` is out of range, or the rows may have more than 16,384 directions.
 
     Source:
         docs/central.md, "Label privacy, one Gaussian release"; Todd 2016, ch. 2, for the duality;
@@ -121,7 +151,7 @@ def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
         raise UsageError(f"gap must be between {_SMALLEST_GAP} and 1, got {gap!r}.")
     rows = _checked(rows)
     frame = _frame(rows)
-    moment, weights = _optimal_moment(_coordinates(rows, frame), gap)
+    moment, weights = optimal_moment(_coordinates(rows, frame), gap)
     root = np.linalg.cholesky(moment * frame.into.shape[1])
     whiten = scipy.linalg.solve_triangular(root, frame.into.T, lower=True)
     longest = _longest(rows, whiten)
@@ -137,6 +167,7 @@ def isotropic_ellipsoid(rows: Rows) -> Ellipsoid:
 
     Raises:
         DataError: As there.
+        UsageError: The rows may have more than 16,384 directions.
 
     Example:
         >>> isotropic_ellipsoid(np.array([[3.0, 4.0], [1.0, 0.0]])).unwhiten.round(6).tolist()
@@ -184,11 +215,14 @@ def _checked(rows: Rows) -> Rows:
     rows = checked_rows("rows", rows)
     if 0 in rows.shape or not (largest := _largest(rows).max()) > 1 / _LARGEST:
         raise DataError(
-            "rows must hold a row that is not 0 (and not below 2^-400 everywhere): all of them "
-            "say nothing. Nothing was fitted. Check the features."
+            "rows must hold a row that is not 0 (and not below 2^-400 everywhere). None does: "
+            "these features tell no two answers apart. Nothing was spent. Use other features."
         )
     if largest > _LARGEST:
-        raise DataError("rows must be at most 2^400 in size. Measure them in another unit.")
+        raise DataError(
+            "rows must be at most 2^400 in size. Nothing was spent. Measure the features in "
+            "another unit."
+        )
     return rows
 
 
@@ -199,47 +233,68 @@ def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
 
 
 def _frame(rows: Rows) -> _Frame:
-    """Return coordinates of second moment I for the span of the rows.
+    """Return coordinates of second moment I for the span of the rows."""
+    columns = _columns(rows)
+    values, vectors = np.linalg.eigh(_second_moment(rows, columns))
+    size = np.sqrt(np.maximum(values, _FLOOR * values[-1]))
+    frame = _Frame(columns.outside(vectors / size, -1), columns.outside(vectors * size, 1))
+    faint = int(np.searchsorted(values, _WELL * values[-1]))
+    return _resolved(rows, frame, faint) if faint else frame
 
-    A second pass, over rows that the first one made nearly round, sees directions that rounding
-    hides from the first: 1e-10 of the longest instead of 1e-8.
+
+def _columns(rows: Rows) -> _Columns:
+    """Return the columns that hold anything, turned into the span of the rows if those are few.
+
+    Raises:
+        UsageError: Matrices would be too large.
     """
     largest = _largest(rows)
     filled = largest > 1 / _LARGEST
-    size = np.exp2(np.frexp(largest[filled])[1])  # powers of two: dividing by them is exact
-    selected = np.eye(len(largest))[:, filled]
-    frame, smallest = _rounder(rows, _Frame(selected / size, selected * size), floor=_FLOOR)
-    if smallest < _WELL:
-        frame, _ = _rounder(rows, frame, floor=None)
-    return frame
+    size = np.exp2(np.frexp(largest[filled])[1])
+    few = 2 * rows.shape[0] < len(size)
+    if (directions := min(rows.shape[0], len(size))) > _MOST_DIRECTIONS:
+        raise UsageError(
+            f"rows of {len(size)} features may have {directions} directions, and noise can be "
+            f"shaped in {_MOST_DIRECTIONS} at most. Nothing was spent. Use fewer features."
+        )
+    scaled = _Columns(filled, size, None)
+    if not few:
+        return scaled
+    held = np.concatenate([scaled.inside(part) for _, part in dense_parts(rows)])
+    return _Columns(filled, size, np.linalg.qr(held.T)[0])
 
 
-def _rounder(rows: Rows, frame: _Frame, *, floor: float | None) -> tuple[_Frame, float]:
-    """Return a frame in which the rows are rounder, and their smallest moment before, relative.
-
-    With a floor every direction is kept and those below it are stretched less; without, those
-    that have nearly no moment are dropped.
-    """
-    moment = _second_moment(rows, frame.into)
-    values, vectors = scipy.linalg.eigh(moment)
-    top = values[-1]
-    if floor is None:
-        kept = values > _RANK * top
-        values, vectors = values[kept], vectors[:, kept]
-    else:
-        values = np.maximum(values, floor * top)
-    size = np.sqrt(values)
-    rounder = _Frame(frame.into @ (vectors / size), frame.back @ (vectors * size))
-    return rounder, float(values[0] / top)
-
-
-def _second_moment(rows: Rows, into: Float[np.ndarray, "d r"]) -> Float[np.ndarray, "r r"]:
+def _second_moment(rows: Rows, columns: _Columns) -> Float[np.ndarray, "f f"]:
     """Return the average outer product of the rows in these coordinates."""
-    total = np.zeros((into.shape[1],) * 2)
+    total: Any = 0.0
     for _, part in dense_parts(rows):
-        inside = part @ into
+        inside = columns.inside(part)
         total += inside.T @ inside
     return np.asarray(total / rows.shape[0])
+
+
+def _resolved(rows: Rows, frame: _Frame, faint: int) -> _Frame:
+    """Return a frame whose first directions are told from rounding, or left out.
+
+    A look at rows that were made nearly round already sees directions that rounding hides from a
+    look at the rows themselves: 1e-10 of the longest instead of 1e-8. The others are known, and
+    are only made independent of these.
+    """
+    low, high = np.split(frame.into, [faint], axis=1)
+    low_back, high_back = np.split(frame.back, [faint], axis=1)
+    own, seen = np.zeros((faint, faint)), np.zeros((rows.shape[1], faint))
+    for _, part in dense_parts(rows):
+        inside = part @ low
+        own += inside.T @ inside
+        seen += part.T @ inside
+    shared = high.T @ (seen / rows.shape[0])
+    values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
+    size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
+    into = (low - high @ shared) @ (vectors / size)
+    return _Frame(
+        np.hstack([into, high]),
+        np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T]),
+    )
 
 
 def _coordinates(rows: Rows, frame: _Frame) -> np.ndarray:
@@ -265,90 +320,4 @@ def _orthonormal(columns: Float[np.ndarray, "d r"]) -> Float[np.ndarray, "d r"]:
     """Return an orthonormal basis of what the columns span; the axes if that is everything."""
     if columns.shape[0] == columns.shape[1]:
         return np.eye(len(columns))
-    return np.linalg.svd(columns / np.abs(columns).max(), full_matrices=False)[0]
-
-
-@dataclass
-class _Design:
-    """Weights on a working set of rows, and one on all rows together; they sum to 1."""
-
-    index: Int64[np.ndarray, " w"]
-    weights: Float[np.ndarray, " w"]
-    together: float
-
-    def moment(self, rows: Float[np.ndarray, "w r"]) -> Float[np.ndarray, "r r"]:
-        """Return the second moment: all rows together have the identity."""
-        apart = (rows.T * self.weights) @ rows
-        return np.asarray(self.together * np.eye(rows.shape[1]) + apart)
-
-    def add(self, index: Int64[np.ndarray, " k"]) -> None:
-        """Take more rows in, each with the average weight, and leave out those without any."""
-        kept = self.weights > 1e-9 / len(self.weights) if len(self.weights) else slice(None)
-        old, weights = self.index[kept], self.weights[kept]
-        share = len(index) / (len(index) + len(old) + 1)
-        self.index = np.concatenate([old, index])
-        self.weights = np.concatenate(
-            [weights * (1 - share), np.full(len(index), share / max(1, len(index)))]
-        )
-        self.together *= 1 - share
-        self.normalize()
-
-    def normalize(self) -> None:
-        """Make the weights sum to 1."""
-        total = self.together + self.weights.sum()
-        self.weights, self.together = self.weights / total, self.together / total
-
-    def improve(self, rows: Float[np.ndarray, "w r"], gap: float) -> None:
-        """Multiply every weight by its leverage over the rank until none is above 1 + gap."""
-        rank = rows.shape[1]
-        for _ in range(_ROUNDS):
-            inverse = _inverse_root(self.moment(rows))
-            leverage = _squares(rows @ inverse.T) / rank
-            average = float((inverse * inverse).sum()) / rank
-            if max(leverage.max(), average) <= 1 + gap:
-                return
-            self.weights, self.together = self.weights * leverage, self.together * average
-            self.normalize()
-
-
-def _optimal_moment(
-    rows: np.ndarray, gap: float
-) -> tuple[Float[np.ndarray, "r r"], Float[np.ndarray, " n"]]:
-    """Return the second moment of a D-optimal design for rows of second moment I, and weights."""
-    n, rank = rows.shape
-    design = _Design(np.zeros(0, dtype=np.int64), np.zeros(0), 1.0)
-    moment = np.eye(rank)
-    most = max(8 * rank, n // 100, 64)
-    for _ in range(_PASSES):
-        leverage = _leverage(rows, moment)
-        if leverage.max() <= rank * (1 + gap * 0.999):  # single precision
-            break
-        design.add(_farthest(leverage, design.index, rank * (1 + gap * _INSIDE), most))
-        chosen = rows[design.index].astype(np.float64)
-        design.improve(chosen, gap * _INSIDE)
-        moment = design.moment(chosen)
-    weights = np.full(n, design.together / n)
-    weights[design.index] += design.weights
-    return moment, weights
-
-
-def _leverage(rows: np.ndarray, moment: Float[np.ndarray, "r r"]) -> np.ndarray:
-    """Return xᵀM⁻¹x of every row, in single precision."""
-    turned = np.ascontiguousarray(_inverse_root(moment).T.astype(np.float32))
-    return np.concatenate([_squares(part @ turned) for _, part in dense_parts(rows)])
-
-
-def _inverse_root(moment: Float[np.ndarray, "r r"]) -> Float[np.ndarray, "r r"]:
-    """Return A with AᵀA = M⁻¹."""
-    root = np.linalg.cholesky(moment)
-    return np.asarray(scipy.linalg.solve_triangular(root, np.eye(len(root)), lower=True))
-
-
-def _farthest(
-    leverage: np.ndarray, taken: Int64[np.ndarray, " w"], limit: float, most: int
-) -> Int64[np.ndarray, " k"]:
-    """Return the rows above a limit that are not taken yet, the farthest ones if there are many."""
-    out: Bool[np.ndarray, " n"] = leverage > limit
-    out[taken] = False
-    index = np.flatnonzero(out)
-    return index[np.argsort(-leverage[index], kind="stable")[:most]]
+    return np.linalg.qr(columns / np.abs(columns).max(axis=0))[0]

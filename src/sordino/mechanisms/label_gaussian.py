@@ -21,7 +21,14 @@ from sordino.mechanisms._grid import (
     refuse_persons,
     with_noise,
 )
-from sordino.mechanisms._label_steps import Order, counted_rows, farthest, half_steps, lengths
+from sordino.mechanisms._label_steps import (
+    LabelStatistic,
+    Order,
+    counted_rows,
+    farthest,
+    half_steps,
+    lengths,
+)
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
@@ -245,28 +252,7 @@ class LabelGaussian:
         return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
 
 
-@dataclass(frozen=True, eq=False)
-class LabelStatistic:
-    """What was released, with all that is known about its noise; both are public.
-
-    Attributes:
-        value: T̃, the noised Σ y_i x_i over the rows that count.
-        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
-        used: Which rows count.
-    """
-
-    value: Float[np.ndarray, " d"]
-    _: KW_ONLY
-    factor: Float[np.ndarray, "d r"]
-    used: Bool[np.ndarray, " n"]
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the noise, V."""
-        return np.asarray(self.factor @ self.factor.T)
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LabelDesign:
     """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
 
@@ -292,6 +278,11 @@ class LabelDesign:
     used: Bool[np.ndarray, " n"]
     moved: float
     worst: Int64[np.ndarray, " k"]
+
+    def __repr__(self) -> str:
+        """Return settings and sizes."""
+        n, r = self.halves.shape
+        return f"LabelDesign({self.mechanism!r}, n={n}, rank={r})"
 
     @property
     def scale(self) -> float:

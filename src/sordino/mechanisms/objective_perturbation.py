@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -45,10 +45,15 @@ __all__ = [
     "objective_perturbation_delta_closed_form",
     "objective_perturbation_delta_ranked",
     "objective_perturbation_delta_replace_one",
+    "usable_bound",
 ]
 
 _SLACK = 1 + 1e-9  # what clipping to the bound may lose to rounding
 _ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
+_ATOL = 1e-8  # of the bound: above the rounding of a gradient, and next to no noise
+_LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
+_POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
+_UNSET = cast("float", None)  # replaced in __post_init__
 
 
 class Solution(Protocol):
@@ -75,10 +80,11 @@ class ObjectivePerturbation:
     Args:
         epsilon: Bound on the privacy loss, finite and above 0.
         delta: Failure probability, in (0, 1).
-        bound: Norm to which every record is clipped (R).
+        bound: Norm to which every record is clipped (R); 2^-200 to 2^200.
         neighbors: What one change is; no default.
-        ridge: Λ; by default R²/(2(e^{ε/2} − 1)), so that the Jacobian costs less than ε/2.
-        atol: Largest norm of the gradient at which a minimizer is accepted.
+        ridge: Λ; by default R²/(2(e^{ε/2} − 1)), so that the Jacobian costs less than ε/2, or
+            ¾R² if that is more.
+        atol: Largest norm of the gradient at which a minimizer is accepted; by default R·10^-8.
         second_moment_mu: μ of a :class:`~sordino.mechanisms.second_moment.SecondMoment` released
             along with it, for one record made empty, added or removed. :attr:`event` pays for
             both.
@@ -110,22 +116,24 @@ class ObjectivePerturbation:
     bound: float
     neighbors: NeighboringRelation
     ridge: float | None = None
-    atol: float = 1e-8
+    atol: float = _UNSET
     second_moment_mu: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""
-        for name in ("epsilon", "bound", "atol"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
+        atol = self.bound * _ATOL if self.atol is _UNSET else self.atol
+        object.__setattr__(self, "atol", _validate.positive("atol", atol))
         delta = _validate.failure_probability("delta", self.delta, zero=False)
         object.__setattr__(self, "delta", delta)
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
         rest = _validate.non_negative("second_moment_mu", self.second_moment_mu)
         object.__setattr__(self, "second_moment_mu", rest)
-        usual = self._ridge_for(self.epsilon / 2) * 2
+        usual = max(self._ridge_for(self.epsilon / 2) * 2, _LEAST_RIDGE * self.bound**2)
         ridge = usual if self.ridge is None else _validate.positive("ridge", self.ridge)
         object.__setattr__(self, "ridge", ridge)
-        if not 0 < usual < math.inf or slack_of_jacobian(self.kappa) >= self.epsilon:
+        if slack_of_jacobian(self.kappa) >= self.epsilon:
             raise UsageError(
                 f"ridge must be above {self._ridge_for(self.epsilon):.6g} for "
                 f"epsilon={self.epsilon!r} and bound={self.bound!r}, got {ridge!r}: with less no "
@@ -327,3 +335,22 @@ class ObjectivePerturbation:
                 f"second_moment_mu={self.second_moment_mu!r} leaves nothing for the minimizer. "
                 "Use less, or raise epsilon or delta."
             )
+
+
+def usable_bound(value: float, powers: int) -> float:
+    """Return a bound whose powers are floats.
+
+    Args:
+        value: The bound, > 0.
+        powers: Of two: how far it may be from 1.
+
+    Raises:
+        UsageError: It is further.
+    """
+    bound = _validate.positive("bound", value)
+    if not 2.0**-powers <= bound <= 2.0**powers:
+        raise UsageError(
+            f"bound={bound!r} is too small or too large to compute with: it must be within "
+            f"2^-{powers} and 2^{powers}. Measure the values in another unit."
+        )
+    return bound

@@ -27,7 +27,7 @@ from sordino.mechanisms._grid import (
     with_noise,
 )
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation, usable_bound
 from sordino.privacy import accounting
 from sordino.privacy.curves import slack_of_jacobian
 from sordino.privacy.events import GaussianEvent
@@ -47,7 +47,7 @@ __all__ = ["SecondMoment", "joint_mechanisms"]
 _DEFAULT_GRID = 2.0**-20  # of the bound
 _STEPS_OF_BOUND = (2**10, 2**24)
 _MOST = 2**62
-_EXTREME = 2.0**-400
+_POWERS_OF_BOUND = 400  # of two: its square, and that of its grid, is a float
 _LOW_BITS = 12
 _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds exactly
 
@@ -99,7 +99,7 @@ class SecondMoment:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
-        object.__setattr__(self, "bound", _bound(self.bound))
+        object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
         size = _validate.non_negative("standard_deviation", self.standard_deviation)
         if math.isinf(size):
             raise UsageError("standard_deviation must be finite.")
@@ -144,7 +144,10 @@ class SecondMoment:
         Guarantee:
             What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
         """
-        epsilon, bound = _validate.positive("epsilon", epsilon), _bound(bound)
+        epsilon, bound = (
+            _validate.positive("epsilon", epsilon),
+            usable_bound(bound, _POWERS_OF_BOUND),
+        )
         mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
         if mu == 0:
             raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
@@ -311,7 +314,7 @@ def joint_mechanisms(
     neighbors: NeighboringRelation,
     share: float = 0.5,
     ridge: float | None = None,
-    atol: float = 1e-8,
+    atol: float | None = None,
 ) -> tuple[ObjectivePerturbation, SecondMoment]:
     """Return a tilted minimizer and a second moment that together keep (epsilon, delta).
 
@@ -328,42 +331,38 @@ def joint_mechanisms(
         atol: As for that class.
 
     Raises:
-        UsageError: A setting is out of range.
+        UsageError: A setting is out of range, or the second moment would need more noise than any
+            grid holds.
 
     Guarantee:
         (epsilon, delta) for both together, for one record; caveat ``real-arithmetic``. Shown by
         tests/soundness/test_objective_perturbation.py.
     """
-    alone = ObjectivePerturbation(
-        epsilon, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge, atol=atol
+    tilted = partial(
+        ObjectivePerturbation, epsilon, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge
     )
-    share = _validate.failure_probability("share", share, zero=False)
+    tilted = tilted if atol is None else partial(tilted, atol=atol)
+    alone, share = tilted(), _validate.failure_probability("share", share, zero=False)
     legs = 2 if neighbors == REPLACE_ONE else 1
     mu = share * gaussian_mu(alone.epsilon - slack_of_jacobian(alone.kappa), alone.delta) / legs
     size = _moved(alone.bound, REPLACE_SPECIAL) * GRID_SLACK / mu * GRID_SLACK
+    grid = _roomy_grid(size, alone.bound)
+    if grid is not None and grid * _STEPS_OF_BOUND[0] > alone.bound:
+        raise UsageError(
+            f"epsilon={epsilon!r} and share={share!r} ask for noise of {size:.6g} on a second "
+            "moment: more than any grid holds. Use a larger epsilon or share, or no second moment."
+        )
     return (
-        ObjectivePerturbation(
-            epsilon,
-            delta=delta,
-            bound=bound,
-            neighbors=neighbors,
-            ridge=ridge,
-            atol=atol,
-            second_moment_mu=mu,
-        ),
-        SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta),
+        tilted(second_moment_mu=mu),
+        SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta, grid=grid),
     )
 
 
-def _bound(value: float) -> float:
-    """Return a bound whose square, and that of its grid, is a float."""
-    bound = _validate.positive("bound", value)
-    if not _EXTREME <= bound <= 1 / _EXTREME:
-        raise UsageError(
-            f"bound={bound!r} is too small or too large to be squared. Measure the values in "
-            "another unit."
-        )
-    return bound
+def _roomy_grid(size: float, bound: float) -> float | None:
+    """Return None if the usual grid holds noise of this size, and else one that does."""
+    step = bound * _DEFAULT_GRID
+    times = size / step / step / STEPS_OF_NOISE[1] * 2
+    return None if times <= 1 else step * 2.0 ** math.ceil(math.log2(times) / 2)
 
 
 def _moved(bound: float, neighbors: NeighboringRelation) -> float:

@@ -2,9 +2,8 @@
 
 Three accountants, each with its own column in the support table:
 
-``closed``  formulas (``closed_forms``); supports everything, and is exact for pure, for Gaussian
-            and for repeated releases
-``pld``     privacy loss distributions of dp_accounting; tighter for mixtures
+``closed``  formulas (``closed_forms``, ``mixed_forms``) for everything; exact for a few releases
+``pld``     privacy loss distributions of dp_accounting; tighter for long mixtures
 ``rdp``     Rényi orders of dp_accounting; tighter for randomized response mixed with zCDP
 
 All of them give upper bounds, so the least is reported. An event that none supports under the
@@ -15,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Protocol, runtime_checkable
 
 from dp_accounting import NeighboringRelation
@@ -33,6 +33,7 @@ from .events import (
     PureEvent,
     RandomizedResponseEvent,
 )
+from .mixed_forms import attained, mixed_bound
 from .support import SUPPORT, support_table
 
 __all__ = [
@@ -99,7 +100,8 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
         return 0.0
     if _non_private(counts):
         return math.inf
-    return min(bound.epsilon(delta) for bound in _bounds(counts, neighbors, delta))
+    bounds = chain(_closed(counts, neighbors), _numerical(counts, neighbors, delta))
+    return min(bound.epsilon(delta) for bound in bounds)
 
 
 def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: float) -> float:
@@ -135,14 +137,14 @@ def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: f
         return 0.0
     if _non_private(counts):
         return 1.0
-    closed = min(bound.delta(epsilon) for bound in closed_bounds(counts, neighbors))
+    closed = min(bound.delta(epsilon) for bound in _closed(counts, neighbors))
     return min([closed, *(bound.delta(epsilon) for bound in _numerical(counts, neighbors, closed))])
 
 
 def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float) -> bool:
     """Return whether these releases are shown to keep (epsilon, delta) together.
 
-    Cheap bounds come first; loss distributions are computed only where they could help.
+    Cheap bounds come first; loss distributions only where they could help.
 
     Args:
         events: How often each event happened, as a mapping or as pairs (event, count).
@@ -342,12 +344,12 @@ def _non_private(counts: Mapping[Event, int]) -> bool:
     return any(isinstance(event, NonPrivateEvent) for event in counts)
 
 
-def _bounds(
-    counts: Mapping[Event, int], neighbors: NeighboringRelation, delta: float
-) -> Iterator[_Shown]:
-    """Yield every bound on these releases, cheapest first."""
+def _closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[_Shown]:
+    """Yield the bounds that are formulas."""
     yield from closed_bounds(counts, neighbors)
-    yield from _numerical(counts, neighbors, delta)
+    mixed = mixed_bound(counts, neighbors)
+    if mixed is not None:
+        yield mixed
 
 
 def _numerical(
@@ -367,15 +369,14 @@ def _numerical(
 
 
 def _is_closed(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> bool:
-    """Return whether a closed form is already exact: only Gaussians, or one pure loss."""
+    """Return whether a formula is already exact: only Gaussians, one pure loss, or a short sum."""
     if all(isinstance(event, GaussianEvent) for event in counts):
         return True
     (first, *others) = counts
-    if others:
-        return False
-    two_answers = isinstance(first, RandomizedResponseEvent) and first.categories == 2  # noqa: PLR2004
-    one_to_one = two_answers and neighbors == NeighboringRelation.REPLACE_ONE
-    return isinstance(first, PureEvent) or one_to_one
+    if not others and isinstance(first, PureEvent | RandomizedResponseEvent):
+        return attained(first, neighbors)
+    mixed = mixed_bound(counts, neighbors)
+    return mixed is not None and mixed.exact
 
 
 def _fits(
@@ -391,5 +392,5 @@ def _fits(
         return True
     if _non_private(counts):
         return False
-    bounds = _bounds(counts, neighbors, delta if numerical else 0.0)
+    bounds = chain(_closed(counts, neighbors), _numerical(counts, neighbors, delta * numerical))
     return any(bound.fits(epsilon, delta) for bound in bounds)

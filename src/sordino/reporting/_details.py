@@ -19,6 +19,10 @@ _METHODS = {
     "known chance of having been flipped, so that the fit is right on average.",
     "mixture": "Debiased logistic regression, then refined by the likelihood of the randomized "
     "answers themselves, which makes more of the same answers where rewards are large.",
+    "label-gaussian": "Logistic regression in which one noised sum stands for all labels, which "
+    "is right on average.",
+    "objective-perturbation": "Logistic regression with a random linear term in its loss; little "
+    "noise on the weights then hides that the minimum was found to some tolerance only.",
 }
 _AUTO = {
     "debiased": "Automatically: refining the fit did not promise a clearly smaller error. The "
@@ -52,21 +56,24 @@ def describe_fit(reward: _Plain | None) -> _Rows | None:
     asked = reward.get("method_asked")
     if asked == "auto" and method in _AUTO:
         rows.append(["Chosen", _AUTO[method]])
-    elif asked is not None:
+    elif asked not in (None, "auto"):
         rows.append(["Chosen", "By the user."])
     if "weight_standard_error" in reward:
-        rows.append(["Standard errors", _error(reward["weight_standard_error"])])
+        rows.append(["Standard errors", _error(reward["weight_standard_error"], method)])
     return rows
 
 
-def _error(value: Any) -> str:
+def _error(value: Any, method: str) -> str:
     """Return how well a weight is known."""
     error = real("reward.weight_standard_error", value)
+    if error is None and method == "objective-perturbation":
+        return "Not available: prompts and answers are private, and would decide them."
     if error is None:
         return "Not available: they are made for up to 1,024 features."
+    noise = "noise" if method == "label-gaussian" else "randomization"
     return (
         f"Half of the weights have one below {plain(error)} (approximate, for many pairs; the "
-        "randomization is counted in)."
+        f"{noise} is counted in)."
     )
 
 

@@ -16,14 +16,16 @@ import numpy as np
 from sordino._files import atomic_writer, refuse_output
 from sordino.errors import UsageError
 from sordino.reporting._numbers import plain
-from sordino.rewards.forecast import Forecast, Prediction, estimate, utility_curve
+from sordino.rewards.forecast import Forecast
+from sordino.rewards.utility_curves import growth_curve, utility_curve
 
 __all__ = ["describe_curves", "refuse_plot", "write_curves"]
 
 _FORMATS = ("svg", "png", "pdf")
-_TITLE = "Predicted accuracy of a reward learned from randomized judgments"
+_TITLE = "Predicted accuracy of a reward learned from private judgments"
 _LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
-_POINTS = 121
+_POINTS = {"local": 61, "label-central": 31, "record-central": 15}  # less where noise is searched
+_COUNTS = 61
 _BEYOND = 100.0  # how far the axis of labels reaches, as a factor
 _MOST_LABELS = 1e18  # where the axis ends at the latest
 _PLAIN = 1_000_000  # labels that are written out on the axis
@@ -42,7 +44,14 @@ _STYLE = {
     "svg.hashsalt": "sordino",
     "pdf.fonttype": 42,
 }
-_LOCAL: dict[str, Any] = {"color": "#0072b2", "linewidth": 2.2, "label": "local way"}
+_WAYS: dict[str, dict[str, Any]] = {
+    "local": {"color": "#0072b2", "linewidth": 2.2, "label": "local way"},
+    "label-central": {"color": "#e69f00", "linewidth": 3.6, "label": "label-central way"},
+    "record-central": {
+        "color": "#6a1b7a", "linewidth": 1.6, "linestyle": (0, (4, 2)),
+        "label": "record-central way",
+    },
+}  # fmt: skip
 _FREE: dict[str, Any] = {
     "color": "#4d4d4d", "linewidth": 1.4, "linestyle": (0, (6, 3)), "label": "without privacy"
 }  # fmt: skip
@@ -54,10 +63,18 @@ _TARGET_LINE: dict[str, Any] = {
     "linewidth": 1.0,
     "linestyle": (0, (8, 2, 1, 2)),
 }
-_LEGEND = ("local way", "without privacy", "your choice", "target", "guessing")
+_LEGEND = (
+    "local way",
+    "label-central way",
+    "record-central way",
+    "without privacy",
+    "your choice",
+    "target",
+    "guessing",
+)
 _MARK = {"linestyle": "none", "markeredgecolor": "white", "markeredgewidth": 1.2, "zorder": 5}
-_CHOSEN: dict[str, Any] = {**_MARK, "marker": "o", "markersize": 10, "color": "#d55e00"}
-_TARGET: dict[str, Any] = {**_MARK, "marker": "D", "markersize": 8.5, "color": "#007a5a"}
+_CHOSEN: dict[str, Any] = {**_MARK, "marker": "o", "markersize": 7.5, "color": "#d55e00"}
+_TARGET: dict[str, Any] = {**_MARK, "marker": "D", "markersize": 7.5, "color": "#007a5a"}
 
 
 def refuse_plot(path: Path, *, force: bool) -> None:
@@ -95,22 +112,50 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
 
 def describe_curves(forecast: Forecast) -> str:
     """Return in words what the picture shows, for readers who do not see it."""
-    rows = utility_curve(forecast.n, epsilons=[_LEAST, _MOST], **_world(forecast))
-    local = forecast.ways["local"]
-    text = (
+    ways = "; ".join(_in_words(forecast, name) for name in forecast.ways)
+    return (
         f"Predicted accuracy of a reward. With {forecast.n:,} labels and {forecast.dimension:,} "
-        f"features it rises with epsilon from {rows[0]['accuracy']:.3f} at {_LEAST:g} to "
-        f"{rows[1]['accuracy']:.3f} at {_MOST:g}; at the chosen {plain(forecast.epsilon)} it is "
-        f"{local.accuracy:.3f}. Without privacy it would be {forecast.non_private.accuracy:.3f}; "
-        "guessing gives 0.5. With more labels it rises towards "
-        f"{plain(forecast.assumed_accuracy, 6)}"
+        f"features it rises with epsilon: {ways}. Without privacy it would be "
+        f"{forecast.non_private.accuracy:.3f}; guessing gives 0.5. With more labels it rises "
+        f"towards {plain(forecast.assumed_accuracy, 6)}; {_goal(forecast)}."
     )
-    return f"{text}; {_goal(forecast)}."
+
+
+def _in_words(forecast: Forecast, name: str) -> str:
+    """Return where the line of one way begins and ends, and where it is at the chosen epsilon."""
+    (first, low), *_, (last, high) = _line(forecast, name, 2)
+    return (
+        f"in the {name} way from {low:.3f} at {plain(first)} to {high:.3f} at {plain(last)}, and "
+        f"{forecast.ways[name].accuracy:.3f} at the chosen {plain(forecast.epsilon)}"
+    )
 
 
 def _format(path: Path) -> str:
     """Return the format that a name asks for."""
     return path.suffix.lower().removeprefix(".")
+
+
+def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float]]:
+    """Return epsilon and accuracy of one way, the chosen epsilon among them."""
+    chosen = forecast.epsilon
+    low, high = _range(forecast)
+    grid = sorted({*np.geomspace(low, high, points)[1:-1].tolist(), low, chosen, high})
+    rows = [row for epsilon in grid for row in _row(forecast, name, epsilon)]
+    return [(row["epsilon"], row["accuracy"]) for row in rows]
+
+
+def _row(forecast: Forecast, name: str, epsilon: float) -> list[dict[str, float]]:
+    """Return what another epsilon would give; nothing where no noise keeps it."""
+    given = {"way": name, "delta": forecast.delta, **_world(forecast)}
+    try:
+        return utility_curve(forecast.n, epsilons=[epsilon], **given)
+    except UsageError:
+        return []
+
+
+def _range(forecast: Forecast) -> tuple[float, float]:
+    """Return the least and the largest epsilon that is drawn."""
+    return min(_LEAST, forecast.epsilon), max(_MOST, forecast.epsilon)
 
 
 def _world(forecast: Forecast) -> dict[str, Any]:
@@ -158,21 +203,26 @@ def _labeled(svg: bytes, text: str) -> bytes:
 
 def _draw_epsilons(axes: Any, forecast: Forecast) -> None:
     """Draw accuracy against epsilon."""
-    chosen, local = forecast.epsilon, forecast.ways["local"]
-    low, high = min(_LEAST, chosen), max(_MOST, chosen)
-    grid = sorted({*np.geomspace(low, high, _POINTS)[1:-1].tolist(), low, chosen, high})
-    rows = utility_curve(forecast.n, epsilons=grid, **_world(forecast))
+    chosen = forecast.epsilon
     axes.set_title(
-        f"What ε costs, at n = {plain(forecast.n, 6)}\nε = {plain(chosen)} gives "
-        f"{local.accuracy:.3f}, no privacy {forecast.non_private.accuracy:.3f}"
+        f"What ε costs, at n = {plain(forecast.n, 6)}\n"
+        f"ε = {plain(chosen)} gives {_briefly(forecast)}"
     )
-    axes.set_xlabel("ε, privacy loss of one label")
+    axes.set_xlabel("ε, privacy loss of one label or record")
     axes.set_ylabel("predicted accuracy")
     axes.axhline(forecast.non_private.accuracy, **_FREE)
-    axes.plot(grid, [row["accuracy"] for row in rows], **_LOCAL)
-    _mark(axes, chosen, local.accuracy, "your choice", _CHOSEN)
+    for name, way in forecast.ways.items():
+        axes.plot(*zip(*_line(forecast, name, _POINTS[name]), strict=True), **_WAYS[name])
+        _mark(axes, chosen, way.accuracy, "your choice", _CHOSEN)
     axes.set_xscale("log")
-    _mark_epsilons(axes, low, high)
+    _mark_epsilons(axes, *_range(forecast))
+
+
+def _briefly(forecast: Forecast) -> str:
+    """Return the accuracy of the ways from the worst to the best."""
+    found = sorted({f"{way.accuracy:.3f}" for way in forecast.ways.values()})
+    between = found[0] if len(found) == 1 else f"{found[0]} to {found[-1]}"
+    return f"{between}, no privacy {forecast.non_private.accuracy:.3f}"
 
 
 def _mark_epsilons(axes: Any, low: float, high: float) -> None:
@@ -187,38 +237,45 @@ def _mark_epsilons(axes: Any, low: float, high: float) -> None:
 
 def _draw_labels(axes: Any, forecast: Forecast) -> None:
     """Draw accuracy against the number of labels, and where it meets the target."""
-    local = forecast.ways["local"]
-    needed = None if (local.labels_needed or math.inf) > _MOST_LABELS else local.labels_needed
-    ends = [forecast.n, needed or forecast.n]
-    low, high = max(1.0, min(ends) / _BEYOND), min(max(ends) * _BEYOND, _MOST_LABELS)
-    counts = [int(count) for count in np.geomspace(low, high, _POINTS)]
-    found = [_at(forecast, count) for count in counts]
+    needed = [count for count in _needed(forecast) if count <= _MOST_LABELS]
+    low = max(1.0, min([forecast.n, *needed]) / _BEYOND)
+    high = min(max([forecast.n, *needed]) * _BEYOND, _MOST_LABELS)
+    counts = [int(count) for count in np.geomspace(low, high, _COUNTS)]
+    found = growth_curve(counts, epsilon=forecast.epsilon, delta=forecast.delta, **_world(forecast))
     axes.set_title(f"What more labels give, at ε = {plain(forecast.epsilon)}\n{_goal(forecast)}")
     axes.set_xlabel("n, number of labels")
-    axes.plot(counts, [free.accuracy for free, _ in found], **_FREE)
-    axes.plot(counts, [way.accuracy for _, way in found], **_LOCAL)
-    _mark(axes, forecast.n, local.accuracy, "your choice", _CHOSEN)
-    if forecast.target is not None and needed is not None:
+    axes.plot(counts, found["non-private"], **_FREE)
+    for name, way in forecast.ways.items():
+        axes.plot(counts, found[name], **_WAYS[name])
+        _mark(axes, forecast.n, way.accuracy, "your choice", _CHOSEN)
+    if forecast.target is not None and needed:
         axes.axhline(forecast.target, **_TARGET_LINE)
-        _mark(axes, needed, forecast.target, "target", _TARGET)
+        for count in needed:
+            _mark(axes, count, forecast.target, "target", _TARGET)
     axes.set_xscale("log")
     _mark_labels(axes)
 
 
+def _needed(forecast: Forecast) -> list[int]:
+    """Return how many labels the target needs, in each way in which some number is enough."""
+    counts = (way.labels_needed for way in forecast.ways.values())
+    return [count for count in counts if count is not None]
+
+
 def _goal(forecast: Forecast) -> str:
-    """Return what the target needs, or where the curve ends."""
-    target, needed = forecast.target, forecast.ways["local"].labels_needed
+    """Return what the target needs, or where the curves end."""
+    target, needed = forecast.target, _needed(forecast)
     if target is None:
         return f"no number of labels gives more than {plain(forecast.assumed_accuracy, 6)}"
-    if needed is None:
+    if not needed:
         return f"no number of labels reaches {plain(target, 6)}"
-    return f"{plain(target, 6)} needs {plain(needed, 6 if needed < _PLAIN else 3)} labels"
+    least, most = _labels(min(needed)), _labels(max(needed))
+    return f"{plain(target, 6)} needs {least if least == most else f'{least} to {most}'} labels"
 
 
-def _at(forecast: Forecast, count: int) -> tuple[Prediction, Prediction]:
-    """Return what another number of labels would give, without privacy and in the local way."""
-    found = estimate(count, epsilon=forecast.epsilon, **_world(forecast))
-    return found.non_private, found.ways["local"]
+def _labels(count: int) -> str:
+    """Return a number of labels, shortened where it is long."""
+    return plain(count, 6 if count < _PLAIN else 3)
 
 
 def _mark_labels(axes: Any) -> None:
@@ -250,7 +307,7 @@ def _dress(figure: Any, left: Any, forecast: Forecast) -> None:
     drawn = [line for axes in figure.axes for line in axes.get_lines()]
     by_name = {line.get_label(): line for line in drawn}
     named = {name: by_name[name] for name in _LEGEND if name in by_name}
-    figure.legend(named.values(), named, loc="outside lower center", ncols=5, frameon=False)
+    figure.legend(named.values(), named, loc="outside lower center", ncols=4, frameon=False)
     figure.suptitle(
         f"Foreseen from public numbers only: {forecast.dimension:,} features, assuming that the "
         f"true reward predicts {plain(100 * forecast.assumed_accuracy, 6)}% of judgments",

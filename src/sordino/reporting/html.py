@@ -27,6 +27,7 @@ _Plain = Mapping[str, Any]
 
 _LATER = (  # absent in early summaries
     "fit",
+    "mechanism",
     "prediction",
     "decisive",
     "confidence",

@@ -31,6 +31,7 @@ __all__ = [
     "describe_fit_settings",
     "describe_ledger_rows",
     "effective_dimension",
+    "mean_kl",
     "measure_confidence",
     "measure_decisive",
     "measure_examples",
@@ -73,8 +74,18 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
         "temperature": temperature,
         "win_rate": rate.value,
         "win_rate_interval": [rate.lower, rate.upper],
-        "kl": float(_kl_from_uniform(chances).mean()),
+        "kl": mean_kl(held_out.differences, temperature),
     }
+
+
+def mean_kl(margins: Float[np.ndarray, " n"], temperature: float) -> float:
+    """Return how far a Gibbs policy on two answers lies from choosing evenly, in nats.
+
+    Args:
+        margins: Reward of the first answer minus that of the second.
+        temperature: Of the policy.
+    """
+    return float(_kl_from_uniform(expit(margins / temperature)).mean())
 
 
 def _kl_from_uniform(chances: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -157,18 +168,29 @@ def effective_dimension(differences: Any) -> float:
     return float(np.trace(products)) ** 2 / square if square else 1.0
 
 
-def predict_utility(pairs: int, differences: Any, *, chosen: float) -> dict[str, Any]:
+def predict_utility(
+    pairs: int, differences: Any, *, chosen: float, way: str = "local", delta: float = 1e-6
+) -> dict[str, Any]:
     """Return the accuracy foreseen at several epsilons, the chosen one among them.
 
     Args:
         pairs: How many there are; must be public.
         differences: Their public feature differences.
         chosen: The privacy loss of one label.
+        way: Where the noise is, as :func:`sordino.estimate` names it.
+        delta: Failure probability, for a way that has one.
     """
     dimension = effective_dimension(differences)
     inside = _CURVE[0] <= chosen <= _CURVE[-1]
     losses = sorted({*_CURVE, float(chosen)}) if inside else _CURVE
-    rows = utility_curve(pairs, dimension=round(dimension), epsilons=losses, accuracy=_ASSUMED)
+    rows = utility_curve(
+        pairs,
+        dimension=round(dimension),
+        epsilons=losses,
+        accuracy=_ASSUMED,
+        way=way,
+        delta=delta,
+    )
     return {
         "curve": [{key: row[key] for key in ("epsilon", "accuracy")} for row in rows],
         "assumed_accuracy": _ASSUMED,

@@ -16,7 +16,7 @@ from sordino import _validate
 from sordino._version import __version__
 from sordino.auditing.findings import Audit
 from sordino.errors import DataError, UsageError
-from sordino.privacy.guarantee import CAVEATS, Guarantee
+from sordino.privacy.guarantee import CAVEATS
 from sordino.reporting._details import (
     describe_confidence,
     describe_decisive,
@@ -24,6 +24,11 @@ from sordino.reporting._details import (
     describe_fit,
 )
 from sordino.reporting._ledger_words import describe_ledger
+from sordino.reporting._mechanism_words import (
+    describe_mechanism,
+    describe_metrics,
+    explain_missing,
+)
 from sordino.reporting._metrics import describe_policy, describe_public, describe_reward
 from sordino.reporting._numbers import real, whole
 from sordino.reporting._prediction import describe_prediction
@@ -33,6 +38,7 @@ from sordino.reporting.wording import (
     SIMULATED,
     WAYS,
     describe_guarantee,
+    hides_texts,
     read_guarantee,
 )
 
@@ -162,15 +168,17 @@ def summarize(
     names = tuple(result.get("caveats") or ())
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), names)
     words = describe_guarantee(guarantee)
-    spend = describe_ledger(ledger) if ledger else None
     counted = guarantee.neighbors.name != "ADD_OR_REMOVE_ONE"  # else the number is a secret
+    spend = _spend(ledger, counted=counted) if ledger else None
     pairs = real("data.pairs", (result.get("data") or {}).get("pairs")) if counted else None
     pairs_text = None if pairs is None else whole(pairs)
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     way = str(result.get("way") or "")
     texts = {**CAVEATS, **(caveat_texts or {})}
-    reward = describe_reward(result.get("reward"), reasons or {})
+    central = way == "central"
+    reasons = {**(explain_missing(result, guarantee) if central else {}), **(reasons or {})}
+    reward = describe_reward(result.get("reward"), reasons)
     accuracy = reward["metrics"][0] if reward else None
     tried = describe_audits(audits)
     refuted = any(audit["refuted"] for audit in tried)
@@ -186,28 +194,44 @@ def summarize(
         "way": way,
         "way_text": WAYS.get(way, ""),
         "guarantee": words,
+        "mechanism": describe_mechanism(result, guarantee, counted=counted),
         "spend": spend,
-        "metrics_note": METRICS_NOTES["local" if way == "local" else "other"],
+        "metrics_note": describe_metrics(result, guarantee, counted=counted)
+        if central
+        else METRICS_NOTES["local" if way == "local" else "other"],
         "reward": reward,
         "fit": describe_fit(result.get("reward")),
         "calibration": _calibration(calibration, counted=counted),
         "prediction": describe_prediction(result.get("utility"), accuracy, pairs=pairs_text),
         "decisive": describe_decisive(
-            result.get("decisive"), texts_are_public=_texts_are_public(guarantee)
+            result.get("decisive"), texts_are_public=not hides_texts(guarantee)
         ),
-        "policy": describe_policy(result.get("policy"), reasons or {}),
-        "confidence": describe_confidence((result.get("policy") or {}).get("pessimism")),
+        "policy": describe_policy(result.get("policy"), reasons),
+        "confidence": describe_confidence(_distrust(result.get("policy"))),
         "examples": describe_examples(result.get("examples")),
-        "public": describe_public(result, reasons or {}),
+        "public": describe_public(result, reasons),
         "caveats": [_caveat(name, texts) for name in _caveat_names(names, simulated=simulated)],
-        "provenance": _provenance(result, versions or {"sordino": __version__}),
+        "provenance": _provenance(result, versions or {"sordino": __version__}, counted=counted),
         **({"audits": tried} if tried else {}),
     }
 
 
-def _texts_are_public(guarantee: Guarantee) -> bool:
-    """Return whether the promise is about judgments only."""
-    return guarantee.unit == "label" or "labels-only" in guarantee.caveats
+def _spend(ledger: _Plain, *, counted: bool) -> dict[str, Any]:
+    """Return what was spent; no times of day where they would tell how many records there are."""
+    told = describe_ledger(ledger)
+    if told["share"] == 1 and not told["over"]:  # all of it: no dust, and one number in one way
+        told |= {"remaining_text": "0", "budget_epsilon_text": told["spent_text"]}
+    if not counted:
+        days = [{**entry, "time": entry["time"].partition(" ")[0]} for entry in told["entries"]]
+        told["entries"] = days
+    return told
+
+
+def _distrust(policy: _Plain | None) -> _Plain | None:
+    """Return what a policy makes of uncertainty; its settings alone where texts are private."""
+    if policy is None or policy.get("pessimism") is not None:
+        return (policy or {}).get("pessimism")
+    return policy if policy.get("confidence") is not None else None
 
 
 def _statement(
@@ -253,8 +277,8 @@ def _caveat(name: str, texts: Mapping[str, str]) -> dict[str, str]:
     return {"name": name, "text": texts.get(name, "No sentence is on file for this caveat.")}
 
 
-def _provenance(result: _Plain, versions: Mapping[str, str]) -> dict[str, Any]:
-    """Return what a reader needs to check the run or to repeat it."""
+def _provenance(result: _Plain, versions: Mapping[str, str], *, counted: bool) -> dict[str, Any]:
+    """Return what a reader needs to check the run or to repeat it; a time tells a size."""
     reward, policy = result.get("reward") or {}, result.get("policy") or {}
     settings = {
         "way": result.get("way"),
@@ -270,5 +294,5 @@ def _provenance(result: _Plain, versions: Mapping[str, str]) -> dict[str, Any]:
     return {
         "settings": [[key, str(value)] for key, value in settings.items() if value is not None],
         "versions": [[str(name), str(versions[name])] for name in sorted(versions)],
-        "seconds": real("seconds", result.get("seconds")),
+        "seconds": real("seconds", result.get("seconds")) if counted else None,
     }

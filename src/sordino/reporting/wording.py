@@ -10,7 +10,14 @@ from sordino.errors import DataError
 from sordino.privacy.guarantee import CAVEATS, Guarantee, float_to_json
 from sordino.reporting._numbers import at_least, belief_percent
 
-__all__ = ["METRICS_NOTES", "SIMULATED", "WAYS", "describe_guarantee", "read_guarantee"]
+__all__ = [
+    "METRICS_NOTES",
+    "SIMULATED",
+    "WAYS",
+    "describe_guarantee",
+    "hides_texts",
+    "read_guarantee",
+]
 
 SIMULATED = (
     "Randomness came from a seed. Whoever knows the seed can undo the noise, so nothing is "
@@ -56,7 +63,7 @@ _TWO_SETS = "between any two sets of labels of one person"
 _TRUST = {
     "local": "Nobody but the person saw the raw label: it was randomized before it left "
     "the device.",
-    "central": "This machine saw the raw labels. The promise covers what was released, not what "
+    "central": "This machine saw the raw {seen}. The promise covers what was released, not what "
     "this machine, or whoever holds the raw file, could look up.",
 }
 _LABEL_GAPS = (
@@ -99,6 +106,11 @@ def read_guarantee(
     return Guarantee.from_dict(values, [caveat for caveat in names if caveat in CAVEATS])
 
 
+def hides_texts(guarantee: Guarantee) -> bool:
+    """Return whether the promise covers prompts and answers, and not judgments only."""
+    return guarantee.unit != "label" and "labels-only" not in guarantee.caveats
+
+
 def _about_label_sets(guarantee: Guarantee) -> bool:
     """Return whether the promise is about all labels of one person, and about nothing else."""
     return guarantee.unit == "person" and "labels-only" in guarantee.caveats
@@ -121,12 +133,18 @@ def _unprotected(guarantee: Guarantee) -> list[str]:
     gaps: tuple[str, ...] = ()
     if _about_label_sets(guarantee):
         gaps = _PERSON_GAPS
-    elif guarantee.unit == "label" or "labels-only" in guarantee.caveats:
+    elif not hides_texts(guarantee):
         gaps = _LABEL_GAPS
     elif guarantee.neighbors.name != "ADD_OR_REMOVE_ONE":
         gaps = _RECORD_GAPS
     several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
     return [*gaps, *several, _CROWD]
+
+
+def _trust(guarantee: Guarantee) -> str:
+    """Return who saw the raw judgments."""
+    seen = "prompts, answers and labels" if hides_texts(guarantee) else "labels"
+    return _TRUST[guarantee.trust].format(seen=seen)
 
 
 def _slack(guarantee: Guarantee) -> str:
@@ -195,7 +213,7 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         "slack": _slack(guarantee),
         "between": _between(guarantee),
         "change": guarantee.change,
-        "trust_text": _TRUST[guarantee.trust],
+        "trust_text": _trust(guarantee),
         "unprotected": _unprotected(guarantee),
         "simulated": guarantee.simulated,
     }

@@ -1,6 +1,6 @@
 """Descent with L-BFGS steps on top of an approximate Hessian: the passes over the data.
 
-A pass is one multiplication by the differences and one by their transpose. The line search
+A pass is one multiplication by the rows of the loss and one by their transpose. The line search
 needs neither: along a step the objective is a function of margins that are already known.
 """
 
@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import issparse
-from scipy.special import expit
 
 from sordino._validate import finite_array
 from sordino.errors import ConvergenceError, DataError
 
-from ._curvature import Curvature, Solver, inverse
-from .likelihoods import DebiasedLogistic, softplus
+from ._curvature import Solver, inverse
+from ._margins import MarginLoss, as_margin_loss
+from .likelihoods import DebiasedLogistic
 
 __all__ = ["Metric", "Point", "Work", "descend", "norm"]
 
@@ -51,10 +51,10 @@ class Point:
 class Work:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
-    def __init__(self, loss: DebiasedLogistic, atol: float, max_passes: int) -> None:
-        self.loss = loss
-        self.matrix = loss.differences
-        self.transposed = loss.differences.T
+    def __init__(self, loss: DebiasedLogistic | MarginLoss, atol: float, max_passes: int) -> None:
+        self.loss = as_margin_loss(loss)
+        self.matrix = self.loss.rows
+        self.transposed = self.loss.rows.T
         self.atol = atol
         self.max_passes = max_passes
         self.passes = 0
@@ -76,7 +76,7 @@ class Work:
 
     def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> Point:
         """Return the point at theta, whose margins are known."""
-        residuals = expit(margins)
+        residuals = self.loss.slopes(margins)
         residuals -= self.loss.targets
         return Point(theta, margins, self.transposed @ residuals - self.loss.known_sum, exact)
 
@@ -84,7 +84,7 @@ class Work:
         """Return the point at theta with margins multiplied out: one pass."""
         self.spend()
         n, d = self.matrix.shape
-        if issparse(self.matrix) or n * d <= 4 * _BLOCK:
+        if issparse(self.matrix) or n * d <= 4 * _BLOCK or not self.loss.row_by_row:
             return self.at(theta, self.matrix @ theta, exact=True)
         # Block by block, so that rows are read from memory once and not twice.
         margins, gradient = np.empty(n), np.zeros(d)
@@ -93,7 +93,7 @@ class Work:
             rows = slice(first, first + size)
             block = self.matrix[rows]
             margins[rows] = block @ theta
-            residuals = expit(margins[rows])
+            residuals = self.loss.slopes(margins[rows])
             residuals -= self.loss.targets[rows]
             gradient += block.T @ residuals
         return Point(theta, margins, gradient - self.loss.known_sum, exact=True)
@@ -161,7 +161,7 @@ class Metric:
     def __init__(self, work: Work, point: Point) -> None:
         """Measure the approximate Hessian at the point."""
         self.work = work
-        self._curvature = Curvature(work.loss, point.margins)
+        self._curvature = work.loss.bend(point.margins)
         self._pairs: deque[tuple[np.ndarray, np.ndarray]] = deque(maxlen=_MEMORY)
         self._age = 0
         self._shift = self._factored = 0.0
@@ -247,33 +247,32 @@ class _Line:
         change: np.ndarray,
         shift: float,
     ) -> None:
-        self._margins = point.margins
-        self._targets = work.loss.targets
+        self._margins, self._loss = point.margins, work.loss
         self.change = change
-        self.span = float(np.max(np.abs(change), initial=0.0))
-        self._linear = shift * float(point.theta @ direction) - float(change @ self._targets)
+        self.span = work.loss.span(change)
+        self._linear = shift * float(point.theta @ direction) - float(change @ work.loss.targets)
         self._linear -= float(np.sum(work.loss.known_sum * direction))
         self._square = shift * float(direction @ direction)
 
     def slope(self, length: float) -> float:
         """Return the derivative of the objective along the step."""
-        probabilities = expit(self._margins + length * self.change)
-        return float(self.change @ probabilities) + self._linear + length * self._square
+        slopes = self._loss.slopes(self._margins + length * self.change)
+        return float(self.change @ slopes) + self._linear + length * self._square
 
     def falls(self, length: float) -> bool:
         """Return whether the objective is no larger than at the start, up to rounding."""
-        before = softplus(self._margins)
-        gain = float(np.sum(softplus(self._margins + length * self.change) - before))
+        before = self._loss.convex(self._margins)
+        gain = float(np.sum(self._loss.convex(self._margins + length * self.change) - before))
         gain += length * self._linear + 0.5 * length**2 * self._square
-        return gain <= 1e-12 * (float(np.sum(before)) + abs(length * self._linear))
+        return gain <= 1e-12 * (float(np.sum(np.abs(before))) + abs(length * self._linear))
 
     def accepts(self, length: float, slope: float, here: float) -> bool:
         """Return whether a length, with its slope, is a step worth taking.
 
         The objective is convex, so that its slope rises with the length: left of the minimum
-        every length goes down. Right of it the value is compared, unless no margin moves by
-        more than 1: then the curvature varies by less than e along the step (|σ″| ≤ σ′), and a
-        slope that ends at 0.4 of its start cannot have gone up in sum.
+        every length goes down. Right of it the value is compared, unless the span is at most 1
+        (no margin of a pair moves by more): then the curvature varies by less than e along the
+        step, and a slope that ends at 0.4 of its start cannot have gone up in sum.
         """
         if here <= 0 and length > _FAR:
             return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ __all__ = [
     "Design",
     "HeldOut",
     "known_feature_bound",
+    "question_folds",
     "refuse_too_few",
 ]
 
@@ -63,7 +65,7 @@ class Design:
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
             feature_bound=known_feature_bound(differences, features),
-            questions=_questions(pairs)[once],
+            questions=_questions(pairs.keys)[once],
             clusters=clusters,
         )
 
@@ -101,9 +103,19 @@ class Design:
         return _folds(self.questions, level)
 
 
-def _questions(pairs: Comparisons) -> Integer[np.ndarray, " n"]:
+def question_folds(keys: Sequence[bytes], level: int) -> Integer[np.ndarray, " n"]:
+    """Return a fold for every question by its key alone: a public rule, the same for any data.
+
+    Args:
+        keys: What identifies each question.
+        level: Which of the ways to split; :data:`MEASURING` for what measures.
+    """
+    return _folds(_questions(keys), level)
+
+
+def _questions(keys: Sequence[bytes]) -> Integer[np.ndarray, " n"]:
     """Return 64 bits of every question's key."""
-    return np.frombuffer(b"".join(key[:8] for key in pairs.keys), dtype=">u8").astype(np.uint64)
+    return np.frombuffer(b"".join(key[:8] for key in keys), dtype=">u8").astype(np.uint64)
 
 
 def _folds(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
@@ -118,7 +130,7 @@ def refuse_too_few(pairs: Comparisons) -> None:
     Raises:
         DataError: All questions fall into one part.
     """
-    if len(np.unique(_folds(_questions(pairs), MEASURING))) < 2:  # noqa: PLR2004 (in and out)
+    if len(np.unique(question_folds(pairs.keys, MEASURING))) < 2:  # noqa: PLR2004 (in and out)
         raise DataError(
             f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
             "ones; a dozen is the least. Nothing was spent."

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from jaxtyping import Bool
+
 from sordino import _validate
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_gaussian import LabelGaussian
@@ -36,6 +39,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     ellipsoid: bool | None = None,
     mechanism: NonPrivate | LabelGaussian | ObjectivePerturbation | None = None,
     second_moment: SecondMoment | None = None,
+    held_out: Bool[np.ndarray, " n"] | None = None,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
 ) -> RewardModel:
@@ -64,18 +68,23 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         second_moment: With an ``ObjectivePerturbation`` made by
             :func:`~sordino.mechanisms.second_moment.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
+        held_out: With such a mechanism, rows that the fit must not see, so that metrics can be
+            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns.
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
 
     Raises:
         PrivacyError: The pairs are raw judgments and no mechanism was given, or the ledger is
-            about another unit.
+            about another unit, or other rows are held out than the public rule says.
         UsageError: A setting is out of range, or features do not fit the pairs.
         DataError: Persons must be known and are not, or the vectors cannot be used.
         BudgetExceeded: The mechanism's spend would pass the ledger's budget; nothing was drawn.
         LedgerMismatch: The ledger belongs to other prompts and answers.
         ConvergenceError: The fit could not be certified.
+
+    Warns:
+        PrivacyWarning: The mechanism's δ is 1/n or more, where n is public.
 
     Guarantee:
         Exactly what the answers promise: this is post-processing. Shown by
@@ -97,6 +106,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             mechanism,
             ledger=_account(method, ledger),
             features=features,
+            held_out=held_out,
             simulate_seed=simulate_seed,
         )
         return fit_released(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
@@ -114,11 +124,17 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             ball=ball,
             second_moment=second_moment,
             ellipsoid=ellipsoid,
+            held_out=held_out,
             simulate_seed=simulate_seed,
         )
         return RewardModel(**vars(found))
     if second_moment is not None:
         raise UsageError("second_moment goes with ObjectivePerturbation: leave it out here.")
+    if held_out is not None:
+        raise UsageError(
+            "held_out goes with a mechanism for raw labels or records: metrics on randomized "
+            "answers are free. Nothing was spent. Leave it out here."
+        )
     if simulate_seed is not None:
         raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
     reward, _ = fit_answers(
@@ -204,10 +220,9 @@ def _private(
             "fitted. Randomize them first with sordino.privatize(pairs, "
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
             "sordino privatize wrote; or release their sum with noise, "
-            "mechanism=sordino.mechanisms.label_gaussian.LabelGaussian(epsilon=..., delta=...) "
-            "and a ledger; or protect whole records, "
-            "mechanism=sordino.mechanisms.objective_perturbation.ObjectivePerturbation(...). "
-            "To record an infinite spend instead, pass "
-            "mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
+            "mechanism=sordino.LabelGaussian(epsilon=..., delta=...) and a ledger; or protect "
+            "whole records, mechanism=sordino.ObjectivePerturbation(...). To record an infinite "
+            "spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
+            "infinite."
         )
     return use_unprotected(pairs, mechanism, ledger=ledger)

@@ -3,22 +3,19 @@
 Feature differences x have norm about 1 and no preferred direction, so that the reward difference
 Δ = θᵀx is normal. Along θ and across it the estimate scatters differently: scatter along θ changes
 the scale of the reward, scatter across it the order of the answers.
-
-Everything here is the expectation of an even function of one normal number, taken over its size.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
 from scipy.optimize import brentq
 from scipy.special import erfc
 
+from ._half_normal import advantage, mean, sizes
 from .covariance import debiased_noise, debiased_slope, mixture_information
 
 __all__ = [
@@ -32,32 +29,8 @@ __all__ = [
 
 Method = Literal["debiased", "mixture"]
 
-_STEP = 0.1
-_SMALLEST, _LARGEST = -45.0, 2.35  # logarithms of |g|; what lies outside weighs less than 1e-19
 _NEVER = 1e-12  # chance of a flip below which nothing here changes
 _LOG_RANGE = 40.0  # logarithms of the spreads at which a float tells the accuracy from 1/2 and 1
-
-
-@functools.cache
-def _half_normal() -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return nodes |g| and their weights, g standard normal.
-
-    Equal steps in log |g|: the rule converges exponentially and sees every scale, where
-    Gauss–Hermite misses the kink of |g| at 0 and the steep σ of a large reward.
-    """
-    sizes = np.exp(np.arange(_SMALLEST, _LARGEST, _STEP))
-    density = math.sqrt(2 / math.pi) * np.exp(-(sizes**2) / 2)
-    return sizes, density * sizes * _STEP
-
-
-def _mean(values: Float[np.ndarray, " k"]) -> float:
-    """Return the expectation of a function that was evaluated at the nodes."""
-    return float(_half_normal()[1] @ values)
-
-
-def _advantage(spread: float) -> Float[np.ndarray, " k"]:
-    """Return σ(|Δ|) − σ(−|Δ|) = tanh(|Δ|/2): what is lost where a pair is put in wrong order."""
-    return np.tanh(spread * _half_normal()[0] / 2)
 
 
 def spread_of(accuracy: float) -> float:
@@ -75,7 +48,7 @@ def spread_of(accuracy: float) -> float:
     """
 
     def excess(logarithm: float) -> float:
-        return _mean(_advantage(math.exp(logarithm))) / 2 - (accuracy - 0.5)
+        return mean(advantage(math.exp(logarithm))) / 2 - (accuracy - 0.5)
 
     if excess(_LOG_RANGE) <= 0:  # as near to 1 as floats go
         return math.exp(_LOG_RANGE)
@@ -136,8 +109,8 @@ def asymptotic_scatter(
         >>> round(found.along, 6), round(found.across, 6)  # 4/κ²
         (16.0, 16.0)
     """
-    sizes, _ = _half_normal()
-    margins = spread * sizes
+    squares = sizes() ** 2
+    margins = spread * sizes()
     # Without flips, or with next to none, both are the maximum of the one likelihood.
     if method == "mixture" and flip_probability > _NEVER:
         bend = noise = mixture_information(margins, flip_probability)
@@ -145,8 +118,8 @@ def asymptotic_scatter(
         bend, noise = debiased_slope(margins), debiased_noise(margins, flip_probability)
     return Scatter(
         signal=spread,
-        along=_mean(noise * sizes**2) / _mean(bend * sizes**2) ** 2,
-        across=_mean(noise) / _mean(bend) ** 2,
+        along=mean(noise * squares) / mean(bend * squares) ** 2,
+        across=mean(noise) / mean(bend) ** 2,
         dimension=dimension,
     )
 
@@ -165,8 +138,7 @@ def penalized_scatter(spread: float, flip_probability: float, *, dimension: int)
         flip_probability: f, in [0, 1/2).
         dimension: Number of features d.
     """
-    sizes, _ = _half_normal()
-    signal = _mean(_advantage(spread) * sizes) / 2
+    signal = mean(advantage(spread) * sizes()) / 2
     noise = 1 / (2 * (1 - 2 * flip_probability)) ** 2
     return Scatter(signal=signal, along=noise - signal**2, across=noise, dimension=dimension)
 
@@ -188,7 +160,6 @@ def lost_accuracy(spread: float, scatter: Scatter, n: float) -> float:
         >>> round(0.65 - lost_accuracy(spread, private, 20_000), 3)
         0.649
     """
-    sizes, _ = _half_normal()
-    noise = scatter.along * sizes**2 + (scatter.dimension - 1) * scatter.across
-    certainty = scatter.signal * sizes * np.sqrt(n / noise)
-    return _mean(_advantage(spread) * erfc(certainty / math.sqrt(2))) / 2
+    noise = scatter.along * sizes() ** 2 + (scatter.dimension - 1) * scatter.across
+    certainty = scatter.signal * sizes() * np.sqrt(n / noise)
+    return mean(advantage(spread) * erfc(certainty / math.sqrt(2))) / 2

@@ -60,6 +60,19 @@ class LabelEvidence:
         """Return V, the covariance of the noise."""
         return np.asarray(self.factor @ self.factor.T)
 
+    def in_span(self) -> tuple[LabelEvidence, Float[np.ndarray, "d r"]]:
+        """Return the evidence in an orthonormal basis of what the vectors span, and that basis.
+
+        Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
+        """
+        basis = np.linalg.qr(self.factor)[0]
+        inside = {
+            "differences": np.asarray(self.differences @ basis),
+            "statistic": basis.T @ self.statistic,
+            "factor": basis.T @ self.factor,
+        }
+        return replace(self, **inside), basis
+
     def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from enough rows.
 

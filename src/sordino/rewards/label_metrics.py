@@ -21,7 +21,7 @@ from sordino.rewards.label_evidence import LabelEvidence, Thinned
 from sordino.rewards.label_ridge import fit_statistic, label_ridges
 from sordino.rewards.metrics import Estimate, increasing_root
 
-__all__ = ["measure_statistic"]
+__all__ = ["measure_statistic", "slope_of_sum"]
 
 _DRAWS = 10
 _MIDDLE = 3  # of the candidates: the ridge that public settings suggest
@@ -86,17 +86,36 @@ def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Esti
         [part.fitted.differences @ theta for part, theta in zip(parts, fits, strict=True)]
     )
     pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
-    unit = float(np.max(np.abs(margins)))
-    if unit == 0:
+    found = slope_of_sum(margins.ravel(), float(pulls.sum()))
+    if found is None:
         return None
-    root = increasing_root(margins.ravel() / unit, float(pulls.sum()) / unit)
-    if root is None:
-        return None
-    slope = root / unit
-    information = float(np.sum(debiased_slope(slope * margins.ravel()) * margins.ravel() ** 2))
+    slope, information = found
     scores = pulls - np.sum(expit(slope * margins) * margins, axis=1)
     error = _spread(scores, shared) * len(parts)
     return Estimate(slope, error / information if information else math.inf)
+
+
+def slope_of_sum(margins: Float[np.ndarray, " n"], pull: float) -> tuple[float, float] | None:
+    """Return the slope b that answers of this sum call for, and how sharply they do.
+
+    Source:
+        docs/local.md, metrics on randomized labels: root b of Σ σ(bΔ)Δ = Σ yΔ.
+
+    Args:
+        margins: Δ, predicted for each answer.
+        pull: Σ yΔ, or what stands for it.
+
+    Returns:
+        b and Σ σ′(bΔ)Δ², the slope of that sum in b; None where no finite b fits.
+    """
+    unit = float(np.max(np.abs(margins)))
+    if unit == 0:
+        return None
+    root = increasing_root(margins / unit, pull / unit)
+    if root is None:
+        return None
+    slope = root / unit
+    return slope, float(np.sum(debiased_slope(slope * margins) * margins**2))
 
 
 def _spread(scores: Float[np.ndarray, " k"], shared: float) -> float:

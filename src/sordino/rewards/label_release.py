@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.ellipsoid import Rows
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian, LabelStatistic
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
@@ -21,8 +22,19 @@ from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import refuse_unlinked
 from sordino.rewards.design import known_feature_bound
 from sordino.rewards.label_evidence import LabelEvidence
+from sordino.rewards.paid_metrics import UNREAD, checked_rows, refuse_one_sided
+from sordino.rewards.release_checks import entropy_of, warn_of_large_delta
 
-__all__ = ["ReleasedLabels", "countable_rows", "digest_of_statistic", "release_labels"]
+__all__ = [
+    "LabelSum",
+    "ReleasedLabels",
+    "countable_rows",
+    "digest_of_statistic",
+    "label_promise",
+    "refuse_other_arguments",
+    "release_labels",
+    "release_sum",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -54,6 +66,7 @@ def release_labels(
     *,
     ledger: Ledger,
     features: Features | None = None,
+    held_out: Bool[np.ndarray, " n"] | None = None,
     simulate_seed: int | None = None,
 ) -> ReleasedLabels:
     """Return all labels as one noised sum, after recording the spend.
@@ -68,15 +81,22 @@ def release_labels(
         ledger: Where the spend is recorded before noise is drawn. The unit of its budget is the
             unit of the promise: ``"label"``, or ``"person"`` with ``records_per_person``.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
+        held_out: Rows that are left for metrics, from
+            :func:`~sordino.rewards.paid_metrics.held_out_rows`: their labels are no part of the
+            sum. The ledger still belongs to all pairs.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
-        PrivacyError: The pairs are privatized already or not in canonical order, or the ledger
-            is about another unit.
-        DataError: Persons must be known and are not, or features cannot be used.
+        PrivacyError: The pairs are privatized already or not in canonical order, the ledger is
+            about another unit, or other rows are held out.
+        DataError: Persons must be known and are not, features cannot be used, or all questions
+            would be held out, or none.
         UsageError: A setting is out of range.
         BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
         LedgerMismatch: The ledger belongs to other prompts and answers.
+
+    Warns:
+        PrivacyWarning: δ is 1/n or more.
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, or
@@ -84,55 +104,139 @@ def release_labels(
         known and the unit is the label, the caveat is ``person-group``. Labels are read
         once, when the noise is added. Shown by tests/soundness/test_central_label.py.
     """
-    _refuse_other_arguments(pairs, mechanism, ledger)
-    entropy = _random.entropy(
-        None
-        if simulate_seed is None
-        else _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    )
-    promise = _promise(pairs, mechanism, ledger, entropy)
-    public = pairs.public_digest if promise.unit == "label" else None
-    ledger.check_data(None, public)
-    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+    refuse_other_arguments("release_labels", pairs, mechanism, ledger)
+    promise = _checked_promise(pairs, mechanism, ledger, entropy_of(simulate_seed))
+    rows = _unread_rows(pairs, held_out)
+    warn_of_large_delta(promise, len(pairs))
     differences = pairs.differences(features)
-    design = _prepared(pairs, mechanism, differences)
-    most = mechanism.records_per_person
-    reservation = ledger.reserve(
-        design.event,
-        promise=promise,
-        public_digest=public,
-        details=None if most is None else {"cap": most},
+    found = release_sum(
+        pairs,
+        mechanism,
+        vectors=differences,
+        rows=rows,
+        details=None if held_out is None else UNREAD,
+        ledger=ledger,
+        simulate_seed=simulate_seed,
     )
-    released = mechanism.release(pairs.labels, design=design, entropy=entropy)
-    artifact = digest_of_statistic(pairs.public_digest, released.value)
-    reservation.commit(artifact)
     return ReleasedLabels(
-        evidence=_evidence(differences, released, design, features),
-        guarantee=promise,
-        release_ids=(reservation.release_id,),
-        artifact=artifact,
+        evidence=_evidence(differences, found, features),
+        guarantee=found.guarantee,
+        release_ids=(found.release_id,),
+        artifact=found.artifact,
         features=features,
     )
 
 
-def _refuse_other_arguments(pairs: Any, mechanism: Any, ledger: Any) -> None:
-    """Refuse what is released already, or not in canonical order, and other settings."""
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LabelSum:
+    """One noised sum of labels times public vectors, and the entry that paid for it.
+
+    Attributes:
+        statistic: The sum and its noise.
+        scale: Standard deviation of the noise, in steps of its grid.
+        guarantee: What the release promises.
+        release_id: The ledger entry.
+        artifact: SHA-256 of the sum and what it is about.
+    """
+
+    statistic: LabelStatistic
+    scale: float
+    guarantee: Guarantee
+    release_id: str
+    artifact: str
+
+
+def release_sum(
+    pairs: Pairs,
+    mechanism: LabelGaussian,
+    *,
+    vectors: Rows,
+    rows: Sequence[int] | Int64[np.ndarray, " k"],
+    details: Mapping[str, str] | None,
+    ledger: Ledger,
+    simulate_seed: int | None,
+) -> LabelSum:
+    """Return Σ y v over some rows with noise, after recording the spend.
+
+    Args:
+        pairs: Raw judgments; questions and persons are public.
+        mechanism: The noise.
+        vectors: v, one for each pair; made without looking at a label that is summed here.
+        rows: The rows that may count, in order of preference; a public choice.
+        details: Public words to keep with the entry.
+        ledger: Where the spend is recorded before noise is drawn.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger is about another unit.
+        DataError: No row that counts has a vector different from 0.
+        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
+        LedgerMismatch: The ledger belongs to other prompts and answers.
+
+    Guarantee:
+        As :func:`release_labels` states it. Shown by tests/soundness/test_central_label.py.
+    """
+    entropy = entropy_of(simulate_seed)
+    promise = _checked_promise(pairs, mechanism, ledger, entropy)
+    design = _prepared(pairs, mechanism, vectors, rows)
+    reservation = ledger.reserve(
+        design.event,
+        promise=promise,
+        public_digest=_public_digest(pairs, promise),
+        details=_details(mechanism, details),
+    )
+    released = mechanism.release(pairs.labels, design=design, entropy=entropy)
+    artifact = digest_of_statistic(pairs.public_digest, released.value)
+    reservation.commit(artifact)
+    return LabelSum(
+        statistic=released,
+        scale=design.scale,
+        guarantee=promise,
+        release_id=reservation.release_id,
+        artifact=artifact,
+    )
+
+
+def refuse_other_arguments(asked: str, pairs: Any, mechanism: Any, ledger: Any) -> None:
+    """Refuse what is released already, or not in canonical order, and other settings.
+
+    Args:
+        asked: Name of the function, for messages.
+        pairs: What should be raw judgments.
+        mechanism: What should be noise for labels.
+        ledger: What should be a ledger.
+
+    Raises:
+        PrivacyError: The pairs are no raw judgments in canonical order.
+        UsageError: The mechanism or the ledger is something else.
+        DataError: Persons must be known and are not.
+    """
     if not isinstance(pairs, Pairs):
         raise PrivacyError(
-            "release_labels takes raw judgments; these are released already, so they can be used "
-            "as they are."
+            f"{asked} takes raw judgments; these are released already, so they can be used as "
+            "they are."
         )
     if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
-        raise UsageError("release_labels needs a LabelGaussian and a Ledger. Nothing was released.")
+        raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
     pairs.refuse_other_order()
     if mechanism.records_per_person is not None and pairs.persons is None:
         refuse_unlinked(f"a limit of {mechanism.records_per_person} records of one person")
 
 
-def _promise(
+def label_promise(
     pairs: Pairs, mechanism: LabelGaussian, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
-    """Return what the release promises, with every caveat that applies."""
+    """Return what a release promises under the terms of a ledger, with every caveat.
+
+    Args:
+        pairs: Raw judgments; only questions and persons are read.
+        mechanism: The noise.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing under these terms.
+    """
     promise = mechanism.guarantee(
         unit="person" if ledger.budget.unit == "person" else "label",
         neighbors=REPLACE_ONE,
@@ -147,14 +251,46 @@ def _promise(
     return replace(named, randomness=entropy.randomness)
 
 
-def _prepared(pairs: Pairs, mechanism: LabelGaussian, differences: Any) -> LabelDesign:
+def _checked_promise(
+    pairs: Pairs, mechanism: LabelGaussian, ledger: Ledger, entropy: _random.Entropy
+) -> Guarantee:
+    """Return what the release promises; refuse what the ledger would refuse."""
+    promise = label_promise(pairs, mechanism, ledger, entropy)
+    ledger.check_data(None, _public_digest(pairs, promise))
+    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+    return promise
+
+
+def _public_digest(pairs: Pairs, promise: Guarantee) -> str | None:
+    """Return the digest that binds a ledger of labels to all pairs, held out or not."""
+    return pairs.public_digest if promise.unit == "label" else None
+
+
+def _details(mechanism: LabelGaussian, details: Mapping[str, str] | None) -> dict[str, Any] | None:
+    """Return what the entry says besides, or None."""
+    most = mechanism.records_per_person
+    return {**({} if most is None else {"cap": most}), **(details or {})} or None
+
+
+def _prepared(
+    pairs: Pairs,
+    mechanism: LabelGaussian,
+    vectors: Rows,
+    rows: Sequence[int] | Int64[np.ndarray, " k"],
+) -> LabelDesign:
     """Return the release made ready; no label is read."""
     limited = mechanism.records_per_person is not None
-    return mechanism.prepare(
-        differences,
-        persons=pairs.persons if limited else None,
-        rows=countable_rows(pairs),
-    )
+    return mechanism.prepare(vectors, persons=pairs.persons if limited else None, rows=rows)
+
+
+def _unread_rows(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Int64[np.ndarray, " k"]:
+    """Return the rows that may count and are not held out, in order of preference."""
+    rows = countable_rows(pairs)
+    if held_out is None:
+        return rows
+    kept = checked_rows(pairs, held_out)
+    refuse_one_sided(kept)
+    return np.asarray(rows[~kept[rows]])
 
 
 def countable_rows(pairs: Pairs) -> Int64[np.ndarray, " k"]:
@@ -182,10 +318,9 @@ def digest_of_statistic(public_digest: str, statistic: Float[np.ndarray, " d"]) 
     ).hexdigest()
 
 
-def _evidence(
-    differences: Any, released: LabelStatistic, design: LabelDesign, features: Features | None
-) -> LabelEvidence:
+def _evidence(differences: Any, found: LabelSum, features: Features | None) -> LabelEvidence:
     """Return what a fit sees of a release."""
+    released = found.statistic
     rows = np.flatnonzero(released.used)
     # Of each row every coordinate is rounded by one step at most: twice a half.
     steps = len(rows) * np.sqrt(released.factor.shape[1])
@@ -194,5 +329,5 @@ def _evidence(
         statistic=released.value,
         factor=released.factor,
         feature_bound=known_feature_bound(differences, features),
-        rounding=float(steps / design.scale),
+        rounding=float(steps / found.scale),
     )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import issparse
 
 from sordino import _validate
 from sordino.errors import UsageError
@@ -18,6 +19,7 @@ from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 __all__ = ["CRITERIA", "LabelFit", "effective_features", "fit_statistic", "label_ridges"]
 
 CRITERIA = ("tic", "thinning")
+_FEW = 256  # directions in which dense vectors cost no more than sparse ones
 _DRAWS = 10  # splits of the sum that thinning averages over
 _POWERS = tuple(range(-3, 5))  # of four, around the ridge that public settings suggest
 
@@ -57,17 +59,44 @@ def fit_statistic(
         UsageError: A setting is out of range, or the matrix would be too large.
         ConvergenceError: A fit could not be certified.
     """
+    seen, basis = evidence.in_span() if _is_wide(evidence) else (evidence, None)
+    candidates = label_ridges(evidence) if ridge is None else [ridge]
+    if ridge is None:
+        chosen = _checked(criterion, len(seen.statistic))
+        found, ridge = _best(seen, candidates, chosen, ball=ball)
+    else:
+        found = _fitted(seen, ridge, ball)
+    if basis is not None:  # certified for all features, and not in the span alone
+        found = _fitted(evidence, ridge, ball, start=basis @ found.theta)
+    return LabelFit(solution=found, ridge=ridge, candidates=len(candidates))
+
+
+def _fitted(
+    evidence: LabelEvidence,
+    ridge: float,
+    ball: float,
+    start: Float[np.ndarray, " d"] | None = None,
+) -> Solution:
+    """Return the certified minimizer with one ridge."""
     atol = accepted_gradient(evidence)
-    if ridge is not None:
-        solution = minimize_ridge(evidence.loss, ridge=ridge, ball=ball, atol=atol)
-        return LabelFit(solution=solution, ridge=ridge, candidates=1)
-    chosen = _checked(criterion, len(evidence.statistic))
-    candidates = label_ridges(evidence)
-    path = ridge_path(evidence.loss, candidates, ball=ball, atol=atol)
+    return minimize_ridge(evidence.loss, ridge=ridge, ball=ball, atol=atol, start=start)
+
+
+def _best(
+    evidence: LabelEvidence, candidates: Sequence[float], criterion: str, *, ball: float
+) -> tuple[Solution, float]:
+    """Return the fit that the criterion prefers, and its ridge."""
+    path = ridge_path(evidence.loss, candidates, ball=ball, atol=accepted_gradient(evidence))
     known = evidence, candidates, path
-    values = _by_tic(*known) if chosen == "tic" else _by_thinning(*known, ball=ball)
+    values = _by_tic(*known) if criterion == "tic" else _by_thinning(*known, ball=ball)
     best = int(np.argmin(values))
-    return LabelFit(solution=path[best], ridge=candidates[best], candidates=len(candidates))
+    return path[best], candidates[best]
+
+
+def _is_wide(evidence: LabelEvidence) -> bool:
+    """Return whether coordinates in the span of the vectors save work."""
+    d, rank = evidence.factor.shape
+    return 2 * rank <= d and (rank <= _FEW or not issparse(evidence.differences))
 
 
 def _checked(criterion: str | None, d: int) -> str:

@@ -8,25 +8,26 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Integer
-from scipy.sparse import issparse
+from jaxtyping import Bool, Float, Integer
 
 from sordino import _random, _validate
-from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.errors import ConvergenceError, UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
 from sordino.preferences.labels import UNDECIDED
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 from .likelihoods import DebiasedLogistic
+from .paid_metrics import UNREAD, checked_rows
+from .record_checks import keeps_ellipsoid, record_differences, record_promise, refuse_unpaid
 from .record_confidence import RecordEllipsoid, record_ellipsoid, refuse_small_ridge
+from .release_checks import entropy_of, warn_of_large_delta
 from .released_moment import ReleasedMoment
 from .solver import Solution, minimize_ridge
 
@@ -75,7 +76,7 @@ class RecordFit:
         return f"RecordFit(d={len(self.weights)}, {self.guarantee})"
 
 
-def fit_records(
+def fit_records(  # noqa: PLR0913 (each is one choice of the user)
     pairs: Pairs,
     mechanism: ObjectivePerturbation,
     *,
@@ -84,6 +85,7 @@ def fit_records(
     ball: float,
     second_moment: SecondMoment | None = None,
     ellipsoid: bool | None = None,
+    held_out: Bool[np.ndarray, " n"] | None = None,
     simulate_seed: int | None = None,
 ) -> RecordFit:
     """Return weights that hide every single record, after recording the spend.
@@ -106,15 +108,21 @@ def fit_records(
             from :func:`sordino.mechanisms.second_moment.joint_mechanisms`, and one entry pays
             for both.
         ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
+        held_out: Records that are left for metrics, from
+            :func:`~sordino.rewards.paid_metrics.held_out_rows`: the fit does not see them. How
+            many they are is private, so ``pairs`` stays the number of all records.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
-        PrivacyError: The ledger counts labels or persons, or another relation; or the second
-            moment was not paid for by the mechanism.
+        PrivacyError: The ledger counts labels or persons, or another relation; the second moment
+            was not paid for by the mechanism; or other rows are held out.
         BudgetExceeded: The spend would pass the budget; no noise was drawn.
         UsageError: A setting is out of range, or the ridge is too small for a confidence set.
         DataError: Features are not finite. Which record it is is not said.
         ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
+
+    Warns:
+        PrivacyWarning: δ is 1/n or more, where n is public.
 
     Guarantee:
         (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
@@ -126,16 +134,22 @@ def fit_records(
     """
     _refuse_other_types(pairs, mechanism, ledger)
     ball = _validate.positive("ball", ball)
-    entropy = _entropy(simulate_seed)
-    promise = _promise(pairs, mechanism, ledger, entropy)
-    _refuse_unpaid(second_moment, mechanism)
-    records = _records(pairs, features, mechanism, second_moment)
-    kept = _keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
+    entropy = entropy_of(simulate_seed)
+    promise = record_promise(pairs, mechanism, ledger, entropy)
+    refuse_unpaid(second_moment, mechanism)
+    seen = _seen(pairs, held_out)
+    records = _records(seen, features, mechanism, second_moment)
+    kept = keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
     if kept and second_moment:
         refuse_small_ridge(_ridge(mechanism), second_moment, d=records.shape[1], ball=ball)
-    reservation = ledger.reserve(mechanism.event, promise=promise)
+    _refuse_drowned(mechanism, records.shape[1], ball)
+    size = _public_size(pairs, promise)
+    if size is not None:
+        warn_of_large_delta(promise, size)
+    details = None if held_out is None else dict(UNREAD)
+    reservation = ledger.reserve(mechanism.event, promise=promise, details=details)
     weights, moment = release_records(
-        records, pairs.labels, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
+        records, seen.labels, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
     )
     artifact = _digest(weights, moment)
     reservation.commit(artifact)
@@ -148,7 +162,7 @@ def fit_records(
         ball=ball,
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
-        pairs=_public_size(pairs, promise),
+        pairs=size,
         ellipsoid=known,
         moment=moment,
         release_ids=(reservation.release_id,),
@@ -194,6 +208,21 @@ def release_records(
     return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
 
 
+def _refuse_drowned(mechanism: ObjectivePerturbation, d: int, ball: float) -> None:
+    """Refuse settings with which the noise of the output alone leaves the ball.
+
+    Raises:
+        UsageError: It does; only settings enter.
+    """
+    if mechanism.output_standard_deviation * math.sqrt(d) > ball:
+        raise UsageError(
+            f"The noise that hides how exact the minimizer is, "
+            f"{mechanism.output_standard_deviation:.3g} in each of {d} weights, is larger than "
+            f"ball={ball!r}: nothing would be learned. Nothing was spent. Use a larger ridge, a "
+            "smaller atol, or a larger ball."
+        )
+
+
 def _minimizer(
     records: Float[np.ndarray, "n d"],
     targets: Float[np.ndarray, " n"],
@@ -230,76 +259,15 @@ def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> Non
         raise UsageError("fit_records needs an ObjectivePerturbation and a Ledger.")
 
 
-def _entropy(simulate_seed: int | None) -> _random.Entropy:
-    """Return system entropy, or a seeded stream marked as such."""
-    if simulate_seed is not None:
-        _validate.integer("simulate_seed", simulate_seed, at_least=0)
-    return _random.entropy(simulate_seed)
-
-
-def _promise(
-    pairs: Pairs, mechanism: ObjectivePerturbation, ledger: Ledger, entropy: _random.Entropy
-) -> Guarantee:
-    """Return what the release promises under the terms of the ledger.
+def _seen(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Pairs:
+    """Return the records that the fit sees.
 
     Raises:
-        PrivacyError: It promises nothing under them.
+        PrivacyError: Other rows are held out than the public rule says.
     """
-    unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
-    if unit == "person":
-        raise PrivacyError(
-            "This ledger counts whole persons, and a person may have made many records; objective "
-            "perturbation hides one record. Nothing was released. Use a ledger with "
-            "unit='record', or hide all labels of a person with RandomizedResponse."
-        )
-    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
-    caveats = {
-        "person-group": pairs.persons is not None,
-        "simulated": entropy.randomness == "simulated",
-    }
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return replace(named, randomness=entropy.randomness)
-
-
-def _refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
-    """Refuse a second moment that the event of the mechanism does not pay for.
-
-    Raises:
-        PrivacyError: It has too little noise, or none.
-        UsageError: It was made for other records, or was paid for and left out.
-    """
-    ways = "Nothing was spent. Make both with joint_mechanisms."
-    if second_moment is None:
-        if mechanism.second_moment_mu > 0:
-            raise UsageError(
-                f"The mechanism pays for a second moment (second_moment_mu="
-                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
-                "Nothing was spent. Pass second_moment, or build the mechanism without."
-            )
-        return
-    if second_moment.unit != "record" or not (
-        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
-    ):
-        raise PrivacyError(
-            "The mechanism does not pay for this second moment: for one record its μ is "
-            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
-            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
-        )
-    if second_moment.bound != mechanism.bound:
-        raise UsageError(
-            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
-            f"{second_moment.bound!r}. {ways}"
-        )
-
-
-def _keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
-    """Return whether a confidence set is kept; refuse one without a second moment."""
-    if ellipsoid and second_moment is None:
-        raise UsageError(
-            "A confidence set under record privacy needs a second moment: prompts and answers are "
-            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
-        )
-    return second_moment is not None if ellipsoid is None else ellipsoid
+    if held_out is None:
+        return pairs
+    return pairs.part(np.flatnonzero(~checked_rows(pairs, held_out)).tolist())
 
 
 def _records(
@@ -308,24 +276,9 @@ def _records(
     mechanism: ObjectivePerturbation,
     second_moment: SecondMoment | None,
 ) -> Float[np.ndarray, "n d"]:
-    """Return the feature difference of every record, clipped, and on the grid of the moment.
-
-    Raises:
-        DataError: A feature is not finite. An index would bound how many records there are.
-    """
-    try:
-        rows: Any = pairs.differences(features)
-        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
-    except DataError:
-        dense = np.full((1, 1), math.nan)
-    if not np.isfinite(dense).all():
-        raise DataError(
-            "The features of a record cannot be used: another shape than was said, or a NaN or an "
-            "infinity. Nothing was spent. Which record is not said, for records are private."
-        )
-    if second_moment is None:
-        return mechanism.clipped(dense)
-    return _on_grid(mechanism.clipped(dense), second_moment)
+    """Return the feature difference of every record, clipped, and on the grid of the moment."""
+    clipped = mechanism.clipped(record_differences(pairs, features))
+    return clipped if second_moment is None else _on_grid(clipped, second_moment)
 
 
 def _on_grid(

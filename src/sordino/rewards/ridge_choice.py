@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -15,12 +16,26 @@ __all__ = ["accepted_gradient", "choose_ridge", "ridges", "ridges_around"]
 
 _POWERS = (-3, -2, -1, 0, 1, 2)  # of four, around the ridge that public settings suggest
 _MANY = 50_000  # pairs above which one held-out part is precise enough
-_ATOL = 1e-7  # accepted norm of the gradient, per pair
+_ATOL = 1e-7  # accepted norm of the gradient, per pair and bound on its features
 
 
-def accepted_gradient(design: Sized) -> float:
-    """Return the accepted norm of the gradient for a design of this size."""
-    return _ATOL * len(design)
+@runtime_checkable
+class Bounded(Protocol):
+    """Observations whose features have a known bound."""
+
+    @property
+    def feature_bound(self) -> float:
+        """Return the bound on the norm of one answer's features."""
+        ...
+
+    def __len__(self) -> int:
+        """Return the number of observations."""
+        ...
+
+
+def accepted_gradient(design: Bounded) -> float:
+    """Return the accepted norm of the gradient: in the unit of the features, whatever it is."""
+    return _ATOL * len(design) * design.feature_bound
 
 
 def ridges(feature_bound: float, flip_probability: float) -> list[float]:

@@ -1,6 +1,7 @@
 """The one solver of reward fits: ridge and ball, and a certificate that is checked.
 
-The objective is ``F(θ) = Σ [softplus(θᵀx) − ỹθᵀx] + (ridge/2)‖θ‖²`` over ``‖θ‖ ≤ ball``.
+The objective is ``F(θ) = Σ [softplus(θᵀx) − ỹθᵀx] + (ridge/2)‖θ‖²`` over ``‖θ‖ ≤ ball``, or
+the same with another convex function of margins that are linear in θ, as that of ballots.
 Passes over the data (one multiplication by the differences, one by their transpose) are
 L-BFGS steps whose first metric is an approximate Hessian, refreshed when that is cheaper than
 going on; with few features this is Newton's method. What is returned carries the norm of the
@@ -22,6 +23,7 @@ from sordino._validate import integer, non_negative, positive
 from sordino.errors import ConvergenceError, UsageError
 
 from ._descent import Metric, Point, Work, descend, norm
+from ._margins import MarginLoss, as_margin_loss
 from .likelihoods import DebiasedLogistic
 
 __all__ = ["Solution", "minimize_ridge", "ridge_path"]
@@ -53,7 +55,7 @@ class Solution:
 
 
 def minimize_ridge(
-    loss: DebiasedLogistic,
+    loss: DebiasedLogistic | MarginLoss,
     *,
     ridge: float,
     atol: float,
@@ -97,7 +99,7 @@ def minimize_ridge(
 
 
 def ridge_path(
-    loss: DebiasedLogistic,
+    loss: DebiasedLogistic | MarginLoss,
     ridges: Sequence[float],
     *,
     atol: float,
@@ -151,16 +153,16 @@ def _ridge(ridge: float, ball: float | None) -> float:
 
 
 def _sampled_start(
-    loss: DebiasedLogistic, ridge: float, ball: float | None
+    loss: DebiasedLogistic | MarginLoss, ridge: float, ball: float | None
 ) -> tuple[np.ndarray | None, float]:
     """Return a rough solution on evenly spaced rows, where the data are many times more."""
-    n, d = loss.differences.shape
+    whole = as_margin_loss(loss)
+    n, d = whole.rows.shape
     step = n // max(_SAMPLE * d, 1000)
     if step < 4:  # noqa: PLR2004
         return None, 0.0
-    pull = None if loss.pull is None else loss.pull / step
-    sample = DebiasedLogistic(loss.differences[::step], loss.targets[::step], pull)
-    rows: Any = sample.differences
+    sample = whole.sample(step)
+    rows: Any = sample.rows
     squares = float(np.sum(rows.data**2) if issparse(rows) else np.vdot(rows, rows))
     if not 0 < squares < math.inf:
         return None, 0.0

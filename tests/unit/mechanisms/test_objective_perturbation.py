@@ -1,6 +1,7 @@
 """Objective perturbation: its settings, its refusals and what it says of itself."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,12 @@ from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.events import ApproximateEvent
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    NeighboringRelation,
+)
 
 
 def mechanism(epsilon=1.0, *, neighbors=REPLACE_SPECIAL, **settings):
@@ -26,7 +32,7 @@ def test_it_is_a_mechanism_that_an_auditor_can_repeat():
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0, 50.0])
 def test_the_usual_ridge_leaves_more_than_half_of_epsilon(epsilon):
     noise = mechanism(epsilon, bound=2.0)
-    assert noise.ridge == pytest.approx(4 / (2 * math.expm1(epsilon / 2)))
+    assert noise.ridge == pytest.approx(max(4 / (2 * math.expm1(epsilon / 2)), 3.0))
     assert math.log1p(noise.kappa / 4) < epsilon / 2
     assert noise.standard_deviation > 0
 
@@ -58,6 +64,38 @@ def test_too_small_a_ridge_is_refused_and_one_that_would_do_is_named():
 def test_settings_out_of_range_are_refused(settings):
     with pytest.raises(UsageError):
         mechanism(**settings)
+
+
+@pytest.mark.parametrize("size", [1e-60, 1e-6, 1.0, 1e6, 1e60])
+def test_the_unit_of_the_features_changes_nothing(size):
+    """A bound c times as large: ridge c², both noises, each in its unit, the same."""
+    one, other = mechanism(), mechanism(bound=size)
+    assert other.atol == pytest.approx(1e-8 * size)
+    assert other.ridge == pytest.approx(one.ridge * size * size)
+    assert other.standard_deviation == pytest.approx(one.standard_deviation * size)
+    assert other.output_standard_deviation * size == pytest.approx(one.output_standard_deviation)
+
+
+@pytest.mark.parametrize("epsilon", [20.0, 50.0, 700.0, 1e4])
+@pytest.mark.parametrize("neighbors", [REPLACE_SPECIAL, REPLACE_ONE])
+def test_a_large_epsilon_is_not_drowned_in_the_noise_of_the_output(epsilon, neighbors):
+    """With the ridge that half of 50 would allow, 7e-12, that noise was 2e4."""
+    assert mechanism(epsilon, neighbors=neighbors).output_standard_deviation < 2e-3
+
+
+@pytest.mark.parametrize("bound", [1e-61, 1e61])
+def test_a_bound_that_cannot_be_computed_with_is_refused(bound):
+    with pytest.raises(UsageError, match=r"bound=1e.?61 is too small or too large"):
+        mechanism(bound=bound)
+
+
+@pytest.mark.parametrize("neighbors", NeighboringRelation)
+@pytest.mark.parametrize("epsilon", [1e-3, 1.0, 8.0])
+def test_the_ridge_that_an_error_names_does(epsilon, neighbors):
+    with pytest.raises(UsageError, match="would do") as caught:
+        mechanism(epsilon, neighbors=neighbors, bound=3.0, ridge=1e-9)
+    named = float(re.search(r"ridge=(\S+) would do", str(caught.value))[1])
+    assert mechanism(epsilon, neighbors=neighbors, bound=3.0, ridge=named).mu > 0
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.inf, math.nan])

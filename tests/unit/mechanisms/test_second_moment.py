@@ -14,7 +14,7 @@ from sordino._random import entropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import second_moment
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.second_moment import SecondMoment
+from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import (
@@ -236,3 +236,24 @@ def test_values_that_cannot_be_used_are_named_by_index_only():
     with pytest.raises(DataError, match="row 1") as caught:
         made().release(np.array([[0.25, 0.0], [math.nan, 0.0]]), entropy=entropy(0))
     assert "0.25" not in str(caught.value)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1.0, 50.0])
+@pytest.mark.parametrize("bound", [1e-60, 3.0, 1e60])
+def test_a_joint_release_finds_a_grid_that_holds_its_noise(epsilon, bound):
+    tilt, noise = joint_mechanisms(epsilon, delta=1e-6, bound=bound, neighbors=REPLACE_SPECIAL)
+    assert noise.mu(REPLACE_SPECIAL) <= tilt.second_moment_mu
+    assert noise.mu(REPLACE_SPECIAL) == pytest.approx(tilt.second_moment_mu, rel=1e-5)
+    assert (noise.grid is None) == (epsilon > 1e-3)
+    assert noise.step <= bound / 2**10
+    assert tilt.atol == pytest.approx(1e-8 * bound)
+
+
+def test_a_joint_release_that_no_grid_holds_is_refused_in_its_own_words():
+    with pytest.raises(UsageError, match=r"share=1e-12 ask for noise.*Use a larger epsilon"):
+        joint_mechanisms(1.0, delta=1e-6, bound=1.0, neighbors=REPLACE_SPECIAL, share=1e-12)
+
+
+def test_the_accepted_gradient_may_be_given_for_both():
+    tilt, _ = joint_mechanisms(1.0, delta=1e-6, bound=1.0, neighbors=REPLACE_SPECIAL, atol=1e-6)
+    assert tilt.atol == 1e-6

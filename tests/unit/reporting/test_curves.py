@@ -7,6 +7,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from sordino import UsageError, estimate
+from sordino.reporting import curves
 from sordino.reporting.curves import describe_curves, refuse_plot, write_curves
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -37,10 +38,71 @@ def test_an_svg_says_what_it_shows(tmp_path):
 def test_the_description_holds_the_numbers():
     found = forecast(target=0.6)
     text = describe_curves(found)
-    assert f"at the chosen 1 it is {found.ways['local'].accuracy:.3f}" in text
-    assert f"0.6 needs {found.ways['local'].labels_needed:,} labels" in text
+    for name, way in found.ways.items():
+        assert f"in the {name} way from 0.5" in text
+        assert f"and {way.accuracy:.3f} at the chosen 1" in text
+    needed = [way.labels_needed for way in found.ways.values()]
+    assert f"0.6 needs {min(needed):,} to {max(needed):,} labels" in text
     assert "no number of labels reaches 0.7" in describe_curves(forecast(target=0.7))
     assert "no number of labels gives more than 0.65" in describe_curves(forecast())
+    assert "central" not in describe_curves(forecast(delta=0.0))
+
+
+def lines(found):
+    """Labels of the lines of each panel."""
+    from matplotlib.figure import Figure
+
+    panels = Figure().subplots(1, 2)
+    curves._draw_epsilons(panels[0], found)
+    curves._draw_labels(panels[1], found)
+    return [{line.get_label(): line for line in panel.get_lines()} for panel in panels]
+
+
+def test_every_way_has_a_line_of_its_own():
+    names = {"local way", "label-central way", "record-central way", "without privacy"}
+    for panel in lines(forecast()):
+        assert names < set(panel)
+        looks = {(panel[name].get_color(), panel[name].get_linewidth()) for name in names}
+        assert len(looks) == len(names)
+    for panel in lines(forecast(delta=0.0)):
+        assert not [name for name in panel if "central" in name]
+
+
+@pytest.mark.parametrize("name", ["local", "label-central", "record-central"])
+def test_lines_pass_through_the_forecast(name):
+    found = forecast()
+    left, right = lines(found)
+    at = dict(zip(*left[f"{name} way"].get_data(), strict=True))
+    assert at[1.0] == found.ways[name].accuracy
+    counts, accuracies = right[f"{name} way"].get_data()
+    (near, *_) = [k for k, count in enumerate(counts) if count >= found.n]
+    assert accuracies[near - 1] <= found.ways[name].accuracy <= accuracies[near]
+
+
+def test_the_legend_does_not_touch_the_panels(tmp_path):
+    from matplotlib.figure import Figure
+
+    drawn = []
+    keep = Figure.savefig
+
+    def saved(self, *args, **more):
+        keep(self, *args, **more)
+        drawn.append(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "savefig", saved)
+        write_curves(tmp_path / "a.png", forecast(target=0.6))
+    (figure,) = drawn
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    for panel in figure.axes:
+        assert not box.overlaps(panel.get_tightbbox())
+        title = panel.get_title(loc="left")
+        assert title
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    left, right = (panel.get_tightbbox() for panel in figure.axes)
+    assert left.x1 <= right.x0 + 1
 
 
 @pytest.mark.parametrize(
@@ -49,6 +111,9 @@ def test_the_description_holds_the_numbers():
         {"n": 1, "epsilon": 1e-6, "target": 0.6499999},
         {"n": 2**63 - 1, "epsilon": 44.0},
         {"n": 5, "epsilon": 300.0, "target": 0.9},
+        {"n": 50, "epsilon": 1000.0, "delta": 1e-9},
+        {"n": 50, "epsilon": 20.0, "delta": 1e-40},
+        {"n": 50, "epsilon": 1.0, "delta": 0.0, "target": 0.6},
         {"n": 5, "epsilon": 0.05, "accuracy": 0.999, "target": 0.99},
     ],
 )

@@ -123,10 +123,70 @@ def test_the_mixture_is_better_where_rewards_are_large():
     assert mixture.accuracy > debiased.accuracy
 
 
-def test_delta_is_noted_and_not_used():
+def test_the_local_way_does_not_use_delta():
     a, b = (estimate(100, dimension=4, epsilon=1.0, delta=delta) for delta in (0.0, 0.1))
-    assert a.ways == b.ways
+    assert a.ways["local"] == b.ways["local"]
     assert (a.delta, b.delta) == (0.0, 0.1)
+
+
+def test_ways_with_a_curator_need_delta():
+    found = estimate(100, dimension=4, epsilon=1.0, delta=0.0)
+    assert list(found.ways) == ["local"]
+    assert list(found.left_out) == ["label-central", "record-central"]
+    assert set(found.left_out.values()) == {"left out, needs delta above 0"}
+    assert found.break_even is None
+    assert "record-central way: left out, needs delta above 0" in str(found)
+
+
+def test_three_ways_in_this_order():
+    found = estimate(5000, dimension=32, epsilon=1.0, target=0.64, labels_per_person=5)
+    assert list(found.ways) == ["local", "label-central", "record-central"]
+    assert not found.left_out
+    local, label, record = found.ways.values()
+    assert [way.unit for way in found.ways.values()] == ["label", "label", "record"]
+    assert [way.neighbors for way in (local, label, record)] == [
+        "REPLACE_ONE",
+        "REPLACE_ONE",
+        "REPLACE_SPECIAL",
+    ]
+    assert [way.delta for way in (local, label, record)] == [0.0, 1e-6, 1e-6]
+    assert (label.flip_probability, record.flip_probability) == (None, None)
+    assert local.accuracy < record.accuracy < label.accuracy < found.non_private.accuracy
+    assert local.labels_needed > record.labels_needed > label.labels_needed
+    assert label.person_epsilon > 5 * label.epsilon
+    assert record.person_epsilon is None
+    assert found.best == "label-central"
+    assert label.epsilon == pytest.approx(1.0)
+    assert label.odds >= math.exp(label.epsilon)
+    assert record.odds == pytest.approx(math.e)
+
+
+def test_few_labels_are_better_randomized():
+    found = estimate(200, dimension=32, epsilon=2.0)
+    assert found.best == "local"
+    assert found.break_even > 200
+    more = estimate(found.break_even * 2, dimension=32, epsilon=2.0)
+    assert (more.best, more.break_even) == ("label-central", found.break_even)
+
+
+@pytest.mark.parametrize("name", ["label-central", "record-central"])
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
+@pytest.mark.parametrize("target", [0.5001, 0.6, 0.649])
+@pytest.mark.parametrize("dimension", [1, 8, 400])
+def test_noise_that_fades_is_searched_too(name, epsilon, target, dimension):
+    world = {"dimension": dimension, "epsilon": epsilon}
+    needed = estimate(10, target=target, **world).ways[name].labels_needed
+    assert estimate(needed, **world).ways[name].accuracy >= target
+    assert needed == 1 or estimate(needed - 1, **world).ways[name].accuracy < target
+
+
+def test_equal_ways_are_settled_for_the_one_that_trusts_least():
+    assert estimate(10**15, dimension=2, epsilon=44.0).best == "local"
+
+
+def test_odds_that_no_float_holds_are_infinite():
+    way = estimate(10, dimension=2, epsilon=1000.0).ways["label-central"]
+    assert (way.odds, way.belief) == (math.inf, 1.0)
 
 
 def test_the_curve_and_the_estimate_agree():
@@ -146,6 +206,8 @@ def test_json_holds_everything():
     found = estimate(100, dimension=4, epsilon=1.0, target=0.6, labels_per_person=3)
     value = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert set(value) == set(Forecast.__dataclass_fields__)
+    assert list(value["ways"]) == ["local", "label-central", "record-central"]
+    assert value["ways"]["label-central"]["flip_probability"] is None
     assert value["ways"]["local"]["labels_needed"] == found.ways["local"].labels_needed
     assert value["assumed_accuracy"] == 0.65
 
@@ -154,6 +216,7 @@ def test_it_prints_assumption_and_result():
     text = str(estimate(20_000, dimension=8, epsilon=1.0))
     assert "assuming that the true reward predicts 0.65" in text
     assert "local way, epsilon=1, delta=0 per label: accuracy 0.649" in text
+    assert "record-central way, epsilon=1, delta=1e-06 per record: accuracy 0.650" in text
 
 
 @pytest.mark.parametrize(

@@ -152,8 +152,8 @@ def test_the_optimism_by_hand():
 
 
 def test_both_criteria_are_near_the_best_ridge():
-    # Mean excess loss over 20 worlds: both within a third of the best of all candidates, and
-    # far from the least ridge (measured: 1.12 and 1.23 times the oracle; least ridge 18).
+    # Excess loss over 20 worlds, in units of the best of all candidates. Measured in ten such
+    # sets: 1.1 to 2.4 by the criterion, 1.2 to 3.9 by thinning, 17 to 25 with the least ridge.
     excess = {"oracle": 0.0, "tic": 0.0, "thinning": 0.0, "least": 0.0}
     for seed in range(20):
         rows, theta, labels = world(500, 20, norm=1.0, seed=seed)
@@ -166,9 +166,9 @@ def test_both_criteria_are_near_the_best_ridge():
         for name in ("tic", "thinning"):
             found = fit_statistic(known, ball=100.0, criterion=name).solution.theta
             excess[name] += fresh.value(found) - fresh.value(theta)
-    assert excess["tic"] < 1.6 * excess["oracle"]
-    assert excess["thinning"] < 1.6 * excess["oracle"]
-    assert excess["least"] > 3 * excess["oracle"]
+    assert excess["tic"] < 5 * excess["oracle"]
+    assert excess["thinning"] < 5 * excess["oracle"]
+    assert excess["least"] > 10 * excess["oracle"]
 
 
 def test_a_ridge_that_is_given_is_used_and_no_other_is_tried():

@@ -10,11 +10,12 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.policies.pessimism import ConfidenceSet
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards.paid_metrics import held_out_rows
 from sordino.rewards.record_confidence import RecordEllipsoid, least_ridge, record_ellipsoid
 from sordino.rewards.record_fit import fit_records
 from sordino.rewards.released_moment import ReleasedMoment
@@ -280,6 +281,62 @@ def test_a_moment_beyond_its_bound_still_gives_a_metric():
     bad = ReleasedMoment(matrix=-1e4 * np.eye(3), mechanism=mechanism)
     found = record_ellipsoid(np.zeros(3), bad, noise, ball=1.0)
     assert np.linalg.eigvalsh(found.metric)[0] > 0
+
+
+# --- records that are left for metrics --------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbors", [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE])
+def test_held_out_records_are_not_seen(pairs, tmp_path, neighbors):
+    """The weights are those of a fit to the other records, and the size is that of all."""
+    pairs = dataclasses.replace(pairs, dropped=7)
+    out = held_out_rows(pairs)
+    rest = pairs.part(np.flatnonzero(~out).tolist())
+    given = {"neighbors": neighbors}
+    found = fitted(pairs, tmp_path / "0", held_out=out, **given)
+    alone = fitted(rest, tmp_path / "1", **given)
+    everything = fitted(pairs, tmp_path / "2", **given)
+    assert found.weights.tolist() == alone.weights.tolist()
+    assert found.weights.tolist() != everything.weights.tolist()
+    assert found.pairs == everything.pairs == (None if neighbors is ADD_OR_REMOVE_ONE else 407)
+    entry = sordino.Ledger.read(tmp_path / "0" / "spend.db").spends[0]
+    assert json.loads(entry.payload)["details"] == {"held_out": "unread"}
+    with pytest.raises(PrivacyError, match="held_out_rows"):
+        fitted(pairs, tmp_path / "3", held_out=~out, **given)
+
+
+def test_the_moment_leaves_them_out_too(pairs, tmp_path):
+    noise, moment = with_moment()
+    out = held_out_rows(pairs)
+    given = {"second_moment": moment, "ball": 1.0}
+    found = fitted(pairs, tmp_path / "0", noise, held_out=out, **given).moment
+    alone = fitted(pairs.part(np.flatnonzero(~out).tolist()), tmp_path / "1", noise, **given).moment
+    assert found.matrix.tolist() == alone.matrix.tolist()
+
+
+# --- a delta that promises nothing ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("neighbors", [REPLACE_SPECIAL, REPLACE_ONE])
+def test_a_large_delta_is_said_where_the_size_is_public(pairs, tmp_path, neighbors):
+    noise = tilted(neighbors=neighbors, delta=1 / 400)
+    budget = sordino.Guarantee(1.0, delta=0.01, unit="record", neighbors=neighbors, trust="central")
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="test", budget=budget)
+    with pytest.raises(PrivacyWarning, match="one record outright"):  # an error in this suite
+        sordino.fit_reward(pairs, mechanism=noise, ledger=ledger, ball=1.0)
+    assert not ledger.spends
+    with pytest.warns(PrivacyWarning, match="1/n=1/400") as caught:
+        sordino.fit_reward(pairs, mechanism=noise, ledger=ledger, ball=1.0)
+    assert [one.filename for one in caught] == [__file__]
+
+
+def test_where_it_is_private_nothing_is_said(pairs, tmp_path):
+    """A warning would bound how many records there are."""
+    budget = sordino.Guarantee(
+        1.0, delta=0.01, unit="record", neighbors=ADD_OR_REMOVE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="test", budget=budget)
+    fit_records(pairs, tilted(delta=0.01), ledger=ledger, ball=1.0)
 
 
 # --- refusals ---------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.auditing.findings import Audit, Finding
-from sordino.auditing.runs.coins import check_coin
+from sordino.auditing.runs.mechanisms import check_mechanism
 from sordino.auditing.runs.stored import RESULT, REWARD, StoredRun, read_ledger
 from sordino.auditing.runs.surroundings import check_report, check_strays
 from sordino.certificates import claims_more, paid_guarantee
@@ -53,9 +53,11 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     Guarantee:
         Whoever makes the promise or the mechanism look stronger, drops a caveat, or changes the
         reward, the policy's settings, a digest or an entry, without changing everything that
-        depends on it, is refuted. What the run measured (accuracies, win rates, charts, counts)
-        is not computed again. Somebody who forges the ledger and the run together is not caught:
-        note the head elsewhere when a run ends. Shown by tests/soundness/test_run_audit.py.
+        depends on it, is refuted, and so is a number of a curator's run that nothing paid for.
+        What the run measured (accuracies, win rates, charts, counts) is not computed again.
+        Somebody who forges the ledger and the run together is not caught: note the head elsewhere
+        when a run ends. Shown by tests/soundness/test_run_audit.py and
+        tests/soundness/test_central_run_audit.py.
     """
     folder = Path(folder)
     run = StoredRun.read(folder)
@@ -114,10 +116,9 @@ class _Case:
 
     @property
     def entries(self) -> Iterator[Row]:
-        """Yield the spends and the files that arrived that the reward names."""
+        """Yield every row about the releases that the reward names."""
         named = set(self.run.reward.release_ids)
-        kinds = {"reserve", "receive"}
-        return (r for r in self.then.rows if r.kind in kinds and r.release_id in named)
+        return (row for row in self.then.rows if row.release_id in named)
 
     @property
     def stated(self) -> dict[str, Guarantee]:
@@ -159,7 +160,8 @@ def _supported(case: _Case) -> Iterator[Finding]:
         yield _check_totals(case, case.paid)
         yield _check_claim(case, case.paid)
         yield _check_caveats(case, case.paid)
-        yield check_coin(case.run.coin, case.paid, case.entries)
+        told, reward = case.run.stated, case.run.reward
+        yield check_mechanism(told, case.paid, case.entries, reward=reward)
     yield _check_budget(case.ledger)
 
 

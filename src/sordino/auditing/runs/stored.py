@@ -12,7 +12,7 @@ from typing import Any
 
 from sordino import _validate
 from sordino._files import explained, read_json, sha256_of
-from sordino.auditing.runs.coins import StatedCoin
+from sordino.auditing.runs.mechanisms import StatedMechanism
 from sordino.certificates import CERTIFICATE_FORMAT, CERTIFICATE_VERSION, Certificate, digest_of
 from sordino.errors import DataError, FileSystemError, LedgerDamaged, LedgerError, UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
@@ -61,7 +61,7 @@ class StoredRun:
         reward_sha256: SHA-256 of ``reward.json``, as ``result.json`` states it.
         found_sha256: SHA-256 of ``reward.json`` as it lies on disk.
         digest: SHA-256 of the artifact, made anew of ``reward.json`` and the policy's settings.
-        coin: The mechanism, as ``result.json`` describes it.
+        stated: The mechanism and the numbers, as ``result.json`` states them.
     """
 
     claim: Guarantee
@@ -70,7 +70,7 @@ class StoredRun:
     reward_sha256: str
     found_sha256: str
     digest: str
-    coin: StatedCoin
+    stated: StatedMechanism
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
@@ -94,7 +94,7 @@ class StoredRun:
                 reward_sha256=_text(result["reward_sha256"]),
                 found_sha256=sha256_of(folder / REWARD),
                 digest=_digest(certificate.artifact, values, reward, result),
-                coin=StatedCoin.read(result),
+                stated=StatedMechanism.read(result),
             )
 
 

@@ -1,0 +1,114 @@
+"""The central way: a curator reads raw judgments and releases one noised estimate of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._central_labels import learn_from_labels
+from sordino.cli._central_records import learn_from_records
+from sordino.cli._inputs import Inputs, Learned
+from sordino.cli._noise import Noise
+from sordino.cli._settings import Settings
+from sordino.errors import BudgetExceeded
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.label_release import label_promise
+from sordino.rewards.paid_metrics import held_out_rows, refuse_one_sided
+from sordino.rewards.record_checks import record_promise
+from sordino.rewards.release_checks import entropy_of
+
+__all__ = ["learn", "open_account", "plan"]
+
+
+def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
+    """Return what a run would spend; nothing is touched.
+
+    Raises:
+        BudgetExceeded: The ledger has not enough left.
+        DataError: Nothing could be held out for metrics.
+    """
+    pairs = _raw(inputs)
+    noise = Noise.of(settings, pairs)
+    ledger = future_ledger(
+        settings.ledger_path,
+        settings.data,
+        _limit(settings, noise),
+        change=settings.budget is not None,
+    )
+    ledger.check_data(settings.data, None)
+    if noise.metrics is not None and not settings.hides_texts:
+        refuse_one_sided(held_out_rows(pairs))
+    promise = _promise(settings, pairs, noise, ledger)
+    try:
+        after = with_spend(ledger, noise.estimate.event, promise)
+        if noise.metrics is not None:
+            with_spend(after, noise.metrics.event, promise)
+    except BudgetExceeded as error:
+        raise BudgetExceeded(f"{error}{_way_out(ledger)}") from None
+    counted = settings.relation != ADD_OR_REMOVE_ONE
+    return {
+        "spend": promise.epsilon,
+        "pairs": len(pairs) + (pairs.dropped if settings.hides_texts else 0) if counted else None,
+        "dropped_identical": None if settings.hides_texts else pairs.dropped,
+        "mechanism": noise.describe(),
+        "metrics": noise.describe_metrics(),
+        **describe_guarantee_and_caveats(promise),
+    }
+
+
+def open_account(settings: Settings, inputs: Inputs) -> Ledger:
+    """Return the ledger of a run."""
+    limit = _limit(settings, Noise.of(settings, _raw(inputs)))
+    change = settings.budget is not None
+    return open_ledger(settings.ledger_path, settings.data, limit, change=change)
+
+
+def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
+    """Return what one noised estimate teaches."""
+    pairs = _raw(inputs)
+    noise = Noise.of(settings, pairs)
+    if settings.hides_texts:
+        return learn_from_records(settings, pairs, noise, ledger, public=inputs.public)
+    return learn_from_labels(settings, pairs, noise, ledger, public=inputs.public)
+
+
+def _raw(inputs: Inputs) -> Pairs:
+    """Return the raw judgments; reading refused all others."""
+    assert isinstance(inputs.pairs, Pairs)  # noqa: S101 - for the type checker
+    return inputs.pairs
+
+
+def _limit(settings: Settings, noise: Noise) -> Guarantee:
+    """Return the limit of a new ledger: what this run spends."""
+    return spending_limit(
+        noise.epsilon(settings),
+        settings.budget,
+        unit=settings.unit.whose,
+        trust="central",
+        delta=settings.failure,
+        neighbors=settings.relation,
+    )
+
+
+def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> Guarantee:
+    """Return what everything together would promise."""
+    entropy = entropy_of(settings.simulate_seed)
+    if isinstance(noise.estimate, LabelGaussian):
+        alone = label_promise(pairs, noise.estimate, ledger, entropy)
+    else:
+        alone = record_promise(pairs, noise.estimate, ledger, entropy)
+    return merge([alone], epsilon=noise.epsilon(settings), delta=settings.failure)
+
+
+def _way_out(ledger: Ledger) -> str:
+    """Return what to do about a budget that has no room for noise with a delta."""
+    if ledger.budget.delta > 0:
+        return ""
+    return (
+        f" {ledger.path.name} allows delta=0, which no Gaussian noise keeps: --budget EPSILON "
+        "with --delta changes its limit, and the ledger records it."
+    )

@@ -1,0 +1,140 @@
+"""Everything that one run of the main job reads, and what a way to be private makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sordino.cli._console import Bar
+from sordino.cli._settings import Settings, Way
+from sordino.environments.truth import TrueReward
+from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
+from sordino.policies.gibbs import CandidatePolicy
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs, most_questions
+from sordino.preferences.reading import read_pairs
+from sordino.privacy.label_values import UNDECIDED
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import refuse_unlinked
+from sordino.rewards.design import refuse_too_few
+from sordino.rewards.model import RewardModel
+
+__all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Everything that a run reads, checked before anything is spent."""
+
+    pairs: Pairs | PrivatePairs
+    public: Pairs | None
+    truth: TrueReward | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a way to be private made of its inputs.
+
+    Attributes:
+        reward: The private reward.
+        policy: Made from it.
+        ledger: Where it was paid for.
+        parts: The fields of ``result.json`` that differ from way to way.
+        timed: Whether the time that a run took may be told.
+    """
+
+    reward: RewardModel
+    policy: CandidatePolicy
+    ledger: Ledger
+    parts: dict[str, Any]
+    timed: bool
+
+
+def read_inputs(
+    source: Path,
+    settings: Settings,
+    *,
+    evaluate: Path | None,
+    truth: Path | None,
+    drop_identical: bool,
+    person_field: str,
+) -> Inputs:
+    """Return the inputs of a run.
+
+    Raises:
+        DataError: A file cannot be used; place and field are named.
+        PrivacyError: The file that was declared public is the private one.
+        UsageError: The answers are randomized already and the way needs raw judgments; or a
+            truth could only be measured on private texts.
+    """
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            source, drop_identical=drop_identical, person_field=person_field, progress=bar
+        )
+    if settings.way is Way.central:
+        _refuse_randomized(pairs)
+    else:
+        refuse_too_few(pairs)
+    if truth is not None and evaluate is None and settings.hides_texts:
+        raise UsageError(
+            "--truth compares the policy with the truth on the prompts of the data, which --unit "
+            "record protects. Nothing was done. Give public ones: --evaluate PUBLIC."
+        )
+    public = None
+    if evaluate is not None:
+        public = _read_public(evaluate, pairs, person_field, shared_stay=settings.hides_texts)
+    return Inputs(
+        pairs=pairs, public=public, truth=None if truth is None else TrueReward.load(truth)
+    )
+
+
+def _refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
+    """Refuse answers that were randomized one by one: a second noise would only harm."""
+    if isinstance(pairs, PrivatePairs):
+        raise UsageError(
+            "These answers are randomized already, so no curator has to add noise. Nothing was "
+            "done. Use --way local, which costs nothing further."
+        )
+
+
+def _read_public(
+    path: Path, pairs: Pairs | PrivatePairs, person_field: str, *, shared_stay: bool
+) -> Pairs:
+    """Return judgments that the user declares public, without questions of the private file.
+
+    Where which questions are in the private file is private too, shared ones stay: what was left
+    out would tell.
+    """
+    problem: SordinoError | None = None
+    try:
+        public = read_pairs(path, drop_identical=True, person_field=person_field)
+    except SordinoError as error:
+        problem = error
+    if problem is not None:
+        raise type(problem)(f"--evaluate: {problem}")
+    if isinstance(public, PrivatePairs):
+        raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
+    private = set(pairs.keys)
+    shared = sum(key in private for key in public.keys)
+    if shared * 2 >= len(public):
+        raise PrivacyError(
+            "--evaluate holds the private judgments themselves: at least half of its pairs are "
+            "in both files, and their labels would show in the metrics. Nothing was done. Give "
+            "a file whose judgments are public."
+        )
+    left = public if shared_stay else public.without(private)
+    if (left.labels == UNDECIDED).all():
+        raise DataError("--evaluate: every judgment in it is undecided. Nothing was spent.")
+    return left
+
+
+def questions_of_one_person(pairs: Pairs) -> int:
+    """Return the most different questions that one person answered; it is public.
+
+    Raises:
+        DataError: There are no person ids.
+    """
+    if pairs.persons is None:
+        refuse_unlinked("a budget for each person")
+    return most_questions(pairs.persons, pairs.keys)

@@ -1,0 +1,160 @@
+"""What a curator's run would add as noise, made of settings and public fields alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sordino.cli._inputs import questions_of_one_person
+from sordino.cli._options import Unit
+from sordino.cli._settings import Settings
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
+from sordino.preferences.pairs import Pairs
+from sordino.privacy import accounting
+from sordino.privacy.events import Event
+from sordino.rewards.paid_metrics import SHARE, PaidMetrics
+from sordino.rewards.paid_record_metrics import record_metrics_mechanism
+from sordino.rewards.record_confidence import least_ridge
+
+__all__ = ["Noise"]
+
+_METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
+_ROOM = 1 + 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """All mechanisms of one run.
+
+    Attributes:
+        estimate: What hides a label, or a record, in the reward.
+        second_moment: The other half of the estimate, for records; None if it stays hidden.
+        metrics: What hides it in held-out metrics; None if none are bought.
+        metrics_epsilon: What those may cost.
+    """
+
+    estimate: LabelGaussian | ObjectivePerturbation
+    second_moment: SecondMoment | None
+    metrics: LabelGaussian | GaussianMechanism | None
+    metrics_epsilon: float | None
+
+    @classmethod
+    def of(cls, settings: Settings, pairs: Pairs) -> Noise:
+        """Return the mechanisms that keep what the user asked for.
+
+        Raises:
+            DataError: Persons are to be protected and are not known.
+            UsageError: No noise keeps it.
+        """
+        return _of_records(settings) if settings.hides_texts else _of_labels(settings, pairs)
+
+    @property
+    def events(self) -> dict[Event, int]:
+        """Return everything that is spent."""
+        parts = [self.estimate, *([] if self.metrics is None else [self.metrics])]
+        events: dict[Event, int] = {}
+        for part in parts:
+            events[part.event] = events.get(part.event, 0) + 1
+        return events
+
+    def epsilon(self, settings: Settings) -> float:
+        """Return the loss of everything together, at the delta that the user allowed."""
+        return accounting.composed_epsilon(
+            self.events, neighbors=settings.relation, delta=settings.failure
+        )
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is known of the noise of the estimate."""
+        found = self.estimate
+        common = {"epsilon": found.epsilon, "delta": found.delta}
+        if isinstance(found, LabelGaussian):
+            return {
+                "name": "label-gaussian",
+                **common,
+                "mu": found.mu,
+                "shaped": found.shaped,
+                "records_per_person": found.records_per_person,
+            }
+        return {
+            "name": "objective-perturbation",
+            **common,
+            "bound": found.bound,
+            "ridge": found.ridge,
+            "standard_deviation": found.standard_deviation,
+            "second_moment": self.second_moment is not None,
+            "second_moment_mu": found.second_moment_mu,
+        }
+
+    def describe_metrics(self, paid: PaidMetrics | None = None) -> dict[str, Any] | None:
+        """Return what is known of held-out metrics, if they are bought.
+
+        Args:
+            paid: What was bought; None before it is.
+        """
+        found = self.metrics
+        if found is None:
+            return None
+        return {
+            "name": "label-gaussian" if isinstance(found, LabelGaussian) else "gaussian",
+            "epsilon": self.metrics_epsilon,
+            "delta": found.delta,
+            "mu": found.event.mu,
+            "share": SHARE,
+            "pairs": None if paid is None else paid.pairs,
+            "reason": None if paid is None else paid.reason,
+        }
+
+
+def _of_labels(settings: Settings, pairs: Pairs) -> Noise:
+    """Return noise for labels; persons and questions are public, and with them the usual cap."""
+    most = None
+    if settings.unit is Unit.person:
+        known = questions_of_one_person(pairs)
+        most = settings.cap or known
+
+    def noise(epsilon: float) -> LabelGaussian:
+        return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
+
+    wanted = settings.metrics_epsilon
+    return Noise(
+        estimate=noise(settings.total),
+        second_moment=None,
+        metrics=None if wanted is None else noise(wanted),
+        metrics_epsilon=wanted,
+    )
+
+
+def _of_records(settings: Settings) -> Noise:
+    """Return noise for records; nothing of the data enters."""
+    wanted, delta = settings.metrics_epsilon, settings.failure
+    spared = 0.0 if wanted is None else delta * _METRICS_SHARE
+    estimate, moment = _tilt(settings, delta - spared)
+    metrics = None
+    if wanted is not None:
+        metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
+    return Noise(estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted)
+
+
+def _tilt(settings: Settings, delta: float) -> tuple[ObjectivePerturbation, SecondMoment | None]:
+    """Return what hides a record in the weights and, where it is wanted, in the second moment."""
+    bound, neighbors = settings.clip, settings.relation
+    if settings.confidence is None and not settings.second_moment:
+        return ObjectivePerturbation(
+            settings.total, delta=delta, bound=bound, neighbors=neighbors, ridge=settings.ridge
+        ), None
+
+    def both(ridge: float | None) -> tuple[ObjectivePerturbation, SecondMoment]:
+        return joint_mechanisms(
+            settings.total, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge
+        )
+
+    found = both(settings.ridge)
+    if settings.confidence is None or settings.ridge is not None:
+        return found
+    least = least_ridge(found[1], d=settings.dimension, ball=settings.ball)
+    ridge = found[0].ridge
+    # a larger ridge leaves the moment less noise, so that what sufficed for more noise suffices
+    return found if ridge is not None and ridge >= least else both(least * _ROOM)

@@ -1,0 +1,193 @@
+"""What the user chose for one run, refused where it cannot be met before a file is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from sordino import _validate
+from sordino._files import refuse_existing
+from sordino.cli._options import Neighbors, Unit, refuse_records, refuse_relation
+from sordino.cli._policy import refuse_settings
+from sordino.errors import UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.guarantee import NeighboringRelation
+from sordino.rewards.answer_fit import METHODS
+
+__all__ = ["DELTA", "Settings", "Way"]
+
+DELTA = 1e-6
+_BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
+
+
+class Way(StrEnum):
+    """Where the noise is."""
+
+    local = "local"
+    central = "central"
+    intrinsic = "intrinsic"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the user chose for one run.
+
+    Attributes are the options of ``sordino align``; None where one was left out.
+    """
+
+    out: Path
+    way: Way
+    epsilon: float | None
+    delta: float | None
+    unit: Unit
+    neighbors: Neighbors | None
+    cap: int | None
+    bound: float | None
+    second_moment: bool
+    metrics_epsilon: float | None
+    budget: float | None
+    ledger: Path | None
+    data: str
+    dimension: int
+    temperature: float
+    ridge: float | None
+    method: str
+    ball: float
+    confidence: float | None
+    scale: float | None
+    simulate_seed: int | None
+    force: bool
+
+    def __post_init__(self) -> None:
+        """Refuse unusable settings before a file is opened."""
+        _validate.positive("--temperature", self.temperature)
+        _validate.integer("--dimension", self.dimension, at_least=1)
+        if self.ridge is not None:
+            _validate.positive("--ridge", self.ridge)
+        _validate.positive("--ball", self.ball)
+        _validate.one_of("--method", self.method, METHODS)
+        self._refuse_other_way()
+        refuse_settings(
+            confidence=self.confidence,
+            scale=self.scale,
+            method=self.method,
+            dimension=self.dimension,
+        )
+        refuse_existing(self.out, force=self.force)
+
+    def _refuse_other_way(self) -> None:
+        """Refuse a way that is not here, and settings that belong to another one."""
+        if self.way is Way.intrinsic:
+            raise UsageError("--way intrinsic is not in this version; use local or central.")
+        if self.way is Way.local:
+            self._refuse_in_local_way()
+        else:
+            self._refuse_in_central_way()
+
+    def _refuse_in_local_way(self) -> None:
+        """Refuse what single randomized labels have no use for."""
+        refuse_relation(self.neighbors or Neighbors.replace_one)
+        refuse_records(self.unit)
+        _refuse_given(
+            {
+                "--delta": self.delta,
+                "--bound": self.bound,
+                "--second-moment": self.second_moment or None,
+                "--metrics-epsilon": self.metrics_epsilon,
+            },
+            "--way local randomizes single labels, which needs none of it and measures for free",
+        )
+        if self.epsilon is not None:
+            RandomizedResponse(self.epsilon)
+
+    def _refuse_in_central_way(self) -> None:
+        """Refuse what one noised release has no use for, or cannot keep."""
+        _validate.positive("--epsilon", self.total)
+        _validate.failure_probability("--delta", self.failure, zero=False)
+        if self.metrics_epsilon is not None:
+            _validate.positive("--metrics-epsilon", self.metrics_epsilon)
+        if self.method != "auto":
+            raise UsageError(
+                f"--method {self.method} is for answers that were randomized one by one, which "
+                "--way central does not do. Nothing was done. Leave it out."
+            )
+        if self.unit is not Unit.person:
+            _refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+        if self.unit is Unit.record:
+            _validate.positive("--bound", self.clip)
+            return
+        refuse_relation(self.neighbors or Neighbors.replace_one)
+        _refuse_given(
+            {"--bound": self.bound, "--second-moment": self.second_moment or None},
+            f"--unit {self.unit.value} protects labels; prompts and answers are public then, and "
+            "their moments with them",
+        )
+
+    @property
+    def total(self) -> float:
+        """Return what may be spent on one unit.
+
+        Raises:
+            UsageError: No epsilon was given.
+        """
+        if self.epsilon is None:
+            raise UsageError(
+                "These are raw judgments, so --epsilon is needed: the privacy loss allowed per "
+                f"{self.unit.value} (1 is strong, 4 is weak). Nothing was done."
+            )
+        return self.epsilon
+
+    @property
+    def failure(self) -> float:
+        """Return the failure probability of the central way; chosen here if it was left out."""
+        return DELTA if self.delta is None else self.delta
+
+    @property
+    def clip(self) -> float:
+        """Return the norm to which feature differences of records are clipped."""
+        return _BOUND if self.bound is None else self.bound
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Return what one change is: labels are replaced, records made empty if nothing is said."""
+        usual = Neighbors.zero_out if self.unit is Unit.record else Neighbors.replace_one
+        return (self.neighbors or usual).relation
+
+    @property
+    def other_seed(self) -> int | None:
+        """Return a seed for a second mechanism, if there is one for the first."""
+        return None if self.simulate_seed is None else self.simulate_seed + 1
+
+    @property
+    def hides_texts(self) -> bool:
+        """Return whether prompts and answers are private, and not only what people said of them."""
+        return self.unit is Unit.record
+
+    @property
+    def policy_terms(self) -> dict[str, Any]:
+        """Return what a policy is made with."""
+        return {
+            "temperature": self.temperature,
+            "confidence": self.confidence,
+            "scale": self.scale,
+        }
+
+    @property
+    def fitted_by(self) -> str:
+        """Return the method of the fit: confidence sets are about the debiased estimate."""
+        return self.method if self.confidence is None else "debiased"
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return where the spend is recorded."""
+        return self.ledger or self.out / "spend.db"
+
+
+def _refuse_given(options: Mapping[str, Any], why: str) -> None:
+    """Refuse options that have no meaning here."""
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")

@@ -1,0 +1,134 @@
+"""What is refused under record privacy before anything is spent, in words that tell no record.
+
+Prompts, answers and persons are private, and under ADD_OR_REMOVE_ONE so is how many records there
+are. No message names a record or a number of them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import issparse
+
+from sordino import _random
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.second_moment import SecondMoment
+from sordino.preferences.features import Features
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["keeps_ellipsoid", "record_differences", "record_promise", "refuse_unpaid"]
+
+
+def record_promise(
+    pairs: Pairs,
+    mechanism: ObjectivePerturbation | GaussianMechanism,
+    ledger: Ledger,
+    entropy: _random.Entropy,
+) -> Guarantee:
+    """Return what a release promises to one record under the terms of a ledger.
+
+    Args:
+        pairs: Raw judgments; only read is whether persons are known.
+        mechanism: What hides a record.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+
+    Raises:
+        PrivacyError: The ledger counts labels or persons, or the mechanism promises nothing
+            under its relation.
+    """
+    unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
+    if unit == "person":
+        raise PrivacyError(
+            "This ledger counts whole persons, and a person may have made many records; what "
+            "protects records hides one of them. Nothing was released. Use a ledger with "
+            "unit='record', or hide all labels of a person with RandomizedResponse."
+        )
+    if unit == "label":
+        raise PrivacyError(
+            "This ledger counts labels and takes prompts and answers as public; a release of "
+            "records does not. Nothing was released. Use a ledger with unit='record', or a "
+            "mechanism for labels."
+        )
+    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    caveats = {
+        "person-group": pairs.persons is not None,
+        "simulated": entropy.randomness == "simulated",
+    }
+    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
+    return replace(named, randomness=entropy.randomness)
+
+
+def refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
+    """Refuse a second moment that the event of the mechanism does not pay for.
+
+    Raises:
+        PrivacyError: It has too little noise, or none.
+        UsageError: It was made for other records, or was paid for and left out.
+    """
+    ways = "Nothing was spent. Make both with joint_mechanisms."
+    if second_moment is None:
+        if mechanism.second_moment_mu > 0:
+            raise UsageError(
+                f"The mechanism pays for a second moment (second_moment_mu="
+                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
+                "Nothing was spent. Pass second_moment, or build the mechanism without."
+            )
+        return
+    if second_moment.unit != "record" or not (
+        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
+    ):
+        raise PrivacyError(
+            "The mechanism does not pay for this second moment: for one record its μ is "
+            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
+            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
+        )
+    if second_moment.bound != mechanism.bound:
+        raise UsageError(
+            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
+            f"{second_moment.bound!r}. {ways}"
+        )
+
+
+def keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
+    """Return whether a confidence set is kept; refuse one without a second moment.
+
+    Raises:
+        UsageError: It is asked for and there is no second moment.
+    """
+    if ellipsoid and second_moment is None:
+        raise UsageError(
+            "A confidence set under record privacy needs a second moment: prompts and answers are "
+            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
+        )
+    return second_moment is not None if ellipsoid is None else ellipsoid
+
+
+def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:
+    """Return the feature difference of every record, dense; also of no record at all.
+
+    Raises:
+        DataError: A feature is not finite. An index would bound how many records there are.
+        UsageError: Features are missing, or were given twice.
+    """
+    if not len(pairs) and pairs.given is None and isinstance(features, Features):
+        return np.zeros((0, features.dimension))  # a function of the user may not take none
+    try:
+        rows: Any = pairs.differences(features)
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+    except DataError:
+        dense = np.full((1, 1), math.nan)
+    if not np.isfinite(dense).all():
+        raise DataError(
+            "The features of a record cannot be used: another shape than was said, or a NaN or an "
+            "infinity. Nothing was spent. Which record is not said, for records are private."
+        )
+    return dense

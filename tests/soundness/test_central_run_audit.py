@@ -1,0 +1,474 @@
+"""A curator's run that says more than was paid for is refuted; honest ones are not.
+
+The runs are made by the library, with what ``result.json`` holds of the central way written out
+here, so that the auditor is compared with the format and not with the command line. Nothing in
+them is a matter of chance: every honest run passes, every forgery here is caught.
+"""
+
+import copy
+import hashlib
+import json
+import shutil
+from dataclasses import replace
+
+import pytest
+
+import sordino
+from sordino._files import to_json
+from sordino.auditing.runs.replay import audit_run
+from sordino.certificates import certify, paid_guarantee
+from sordino.environments.annotators import simulate_pairs
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.second_moment import joint_mechanisms
+from sordino.policies.gibbs import gibbs_policy
+from sordino.privacy.chain import canonical_json
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.html import render_report
+from sordino.reporting.result import (
+    describe_fit_settings,
+    describe_guarantee_and_caveats,
+    describe_ledger_rows,
+)
+from sordino.reporting.summary import summarize
+from sordino.rewards.estimation import fit_reward
+from sordino.rewards.label_estimation import fit_released
+from sordino.rewards.label_metrics import measure_statistic
+from sordino.rewards.label_release import release_labels
+
+DELTA = 1e-6
+EVERYTHING = 2.5e-6  # the δ at which a reward and its metrics are composed
+MU = gaussian_mu(0.5, DELTA)  # of the metrics
+TEXTS = sordino.HashedText(dimension=8)
+UNITS = {
+    "label": ("label", REPLACE_ONE),
+    "person": ("person", REPLACE_ONE),
+    "zero-out": ("record", REPLACE_SPECIAL),
+    "add-remove": ("record", ADD_OR_REMOVE_ONE),
+    "replace": ("record", REPLACE_ONE),
+}
+RUNS = [*UNITS, *(f"{name}+metrics" for name in UNITS), "moment", "moment+metrics"]
+WITHOUT = [name for name in RUNS if "+" not in name]
+WITH = [name for name in RUNS if "+" in name]
+RECORDS = ["zero-out", "add-remove", "replace", "moment"]
+LABELS = ["label", "person"]
+SOME = ["label", "person+metrics", "zero-out", "add-remove+metrics"]
+
+
+def terms(kind):
+    return UNITS["zero-out" if kind == "moment" else kind]
+
+
+def released(kind, pairs, ledger):
+    """The reward, what result.json says of its mechanism, and what was measured for nothing."""
+    unit, neighbors = terms(kind)
+    if unit != "record":
+        noise = LabelGaussian(1.0, delta=DELTA, records_per_person=4 if unit == "person" else None)
+        labels = release_labels(pairs, noise, ledger=ledger, features=TEXTS)
+        told = {
+            "name": "label-gaussian", "epsilon": noise.epsilon, "delta": DELTA, "mu": noise.mu,
+            "shaped": True, "records_per_person": noise.records_per_person,
+        }  # fmt: skip
+        return fit_released(labels, ball=8.0), told, measure_statistic(labels.evidence, ball=8.0)
+    given = {"delta": DELTA, "bound": 2.0, "neighbors": neighbors}
+    tilt, moment = ObjectivePerturbation(1.0, **given), None
+    if kind == "moment":
+        tilt, moment = joint_mechanisms(1.0, **given)
+    reward = fit_reward(
+        pairs, features=TEXTS, mechanism=tilt, second_moment=moment, ellipsoid=False, ledger=ledger
+    )
+    names = ("epsilon", "delta", "bound", "ridge", "standard_deviation", "second_moment_mu")
+    told = {name: getattr(tilt, name) for name in names}
+    told |= {"name": "objective-perturbation", "second_moment": moment is not None}
+    names = ("accuracy", "negative_log_likelihood", "calibration_slope")
+    free = dict.fromkeys([*names, *(f"{name}_standard_error" for name in names)])
+    return reward, told, free
+
+
+def buy(reward, ledger, unit, neighbors):
+    """Record a purchase of metrics; the reward then names both entries."""
+    same = {"unit": unit, "neighbors": neighbors, "trust": "central"}
+    promise = Guarantee(0.5, delta=DELTA, **same, caveats=reward.guarantee.caveats)
+    entry = ledger.reserve(GaussianEvent(MU), promise=promise)
+    entry.commit(hashlib.sha256(b"metrics").hexdigest())
+    both = (*reward.release_ids, entry.release_id)
+    asked = replace(reward, release_ids=both, guarantee=replace(promise, delta=EVERYTHING))
+    return replace(asked, guarantee=paid_guarantee(asked, ledger))
+
+
+def write(folder, name, pairs):
+    """Write one run as the central way does."""
+    kind, _, bought = name.partition("+")
+    unit, neighbors = terms(kind)
+    folder.mkdir()
+    budget = Guarantee(9.0, delta=1e-5, unit=unit, neighbors=neighbors, trust="central")
+    ledger = Ledger.open(folder / "spend.db", data="preferences", budget=budget)
+    reward, mechanism, measured = released(kind, pairs, ledger)
+    records, hidden = unit == "record", neighbors == ADD_OR_REMOVE_ONE
+    win, metrics = {"win_rate": None, "win_rate_interval": None}, None
+    if bought:
+        reward = buy(reward, ledger, unit, neighbors)
+        measured |= {"accuracy": 0.61, "accuracy_standard_error": 0.03}
+        measured["negative_log_likelihood"] = 0.66
+        win = {"win_rate": 0.6, "win_rate_interval": [0.55, 0.65]}
+        metrics = {
+            "name": "gaussian" if records else "label-gaussian", "epsilon": 0.5, "delta": DELTA,
+            "mu": MU, "share": 0.2, "pairs": None if hidden else 40,
+        }  # fmt: skip
+    policy = gibbs_policy(reward, temperature=0.5)
+    certificate = certify(policy, ledger)
+    model = to_json(reward.to_dict())
+    result = {
+        "format": "sordino.result",
+        "version": 1,
+        "sordino": sordino.__version__,
+        "way": "central",
+        **describe_guarantee_and_caveats(certificate.guarantee),
+        "mechanism": mechanism,
+        "metrics": metrics,
+        "data": {
+            "name": "preferences",
+            "pairs": None if hidden else len(pairs),
+            "dropped_identical": None if records else 0,
+            "capped": None if records else 0,
+            **({"persons": 50} if unit == "person" else {}),
+        },
+        "reward": measured | describe_fit_settings(reward),
+        "policy": {
+            "kind": "gibbs", "confidence": None, "scale": None, "temperature": 0.5, **win,
+            "kl": None if records else 0.02, "pessimism": None,
+        },
+        "utility": None if records else {"curve": [], "assumed_accuracy": 0.65},
+        "decisive": None,
+        "examples": None,
+        "calibration": [],
+        "certificate": certificate.to_dict(),
+        "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
+        "seconds": None if hidden else 1.5,
+    }  # fmt: skip
+    (folder / "reward.json").write_text(model)
+    (folder / "result.json").write_text(to_json(result))
+    page = render_report(summarize(result, ledger=describe_ledger_rows(ledger)))
+    (folder / "report.html").write_text(page)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """One honest run of every kind."""
+    home = tmp_path_factory.mktemp("central")
+    rows, _ = simulate_pairs(n=200, people=50, seed=4)
+    pairs = sordino.read_pairs(rows)
+    for name in RUNS:
+        write(home / name, name, pairs)
+    return home
+
+
+@pytest.fixture
+def forge(made, tmp_path):
+    """Change a value of a run's result, and return what the check of the mechanism found."""
+
+    def change(name, *path, to, file="result.json"):
+        folder = tmp_path / name
+        if not folder.exists():
+            shutil.copytree(made / name, folder)
+        whole = part = json.loads((folder / file).read_text())
+        for step in path[:-1]:
+            part = part[step]
+        part[path[-1]] = to
+        (folder / file).write_text(to_json(whole))
+        if file == "reward.json":
+            reseal(folder)
+        audit = audit_run(folder)
+        (found,) = (each for each in audit.findings if each.attack == "mechanism")
+        return found, audit
+
+    return change
+
+
+def reseal(folder):
+    """Make every digest of the reward fit again, as a careful forger would."""
+    result = json.loads((folder / "result.json").read_text())
+    reward = json.loads((folder / "reward.json").read_text())
+    policy = {"reward": reward, "temperature": result["policy"]["temperature"]}
+    digest = hashlib.sha256(canonical_json(policy).encode()).hexdigest()
+    result["certificate"]["digest"] = digest
+    content = (folder / "reward.json").read_bytes()
+    result["reward_sha256"] = hashlib.sha256(content).hexdigest()
+    (folder / "result.json").write_text(to_json(result))
+
+
+def told(made, name, *path):
+    value = json.loads((made / name / "result.json").read_text())
+    for step in path:
+        value = value[step]
+    return copy.deepcopy(value)
+
+
+def refuted(found, *words):
+    finding, audit = found
+    assert audit.refuted_by == ("mechanism",), finding.summary
+    for word in words:
+        assert word in finding.summary, finding.summary
+
+
+def warned(found, *words):
+    finding, audit = found
+    assert not audit.refuted
+    assert finding.outcome == "warning", finding.summary
+    for word in words:
+        assert word in finding.summary, finding.summary
+
+
+# Honest runs.
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_an_honest_run_is_clear_in_every_check(made, name):
+    found = {each.attack: (each.outcome, each.summary) for each in audit_run(made / name).findings}
+    assert {outcome for outcome, _ in found.values()} == {"clear"}, found
+
+
+def test_the_runs_are_of_the_kinds_that_they_are_named_after(made):
+    def promise(name):
+        guarantee = told(made, name, "guarantee")
+        return guarantee["unit"], guarantee["neighbors"], round(guarantee["epsilon"], 3)
+
+    assert promise("label") == ("label", "REPLACE_ONE", 1.0)
+    assert promise("person")[:2] == ("person", "REPLACE_ONE")
+    assert promise("add-remove") == ("record", "ADD_OR_REMOVE_ONE", 1.0)
+    for name in WITH:  # both entries count
+        assert promise(name)[2] > promise(name.partition("+")[0])[2]
+        assert len(told(made, name, "certificate", "release_ids")) == 2
+    assert told(made, "moment", "mechanism", "second_moment_mu") > 0
+
+
+# The mechanism.
+
+
+@pytest.mark.parametrize("name", RUNS)
+@pytest.mark.parametrize("field", ["epsilon", "delta"])
+def test_a_smaller_loss_than_was_paid_for(made, forge, name, field):
+    refuted(forge(name, "mechanism", field, to=0.9 * told(made, name, "mechanism", field)), "loss")
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_more_noise_on_labels_than_was_paid_for(made, forge, name):
+    mu = told(made, name, "mechanism", "mu")
+    refuted(forge(name, "mechanism", "mu", to=0.999 * mu), "More noise")
+    refuted(forge(name, "mechanism", "mu", to=0.0), "More noise")
+    warned(forge(name, "mechanism", "mu", to=1.1 * mu), "Less noise")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.parametrize(("factor", "word"), [(1.01, "More noise"), (0.99, "Less noise")])
+def test_another_tilt_than_was_paid_for(made, forge, name, factor, word):
+    noise = told(made, name, "mechanism", "standard_deviation")
+    refuted(forge(name, "mechanism", "standard_deviation", to=factor * noise), word)
+
+
+@pytest.mark.parametrize("name", ["zero-out", "moment"])
+@pytest.mark.parametrize(
+    ("field", "factor", "word"),
+    [
+        ("ridge", 1.1, "ridge"),
+        ("ridge", 0.01, "ridge"),
+        ("bound", 0.5, "More noise"),
+        ("bound", 2.0, "Less noise"),
+        ("bound", 1e9, "Less noise"),
+    ],
+)
+def test_settings_that_do_not_give_the_noise(made, forge, name, field, factor, word):
+    value = told(made, name, "mechanism", field)
+    refuted(forge(name, "mechanism", field, to=factor * value), word)
+
+
+def test_a_second_moment_that_is_hidden_or_made_noisier(made, forge):
+    mu = told(made, "moment", "mechanism", "second_moment_mu")
+    refuted(forge("moment", "mechanism", "second_moment_mu", to=mu / 2), "second moment")
+    refuted(forge("moment", "mechanism", "second_moment", to=False), "second moment")
+    refuted(forge("moment", "mechanism", "second_moment_mu", to=0.0), "second moment")
+    refuted(forge("zero-out", "mechanism", "second_moment", to=True), "second moment")
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("field", ["epsilon", "delta"])
+def test_a_larger_loss_than_was_paid_for_is_a_warning(made, forge, name, field):
+    factor = 1.5 if field == "epsilon" else 1.1
+    value = factor * told(made, name, "mechanism", field)
+    warned(forge(name, "mechanism", field, to=value), "larger loss")
+
+
+@pytest.mark.parametrize("most", [2, None])
+def test_another_number_of_records_of_a_person_is_a_warning(forge, most):
+    warned(forge("person", "mechanism", "records_per_person", to=most), "records of one person")
+
+
+@pytest.mark.parametrize("name", SOME)
+@pytest.mark.parametrize("path", [("way",), ("mechanism", "name")])
+def test_another_name(forge, name, path):
+    for word in ("local", "laplace", "label-gaussian-2"):
+        refuted(forge(name, *path, to=word), "Another mechanism")
+
+
+COIN = {"name": "randomized-response", "flip_probability": 0.27, "epsilon_per_label": 1.0}
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_the_mechanism_of_another_unit(made, forge, name):
+    other = "zero-out" if name.partition("+")[0] in LABELS else "label"
+    for mechanism in (told(made, other, "mechanism"), COIN):
+        refuted(forge(name, "mechanism", to=mechanism), "Another mechanism")
+    forge(name, "way", to="local")
+    refuted(forge(name, "mechanism", to=COIN), "Another mechanism")
+
+
+def test_noise_on_labels_never_hides_a_record(made, forge):
+    """Even if the reward says that it was fitted so."""
+    forge("zero-out", "method", to="label-gaussian", file="reward.json")
+    refuted(forge("zero-out", "mechanism", to=told(made, "label", "mechanism")))
+
+
+# What bought metrics.
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_metrics_that_nothing_paid_for(made, forge, name):
+    bought = told(made, f"{name}+metrics", "metrics") | {"pairs": None}
+    refuted(forge(name, "metrics", to=bought), "nothing on the ledger paid")
+
+
+@pytest.mark.parametrize("name", WITH)
+@pytest.mark.parametrize(("field", "factor"), [("mu", 0.99), ("epsilon", 0.9), ("delta", 0.5)])
+def test_metrics_that_cost_less_than_was_paid(made, forge, name, field, factor):
+    value = factor * told(made, name, "metrics", field)
+    refuted(forge(name, "metrics", field, to=value), "Metrics:")
+
+
+@pytest.mark.parametrize("name", ["label+metrics", "add-remove+metrics"])
+@pytest.mark.parametrize(("field", "factor"), [("mu", 1.01), ("epsilon", 1.5), ("delta", 1.5)])
+def test_metrics_that_cost_more_than_was_paid_are_a_warning(made, forge, name, field, factor):
+    value = factor * told(made, name, "metrics", field)
+    warned(forge(name, "metrics", field, to=value), "Metrics:")
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_purchase_that_is_not_described_is_a_warning(forge, name):
+    warned(forge(name, "metrics", to=None), "not described")
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_metrics_of_a_mechanism_that_is_not_known(forge, name):
+    refuted(forge(name, "metrics", "name", to="laplace"), "another mechanism")
+    if name.partition("+")[0] in RECORDS:
+        refuted(forge(name, "metrics", "name", to="label-gaussian"), "hides no record")
+
+
+# Numbers that nothing paid for.
+
+BOUGHT = {
+    ("reward", "accuracy"): 0.7,
+    ("reward", "accuracy_standard_error"): 0.01,
+    ("policy", "win_rate"): 0.7,
+    ("policy", "win_rate_interval"): [0.6, 0.8],
+}
+LIKELIHOOD = {
+    ("reward", "negative_log_likelihood"): 0.6,
+    ("reward", "negative_log_likelihood_standard_error"): 0.01,
+}
+OF_TEXTS = {
+    ("reward", "calibration_slope"): 1.0,
+    ("reward", "calibration_slope_standard_error"): 0.1,
+    ("reward", "weight_standard_error"): 0.2,
+    ("policy", "kl"): 0.02,
+    ("policy", "pessimism"): {"mean_uncertainty": 3.0},
+    ("data", "dropped_identical"): 0,
+    ("data", "capped"): 2,
+    ("data", "persons"): 50,
+    ("utility",): {"curve": [], "effective_dimension": 7},
+    ("decisive",): {"source": "comparisons", "rows": []},
+    ("examples",): {"source": "released", "rows": []},
+}
+BINS = [{"predicted": 0.5, "observed": 0.5, "low": 0.4, "high": 0.6, "pairs": 9}]
+
+
+@pytest.mark.parametrize("name", ["label", "person", "zero-out", "add-remove"])
+@pytest.mark.parametrize(("path", "value"), BOUGHT.items())
+def test_a_metric_that_nothing_paid_for(forge, name, path, value):
+    refuted(forge(name, *path, to=value), "paid for", ".".join(path))
+
+
+@pytest.mark.parametrize("name", ["zero-out", "add-remove"])
+@pytest.mark.parametrize(("path", "value"), LIKELIHOOD.items())
+def test_of_records_not_even_the_likelihood_is_free(forge, name, path, value):
+    refuted(forge(name, *path, to=value), "paid for", ".".join(path))
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_calibration_groups_are_never_free(forge, name):
+    refuted(forge(name, "calibration", to=BINS), "calibration")
+
+
+@pytest.mark.parametrize("name", ["zero-out", "add-remove+metrics"])
+@pytest.mark.parametrize(("path", "value"), OF_TEXTS.items())
+def test_what_private_texts_tell(forge, name, path, value):
+    refuted(forge(name, *path, to=value), "private prompts", ".".join(path))
+
+
+@pytest.mark.parametrize("name", ["zero-out"])
+def test_standard_errors_of_a_reward_tell_private_texts(forge, name):
+    found = forge(name, "standard_errors", to=[0.1] * 8, file="reward.json")
+    refuted(found, "private prompts", "standard_errors")
+
+
+@pytest.mark.parametrize("name", ["person"])
+@pytest.mark.parametrize(("path", "value"), OF_TEXTS.items())
+def test_of_labels_the_texts_are_public(forge, name, path, value):
+    finding, _ = forge(name, *path, to=value)
+    assert finding.outcome == "clear"
+
+
+@pytest.mark.parametrize("source", ["decisive", "examples"])
+def test_public_texts_may_be_shown(forge, source):
+    finding, _ = forge("zero-out", source, to={"source": "public", "rows": []})
+    assert finding.outcome == "clear"
+
+
+COUNTS = {("data", "pairs"): 200, ("seconds",): 1.5}
+
+
+@pytest.mark.parametrize("name", ["add-remove", "add-remove+metrics"])
+@pytest.mark.parametrize(("path", "value"), COUNTS.items())
+def test_how_many_records_there_are(forge, name, path, value):
+    refuted(forge(name, *path, to=value), "How many records", ".".join(path))
+
+
+def test_how_many_records_there_are_beside_the_result(forge):
+    found = forge("add-remove", "pairs", to=200, file="reward.json")
+    refuted(found, "How many records", "reward.json")
+    found = forge("add-remove+metrics", "metrics", "pairs", to=40)
+    refuted(found, "How many records", "metrics.pairs")
+
+
+# Malformed files are refused, and say nothing of the run.
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "value"),
+    [
+        ("label", ("mechanism", "mu"), "0.2"),
+        ("label", ("mechanism", "mu"), -1.0),
+        ("label", ("mechanism", "delta"), 2.0),
+        ("label", ("mechanism", "records_per_person"), 0),
+        ("zero-out", ("mechanism", "bound"), 0.0),
+        ("zero-out", ("mechanism", "second_moment"), 1),
+        ("zero-out", ("reward",), [1]),
+        ("label+metrics", ("metrics",), []),
+        ("label+metrics", ("metrics", "name"), 3),
+    ],
+)
+def test_a_malformed_description(forge, name, path, value):
+    with pytest.raises(sordino.errors.DataError, match="malformed"):
+        forge(name, *path, to=value)

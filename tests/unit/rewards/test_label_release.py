@@ -1,0 +1,149 @@
+"""One noised sum of labels: which rows are in it, and what is said before it is paid for."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino.errors import DataError, PrivacyWarning
+from sordino.mechanisms import label_gaussian
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.rewards.label_release import label_promise, release_labels
+from sordino.rewards.paid_metrics import held_out_rows
+from sordino.rewards.release_checks import entropy_of
+
+DELTA = 1e-6
+NOISE = LabelGaussian(1.0, delta=DELTA)
+
+
+def account(folder, *, unit="label", epsilon=math.inf):
+    folder.mkdir(exist_ok=True)
+    budget = sordino.Guarantee(
+        epsilon, delta=DELTA, unit=unit, neighbors=REPLACE_ONE, trust="central"
+    )
+    return sordino.Ledger.open(folder / "spend.db", data="test", budget=budget)
+
+
+@pytest.fixture(name="pairs")
+def _pairs(linear_world):
+    return linear_world(200, 3)[0]
+
+
+def test_held_out_rows_are_no_part_of_the_sum(pairs, tmp_path, monkeypatch):
+    """The sum is that of the other rows alone, and its noise is made for them."""
+    monkeypatch.setattr(label_gaussian, "with_noise", lambda total, *_: total)
+    out = held_out_rows(pairs)
+    ledger = account(tmp_path)
+    released = release_labels(pairs, NOISE, ledger=ledger, held_out=out)
+    labels = pairs.labels[~out].astype(float)
+    np.testing.assert_allclose(released.evidence.statistic, labels @ pairs.given[~out], atol=1e-3)
+    assert released.evidence.differences.tolist() == pairs.given[~out].tolist()
+    alone = NOISE.prepare(pairs.given[~out])
+    np.testing.assert_allclose(released.evidence.factor, alone.factor)
+    assert json.loads(ledger.spends[-1].payload)["details"] == {"held_out": "unread"}
+    plain = release_labels(pairs, NOISE, ledger=ledger)
+    assert len(plain.evidence) == 200
+    assert "details" not in json.loads(ledger.spends[-1].payload)
+
+
+def test_the_ledger_stays_that_of_all_pairs(pairs, tmp_path):
+    """Held-out rows or not, it is one data set; the part alone is another one."""
+    ledger = account(tmp_path)
+    out = held_out_rows(pairs)
+    release_labels(pairs, NOISE, ledger=ledger, held_out=out)
+    assert ledger.public_digest == pairs.public_digest
+    release_labels(pairs, NOISE, ledger=ledger)
+    with pytest.raises(sordino.LedgerMismatch):
+        release_labels(pairs.part(np.flatnonzero(~out).tolist()), NOISE, ledger=ledger)
+
+
+def test_the_cap_of_a_person_is_filled_from_the_rows_that_remain(linear_world, tmp_path):
+    rows = linear_world(60, 3)[0]
+    people = [f"p{index % 6}" for index in range(60)]
+    pairs = sordino.Pairs.from_features(rows.given, rows.labels, persons=people)
+    noise = LabelGaussian(1.0, delta=DELTA, records_per_person=4)
+    ledger = account(tmp_path, unit="person")
+    released = release_labels(pairs, noise, ledger=ledger, held_out=held_out_rows(pairs))
+    assert len(released.evidence) == 6 * 4
+    details = json.loads(ledger.spends[-1].payload)["details"]
+    assert details == {"cap": 4, "held_out": "unread"}
+
+
+def test_a_fit_takes_the_mask_too(pairs, tmp_path):
+    ledger = account(tmp_path)
+    out = held_out_rows(pairs)
+    reward = sordino.fit_reward(pairs, mechanism=NOISE, ledger=ledger, held_out=out, ball=4.0)
+    assert reward.pairs == (~out).sum()
+    assert sordino.certify(reward, ledger).guarantee == reward.guarantee
+
+
+def test_too_few_questions_are_refused_before_anything_is_spent(pairs, tmp_path):
+    ledger = account(tmp_path)
+    out = held_out_rows(pairs)
+    for side in (out, ~out):
+        few = pairs.part(np.flatnonzero(side)[:5].tolist())
+        with pytest.raises(DataError, match="too few different questions"):
+            release_labels(few, NOISE, ledger=ledger, held_out=held_out_rows(few))
+    assert not ledger.spends
+
+
+def test_other_ways_take_no_mask(pairs, tmp_path, ledger):
+    out = held_out_rows(pairs)
+    answers = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger(1.0))
+    with pytest.raises(sordino.UsageError, match="held_out goes with"):
+        sordino.fit_reward(answers, held_out=out)
+    with pytest.raises(sordino.UsageError, match="held_out goes with"):
+        sordino.fit_reward(
+            pairs, mechanism=sordino.NonPrivate(), ledger=account(tmp_path), held_out=out
+        )
+
+
+def test_the_promise_is_known_before_the_release(pairs, tmp_path):
+    ledger = account(tmp_path)
+    for seed in (None, 3):
+        promise = label_promise(pairs, NOISE, ledger, entropy_of(seed))
+        found = release_labels(pairs, NOISE, ledger=ledger, simulate_seed=seed)
+        assert found.guarantee == promise
+        assert promise.simulated == (seed == 3)
+
+
+# --- a delta that promises nothing ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("delta", "warned"), [(1 / 200, True), (0.004, False), (0.5, True)])
+def test_a_large_delta_is_said_once_and_before_the_spend(
+    pairs, tmp_path, monkeypatch, delta, warned
+):
+    noise = LabelGaussian(1.0, delta=delta)
+    ledger = account(tmp_path)
+    if not warned:
+        release_labels(pairs, noise, ledger=ledger)
+        return
+    drawn = []
+    honest = label_gaussian.with_noise
+    monkeypatch.setattr(
+        label_gaussian, "with_noise", lambda *given: (drawn.append(1), honest(*given))[1]
+    )
+    with pytest.warns(PrivacyWarning, match="not below 1/n=1/200") as caught:
+        sordino.fit_reward(pairs, mechanism=noise, ledger=ledger)
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    assert drawn == [1]
+    assert f"delta={delta!r}" in str(caught[0].message)
+    assert "publish one label outright" in str(caught[0].message)
+
+
+def test_a_large_delta_as_an_error_spends_nothing(pairs, tmp_path):
+    """Warnings are errors in this suite: so it came before the entry."""
+    ledger = account(tmp_path)
+    with pytest.raises(PrivacyWarning):
+        release_labels(pairs, LabelGaussian(1.0, delta=0.01), ledger=ledger)
+    assert not ledger.spends
+
+
+def test_what_the_budget_refuses_is_not_warned_of(pairs, tmp_path):
+    with pytest.raises(sordino.BudgetExceeded):
+        release_labels(pairs, LabelGaussian(1.0, delta=0.01), ledger=account(tmp_path, epsilon=0.5))
