@@ -140,25 +140,25 @@ def tree() -> str:
     top = sorted(p for p in package.iterdir() if p.suffix == ".py" and p.name != "__init__.py")
     folders = [p for p in sorted(package.iterdir()) if (p / "__init__.py").exists()]
     folders.sort(key=lambda p: FLOW.index(p.name) if p.name in FLOW else len(FLOW))
-    lines += [f"├── {path.name:<30}{first_sentence(path)}" for path in top]
+    lines += [f"├── {path.name:<32}{first_sentence(path)}" for path in top]
     for place, folder in enumerate(folders):
         last = place == len(folders) - 1
         stem, bar = ("└──", "    ") if last else ("├──", "│   ")
-        lines.append(f"{stem} {folder.name + '/':<30}{first_sentence(folder / '__init__.py')}")
+        lines.append(f"{stem} {folder.name + '/':<32}{first_sentence(folder / '__init__.py')}")
         inside = sorted(entries(folder), key=lambda path: (path.suffix == "", path.name))
         for index, path in enumerate(inside):
             twig = "└──" if index == len(inside) - 1 else "├──"
-            lines.append(f"{bar}{twig} {shown(path):<26}{first_sentence(module_of(path))}")
+            lines.append(f"{bar}{twig} {shown(path):<28}{first_sentence(module_of(path))}")
             below_it = [] if path.suffix else sorted(entries(path))
             for file in below_it:
                 below = "└──" if file == below_it[-1] else "├──"
                 gap = "    " if index == len(inside) - 1 else "│   "
-                lines.append(f"{bar}{gap}{below} {file.name:<22}{first_sentence(file)}")
+                lines.append(f"{bar}{gap}{below} {file.name:<24}{first_sentence(file)}")
     lines.append("tests/")
     names = list(TEST_FOLDERS.items())
     for index, (name, what) in enumerate(names):
         twig = "└──" if index == len(names) - 1 else "├──"
-        lines.append(f"{twig} {name + '/':<30}{what}")
+        lines.append(f"{twig} {name + '/':<32}{what}")
     return "```text\n" + "\n".join(lines) + "\n```"
 
 

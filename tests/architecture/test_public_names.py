@@ -32,14 +32,21 @@ PUBLIC = [
     "NonPrivate",
     "ObjectivePerturbation",
     "RandomizedResponse",
+    "RankedPerturbation",
+    "RankingGaussian",
     "joint_mechanisms",
     # what people said
     "FunctionFeatures",
     "HashedText",
     "Pairs",
     "PrivatePairs",
+    "Rankings",
     "read_pairs",
+    "read_rankings",
+    "Trajectories",
+    "read_trajectories",
     # the crossing
+    "privatize_choices",
     "privatize",
     # what people want, and what to do about it
     "fit_reward",
@@ -51,8 +58,10 @@ PUBLIC = [
     "gibbs_policy",
     "optimistic_policy",
     "pessimistic_policy",
+    "robust_policy",
     # worlds with a known answer
     "simulate_pairs",
+    "plan",
     # tying it to its spend, trying to break it, showing it
     "Certificate",
     "certify",
@@ -60,7 +69,7 @@ PUBLIC = [
     "audit",
     "write_report",
 ]
-MOST = 45
+MOST = 55
 HEAVY = ("torch", "transformers", "matplotlib", "opendp", "scipy", "dp_accounting", "sklearn")
 FOUND = "print(json.dumps([name for name in HEAVY if name in sys.modules]))"
 

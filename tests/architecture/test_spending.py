@@ -3,6 +3,7 @@
 import ast
 
 SPENDERS = {
+    "sordino.privatization.choices.privatize_choices",
     "sordino.privatization.memory.privatize",
     "sordino.privatization.stream.privatize_file",
     "sordino.privatization.unprotected.use_unprotected",
@@ -11,11 +12,15 @@ SPENDERS = {
     "sordino.rewards.label_release.release_sum",
     "sordino.rewards.paid_label_metrics.measure_labels",
     "sordino.rewards.paid_record_metrics.measure_records",
+    "sordino.rewards.ranked_record_fit.fit_ranked_records",
+    "sordino.rewards.ranking_estimation.fit_rankings",
+    "sordino.rewards.ranking_estimation.fit_unprotected_rankings",
+    "sordino.rewards.ranking_release.release_rankings",
     "sordino.rewards.record_fit.fit_records",
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {"sordino.privatization.crossing.reserve"}  # the one step that all crossings share
-DRAWS = {"answers", "release", "release_records"}
+DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
     "sordino.auditing.statistical.games._played",
     "sordino.mechanisms.no_privacy.repeat",
@@ -80,10 +85,13 @@ def test_noise_is_released_in_one_place(functions):
     assert (
         callers
         == {
+            "sordino.privatization.choices.privatize_choices",
             "sordino.privatization.crossing.answers",
             "sordino.privatization.unprotected.use_unprotected",
             "sordino.rewards.label_release.release_sum",
             "sordino.rewards.paid_record_metrics.measure_records",
+            "sordino.rewards.ranked_record_fit.release_ranked_records",
+            "sordino.rewards.ranking_release.release_rankings",
             "sordino.rewards.record_fit.release_records",
         }
         | MADE_UP

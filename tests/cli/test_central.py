@@ -91,7 +91,7 @@ def test_every_unit_end_to_end(tmp_path, capsys, unit, metrics):
 def test_what_costs_nothing_and_what_does(tmp_path, capsys, unit):
     """Under label privacy likelihood and slope are free; under record privacy nothing is."""
     data = write_rows(tmp_path / "prefs.jsonl", 400, people=unit == "person")
-    align(tmp_path, "--epsilon", "4", "--unit", unit, data=data)
+    align(tmp_path, "--epsilon", "4", "--unit", unit, "--simulate-seed", "1", data=data)
     capsys.readouterr()
     reward = result_of(tmp_path)["reward"]
     free = {"negative_log_likelihood", "calibration_slope"}
@@ -208,6 +208,39 @@ def test_a_ledger_without_delta_says_what_to_do(tmp_path, capsys):
     align(tmp_path, "--epsilon", "1", "--budget", "3", *ledger, data=data)
     total = result_of(tmp_path)["certificate"]["ledger"]["total"]
     assert total["epsilon"] > 1.5
+
+
+def test_a_ledger_under_another_relation_is_refused(tmp_path, capsys):
+    """What a run tells depends on the relation: it must be the ledger's, whoever forgot it."""
+    for made, asked in (("ADD_OR_REMOVE_ONE", []), ("REPLACE_SPECIAL", ["add-remove"])):
+        path = tmp_path / f"{made}.db"
+        budget = sordino.Guarantee(
+            20.0,
+            delta=1e-5,
+            unit="record",
+            neighbors=getattr(sordino, made),
+            trust="central",
+        )
+        sordino.Ledger.open(path, data="preferences", budget=budget)
+        options = ["--neighbors", *asked] if asked else []
+        more = ["--epsilon", "1", "--unit", "record", "--ledger", str(path), *options]
+        for again in ([], ["--dry-run"], ["--metrics-epsilon", "1"]):
+            align(tmp_path, *more, *again, code=2)
+            assert "--neighbors" in capsys.readouterr().err
+        assert not sordino.Ledger.read(path).spends
+
+
+def test_a_public_file_is_no_oracle_of_private_records(tmp_path, capsys):
+    """Whether a question is in the private file is private too: no exit code may tell."""
+    data = write_rows(tmp_path / "prefs.jsonl", 200)
+    inside = write_rows(tmp_path / "inside.jsonl", 5)
+    outside = write_rows(tmp_path / "outside.jsonl", 5, seed=9)
+    for index, public in enumerate((inside, outside)):
+        more = ["--evaluate", str(public), "--ledger", str(tmp_path / f"{index}.db"), "--force"]
+        align(tmp_path, "--epsilon", "1", "--unit", "record", *more, data=data)
+        assert result_of(tmp_path)["public_evaluation"]["pairs"] == 5
+    align(tmp_path, "--epsilon", "1", "--evaluate", str(inside), "--force", data=data, code=2)
+    assert "--evaluate" in capsys.readouterr().err
 
 
 MISTAKES = {

@@ -130,3 +130,69 @@ def test_a_plan():
     assert found["metrics"].startswith("bought: epsilon=0.5")
     assert found["neighbors"].startswith("ADD_OR_REMOVE_ONE")
     assert not {"accuracy", "dropped", "pairs"} & set(found)
+
+
+BORDA = {
+    "name": "ranking-gaussian", "epsilon": 1.0, "delta": 1e-6, "mu": 0.24, "statistic": "borda",
+    "shaped": True, "records_per_person": None,
+}  # fmt: skip
+RANKED = {
+    "name": "ranked-perturbation", "epsilon": 1.0, "delta": 1e-6, "bound": 1.0, "candidates": 7,
+    "dimension": 7, "ridge": 31.0612, "standard_deviation": 60.0,
+}  # fmt: skip
+ITEMS = [
+    {"name": f"item {place}", "worth": 3.0 - place, "interval": [2.5 - place, 3.5 - place]}
+    for place in range(7)
+]
+BALLOTS = {"pairs": None, "ballots": 1504, "items": 7, "dropped_identical": None, "capped": 0}
+UNSEEN = {
+    "mechanism": RANKED, "unit": "record", "neighbors": "ADD_OR_REMOVE_ONE", "seconds": None,
+    "data": BALLOTS | {"ballots": None, "capped": None},
+    "items": [item | {"interval": None} for item in ITEMS[:2]],
+}  # fmt: skip
+
+
+def test_rankings():
+    found = rows(mechanism=BORDA, data=BALLOTS, items=ITEMS)
+    assert found["mechanism"] == "one noised sum of ranks, epsilon=1, delta=1e-06"
+    assert found["ballots"] == "1,504"
+    first, *_, last = found["best items"].split("\n")
+    assert first == "item 0: +3.00 [+2.50, +3.50]"
+    assert last == "and 2 more"
+    assert found["best items"].count("\n") == 5
+    assert found["accuracy"] == "not measured: rankings are not scored"
+    assert not {"pairs", "win rate", "dropped", "left out", "log loss"} & set(found)
+
+
+def test_rankings_of_persons():
+    mechanism = BORDA | {"statistic": "first-choice", "records_per_person": 3}
+    data = BALLOTS | {"persons": 30, "capped": 12, "items": None}
+    found = rows(mechanism=mechanism, data=data, unit="person", items=None)
+    assert found["mechanism"].startswith("one noised sum of first choices, ")
+    assert found["mechanism"].endswith("at most 3 ballots of a person")
+    assert found["left out"] == "12 ballots, by the cap for one person"
+    assert "best items" not in found
+
+
+def test_private_rankings_have_no_number_and_no_interval():
+    found = rows(**UNSEEN)
+    assert found["mechanism"] == (
+        "weights of a tilted objective, epsilon=1, delta=1e-06, features cut to 1, at most 7 "
+        "candidates of a ballot, ridge 31.06"
+    )
+    assert found["best items"] == "item 0: +3.00\nitem 1: +2.00"
+    assert not {"ballots", "pairs", "seconds"} & set(found)
+
+
+def test_a_name_takes_one_line_and_nothing_has_no_sign_of_less():
+    item = {"name": "a\nname  of\tparts", "worth": -0.001, "interval": [-0.5, 0.498]}
+    found = rows(mechanism=BORDA, data=BALLOTS, items=[item])
+    assert found["best items"] == "a name of parts: +0.00 [-0.50, +0.50]"
+
+
+@pytest.mark.parametrize("changes", [{"mechanism": BORDA, "data": BALLOTS}, UNSEEN])
+def test_a_plan_of_rankings(changes):
+    found = plan(**{"items": None, "ballots": 1504} | changes)
+    assert found["ballots"] == "1,504"
+    assert found["accuracy"] == "not measured: rankings are not scored"
+    assert not {"pairs", "dropped", "metrics"} & set(found)

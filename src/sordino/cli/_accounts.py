@@ -9,7 +9,15 @@ from sordino import _validate
 from sordino.errors import PrivacyError
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    REPLACE_SPECIAL,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import EVERYTHING, refuse_other_terms
 
@@ -41,7 +49,7 @@ def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> L
     if not path.exists():
         return Ledger(path, [_imagined("open", {"data": data, **budget})])
     known = Ledger.read(path)
-    _refuse_other_unit(known, limit.unit)
+    _refuse_other_unit(known, limit)
     if not change:
         return known
     refuse_other_terms(known.budget, limit)
@@ -65,6 +73,7 @@ def open_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Led
     if not path.exists():
         return Ledger.open(path, data=data, budget=limit)
     ledger = Ledger.open(path, data=data)
+    _refuse_other_unit(ledger, limit)
     if change and limit.to_dict() != ledger.budget.to_dict():
         ledger.change_budget(limit)
     return ledger
@@ -94,15 +103,32 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
     return Ledger(ledger.path, [*ledger.rows, row])
 
 
-def _refuse_other_unit(ledger: Ledger, unit: Unit) -> None:
-    """Refuse a ledger that counts the changes of another unit.
+def _refuse_other_unit(ledger: Ledger, limit: Guarantee) -> None:
+    """Refuse a ledger that counts other changes: of another unit, or under another relation.
+
+    What a run tells (numbers of records, times) depends on the relation, so that the ledger's
+    must be the one that was asked for.
 
     Raises:
         PrivacyError: It does.
     """
-    counted = ledger.budget.unit
-    if counted != unit:
+    counted, wanted = ledger.budget.unit, limit.unit
+    if counted != wanted:
         raise PrivacyError(
-            f"{ledger.path.name} counts {counted} changes; this release is about {unit} changes. "
+            f"{ledger.path.name} counts {counted} changes; this release is about {wanted} changes. "
             f"Nothing was released. Units cannot be mixed: use --unit {counted} or another ledger."
         )
+    relation = ledger.budget.neighbors
+    if relation != limit.neighbors:
+        raise PrivacyError(
+            f"{ledger.path.name} counts changes under {relation.name}; this release is about "
+            f"{limit.neighbors.name}. Nothing was released. Relations cannot be mixed: use "
+            f"--neighbors {_SAID[relation]} or another ledger."
+        )
+
+
+_SAID = {
+    REPLACE_SPECIAL: "zero-out",
+    ADD_OR_REMOVE_ONE: "add-remove",
+    REPLACE_ONE: "replace",
+}

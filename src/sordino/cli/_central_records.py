@@ -18,7 +18,6 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_fit_settings, measure_decisive
 from sordino.rewards.estimation import fit_reward
@@ -62,8 +61,8 @@ def learn_from_records(
         "reward": {**measured, **describe_fit_settings(reward)},
         **_findings(policy, reward, wins, public),
     }
-    timed = settings.relation != ADD_OR_REMOVE_ONE  # a time tells how many records there were
-    return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=timed)
+    # a time tells how many records there were, and how long their texts
+    return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=False)
 
 
 def _bought(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
@@ -101,7 +102,16 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
         alone = label_promise(pairs, noise.estimate, ledger, entropy)
     else:
         alone = record_promise(pairs, noise.estimate, ledger, entropy)
-    return merge([alone], epsilon=noise.epsilon(settings), delta=settings.failure)
+    # a reward and metrics are stated together, at the delta of the ledger that paid for both
+    delta = settings.failure if noise.metrics is None else ledger.budget.delta
+    epsilon = noise.epsilon(settings, delta)
+    if math.isinf(epsilon):
+        raise BudgetExceeded(
+            f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
+            f"{ledger.path.name}. Nothing was released. Use a ledger with a larger delta, or leave "
+            "--metrics-epsilon out."
+        )
+    return merge([alone], epsilon=epsilon, delta=delta)
 
 
 def _way_out(ledger: Ledger) -> str:

@@ -13,6 +13,8 @@ from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs, most_questions
+from sordino.preferences.ranking_files import holds_rankings, read_rankings
+from sordino.preferences.rankings import Rankings
 from sordino.preferences.reading import read_pairs
 from sordino.privacy.label_values import UNDECIDED
 from sordino.privacy.ledger import Ledger
@@ -27,7 +29,7 @@ __all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs"]
 class Inputs:
     """Everything that a run reads, checked before anything is spent."""
 
-    pairs: Pairs | PrivatePairs
+    pairs: Pairs | PrivatePairs | Rankings
     public: Pairs | None
     truth: TrueReward | None
 
@@ -68,9 +70,17 @@ def read_inputs(
         UsageError: The answers are randomized already and the way needs raw judgments; or a
             truth could only be measured on private texts.
     """
+    if holds_rankings(source):
+        _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
+        with Bar.shown("Reading") as bar:
+            ballots = read_rankings(source, person_field=person_field, progress=bar)
+        return Inputs(pairs=ballots, public=None, truth=None)
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            source, drop_identical=drop_identical, person_field=person_field, progress=bar
+            source,
+            drop_identical=drop_identical or settings.hides_texts,  # a record that says nothing
+            person_field=person_field,
+            progress=bar,
         )
     if settings.way is Way.central:
         _refuse_randomized(pairs)
@@ -89,6 +99,25 @@ def read_inputs(
     )
 
 
+def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
+    """Refuse what rankings cannot be used for, before they are read."""
+    if settings.way is not Way.central:
+        raise UsageError(
+            "These are rankings, which the local way has no command for. Nothing was done. Use "
+            "--way central; first choices are randomized one by one by privatize_choices in Python."
+        )
+    given = {
+        "--evaluate": evaluate,
+        "--truth": truth,
+        "--metrics-epsilon": settings.metrics_epsilon,
+        "--second-moment": settings.second_moment or None,
+        "--confidence": settings.confidence,
+    }
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(f"{wrong[0]} is for pairs, and these are rankings. Leave it out.")
+
+
 def _refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
     """Refuse answers that were randomized one by one: a second noise would only harm."""
     if isinstance(pairs, PrivatePairs):
@@ -103,8 +132,8 @@ def _read_public(
 ) -> Pairs:
     """Return judgments that the user declares public, without questions of the private file.
 
-    Where which questions are in the private file is private too, shared ones stay: what was left
-    out would tell.
+    Where it is private too which questions are in the private file, shared ones stay, and nothing
+    is refused for them: either would tell. Public labels are the user's word.
     """
     problem: SordinoError | None = None
     try:
@@ -117,7 +146,7 @@ def _read_public(
         raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
     private = set(pairs.keys)
     shared = sum(key in private for key in public.keys)
-    if shared * 2 >= len(public):
+    if not shared_stay and shared * 2 >= len(public):
         raise PrivacyError(
             "--evaluate holds the private judgments themselves: at least half of its pairs are "
             "in both files, and their labels would show in the metrics. Nothing was done. Give "
@@ -129,7 +158,7 @@ def _read_public(
     return left
 
 
-def questions_of_one_person(pairs: Pairs) -> int:
+def questions_of_one_person(pairs: Pairs | Rankings) -> int:
     """Return the most different questions that one person answered; it is public.
 
     Raises:

@@ -55,12 +55,13 @@ def _coin(settings: Settings, pairs: Pairs) -> RandomizedResponse:
     )
 
 
-def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
+def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     """Return what a run would spend; nothing is touched.
 
     Raises:
         BudgetExceeded: The ledger has not enough left.
     """
+    pairs = _pairs(inputs)
     limit = _limit(settings, pairs)
     ledger = future_ledger(
         settings.ledger_path, settings.data, limit, change=settings.budget is not None
@@ -78,6 +79,12 @@ def plan(settings: Settings, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
     planned = plan_pairs(pairs, crossing, data=settings.data)
     _refuse_few_left(planned, pairs, settings.cap)
     return planned
+
+
+def _pairs(inputs: Inputs) -> Pairs | PrivatePairs:
+    """Return judgments of pairs; this way is taken for nothing else."""
+    assert isinstance(inputs.pairs, Pairs | PrivatePairs)  # noqa: S101 - for the type checker
+    return inputs.pairs
 
 
 def _plan_received(settings: Settings, pairs: PrivatePairs) -> dict[str, Any]:
@@ -126,14 +133,15 @@ def _refuse_few_left(planned: Mapping[str, Any], pairs: Pairs, cap: int | None) 
 
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
-    limit = _limit(settings, inputs.pairs)
+    limit = _limit(settings, _pairs(inputs))
     change = settings.budget is not None
     return open_ledger(settings.ledger_path, settings.data, limit, change=change)
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     """Return what randomized answers teach; raw ones are randomized first."""
-    private = _crossed(settings, inputs.pairs, ledger)
+    pairs = _pairs(inputs)
+    private = _crossed(settings, pairs, ledger)
     asked: dict[str, Any] = {
         "ridge": settings.ridge,
         "ball": settings.ball,
@@ -151,7 +159,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
             "flip_probability": private.flip_probability,
             "epsilon_per_label": private.label_epsilon,
         },
-        "data": _data(ledger.data, inputs.pairs, private),
+        "data": _data(ledger.data, pairs, private),
         "reward": {
             **measure_reward(held_out),
             **describe_fit_settings(reward, asked=settings.method),

@@ -60,11 +60,10 @@ class Noise:
             events[part.event] = events.get(part.event, 0) + 1
         return events
 
-    def epsilon(self, settings: Settings) -> float:
-        """Return the loss of everything together, at the delta that the user allowed."""
-        return accounting.composed_epsilon(
-            self.events, neighbors=settings.relation, delta=settings.failure
-        )
+    def epsilon(self, settings: Settings, delta: float | None = None) -> float:
+        """Return the loss of everything together, at the delta that the user allowed or another."""
+        known = settings.failure if delta is None else delta
+        return accounting.composed_epsilon(self.events, neighbors=settings.relation, delta=known)
 
     def describe(self) -> dict[str, Any]:
         """Return what is known of the noise of the estimate."""

@@ -19,10 +19,12 @@ from sordino._files import (
 from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
-from sordino.cli import _central_way, _local_way
+from sordino.cli import _central_way, _local_way, _rankings_way
 from sordino.cli._inputs import Inputs, Learned
 from sordino.cli._settings import Settings, Way
 from sordino.errors import SordinoError
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.rankings import Rankings
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
@@ -42,9 +44,15 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     Raises:
         BudgetExceeded: The ledger has not enough left.
     """
-    if settings.way is Way.central:
-        return _central_way.plan(settings, inputs)
-    return _local_way.plan(settings, inputs.pairs)
+    planned: dict[str, Any] = _way(settings, inputs).plan(settings, inputs)
+    return planned
+
+
+def _way(settings: Settings, inputs: Inputs) -> Any:
+    """Return the module that plans, opens the ledger and learns."""
+    if isinstance(inputs.pairs, Rankings):
+        return _rankings_way
+    return _central_way if settings.way is Way.central else _local_way
 
 
 @contextmanager
@@ -87,7 +95,7 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
     Whatever can be refused is refused before anything is spent.
     """
     plan(settings, inputs)
-    way = _central_way if settings.way is Way.central else _local_way
+    way = _way(settings, inputs)
     with _folder(settings.out):
         refuse_unwritable(settings.out / "result.json")
         ledger = way.open_account(settings, inputs)
@@ -143,7 +151,7 @@ def _extras(settings: Settings, inputs: Inputs, learned: Learned) -> dict[str, A
         )
     if inputs.truth is not None:
         known = inputs.public if settings.hides_texts else inputs.pairs
-        assert known is not None  # noqa: S101 - for the type checker: read_inputs saw to it
+        assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
         extras["truth"] = measure_truth(learned.policy, known, inputs.truth)
     return extras
 

@@ -21,6 +21,14 @@ __all__ = [
 
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
+_UNSCORED = "not measured: rankings are not scored"
+_RANKINGS = ("ranking-gaussian", "ranked-perturbation")
+_LISTED = 5  # items
+_SUMS = {
+    None: ("labels", "labels"),
+    "borda": ("ranks", "ballots"),
+    "first-choice": ("first choices", "ballots"),
+}
 _SHOWN = {"negative_log_likelihood": "log loss", "calibration_slope": "calibration slope"}
 _RELATIONS = {
     "REPLACE_SPECIAL": "zero-out, unless --neighbors says otherwise",
@@ -83,7 +91,8 @@ def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
     if "persons" in data and result["guarantee"]["unit"] == "person":
         rows["persons"] = f"{data['persons']:,}"
     if data["capped"]:
-        rows["left out"] = f"{data['capped']:,} pairs, by the cap for one person"
+        what = "ballots" if _of_rankings(result) else "pairs"
+        rows["left out"] = f"{data['capped']:,} {what}, by the cap for one person"
     return rows
 
 
@@ -97,6 +106,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         **(_curator_rows(result) if central else {}),
         **_person_rows(result),
         **({} if pairs is None else {"pairs": f"{pairs:,}"}),
+        **_ballot_rows(result, result["data"]),
         **dropped_row(result["data"]["dropped_identical"]),
         **(_central_metrics(result) if central else _local_metrics(result)),
     }
@@ -109,6 +119,33 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
     rows["report"] = str(folder / "report.html")
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
+
+
+def _of_rankings(told: Mapping[str, Any]) -> bool:
+    """Return whether a run, or a plan of one, is about rankings."""
+    return (told.get("mechanism") or {}).get("name") in _RANKINGS
+
+
+def _ballot_rows(told: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on how many ballots there are, and on the best of what everybody ranked."""
+    ballots, items = data.get("ballots"), told.get("items") or []
+    rows = {} if ballots is None else {"ballots": f"{ballots:,}"}
+    if items:
+        more = [f"and {len(items) - _LISTED:,} more"] if len(items) > _LISTED else []
+        rows["best items"] = "\n".join([*map(_item, items[:_LISTED]), *more])
+    return rows
+
+
+def _item(item: Mapping[str, Any]) -> str:
+    """Return the worth of one item, less the mean of all, in one line."""
+    low, high = item["interval"] or (None, None)
+    name, ends = " ".join(item["name"].split()), f" [{_signed(low)}, {_signed(high)}]"
+    return f"{name}: {_signed(item['worth'])}{'' if low is None else ends}"
+
+
+def _signed(value: float | None) -> str:
+    """Return a measured number with its sign; nothing is 0.00 with one."""
+    return "not available" if value is None else f"{value:+.2f}".replace("-0.00", "+0.00")
 
 
 def _local_metrics(result: Mapping[str, Any]) -> dict[str, str]:
@@ -132,6 +169,8 @@ def _wins(policy: Mapping[str, Any]) -> str:
 
 def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what a curator bought, and on what came free with one noised sum."""
+    if _of_rankings(result):
+        return {"accuracy": _UNSCORED}
     reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
     lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
     whence = "held out, bought" if bought else "from the released sum, free"
@@ -159,15 +198,26 @@ def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
 
 def _mechanism(told: Mapping[str, Any]) -> str:
     """Return a curator's mechanism in one line."""
-    if told["name"] == "label-gaussian":
-        most = told["records_per_person"]
-        cap = "" if most is None else f", at most {most:,} labels of a person"
-        return f"one noised sum of labels, {_loss(told)}{cap}"
+    if told["name"] in ("label-gaussian", "ranking-gaussian"):
+        return _sum(told)
+    if told["name"] == "ranked-perturbation":
+        return (
+            f"weights of a tilted objective, {_loss(told)}, features cut to {told['bound']:g}, at "
+            f"most {told['candidates']:,} candidates of a ballot, ridge {told['ridge']:.4g}"
+        )
     moment = ", and the second moment" if told["second_moment"] else ""
     return (
         f"weights of a tilted objective{moment}, {_loss(told)}, records cut to {told['bound']:g}, "
         f"ridge {told['ridge']:.4g}"
     )
+
+
+def _sum(told: Mapping[str, Any]) -> str:
+    """Return one noised sum in one line."""
+    what, of_person = _SUMS[told.get("statistic")]
+    most = told["records_per_person"]
+    cap = "" if most is None else f", at most {most:,} {of_person} of a person"
+    return f"one noised sum of {what}, {_loss(told)}{cap}"
 
 
 def _loss(told: Mapping[str, Any]) -> str:
@@ -183,7 +233,8 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
         "caveats": ", ".join(plan["caveats"]) or "none",
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
         **_planned_rows(plan),
-        **dropped_row(plan["dropped_identical"]),
+        **_ballot_rows(plan, plan),
+        **dropped_row(plan.get("dropped_identical")),
     }
     if "largest_person_epsilon" in plan:
         rows["most about one person"] = (
@@ -198,7 +249,9 @@ def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "mechanism" not in plan:
         return {}
     rows = _curator_rows(plan)
-    return rows if "metrics" in rows else rows | {"accuracy": _UNBOUGHT}
+    if "metrics" in rows:
+        return rows
+    return rows | {"accuracy": _UNSCORED if _of_rankings(plan) else _UNBOUGHT}
 
 
 def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:

@@ -6,7 +6,7 @@ the vectors, and a label moves the released sum by a vector of integers that is 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -210,8 +210,7 @@ class LabelGaussian:
         fitted = differences if used.all() else differences[used]
         ellipsoid = (minimum_volume_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
         halves = half_steps(differences, used, ellipsoid.whiten / self.grid)
-        moved, worst = farthest(lengths(halves), persons)
-        design = LabelDesign(self, ellipsoid, halves, used, moved, worst)
+        design = LabelDesign(self, ellipsoid, halves, used, persons)
         least, most = STEPS_OF_NOISE
         if not least <= design.scale <= most:
             raise UsageError(
@@ -264,6 +263,7 @@ class LabelDesign:
         halves: What an undecided label of each row contributes, in steps: h_i; a 1 contributes
             2h_i and a 0 nothing. Rows that do not count hold zeros.
         used: Which rows count.
+        persons: Whose rows they are, if all of one person change together.
         moved: How many steps one change moves the sum at most, rounded up: Δ.
         worst: The rows of a change that may move it as far: one row, or one person's.
 
@@ -276,8 +276,17 @@ class LabelDesign:
     ellipsoid: Ellipsoid
     halves: Int32[np.ndarray, "n r"]
     used: Bool[np.ndarray, " n"]
-    moved: float
-    worst: Int64[np.ndarray, " k"]
+    persons: PersonIds | None = None
+    moved: float = field(init=False)
+    worst: Int64[np.ndarray, " k"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what the noise must hide: nobody else may say it."""
+        moved, worst = farthest(lengths(self.halves), self.persons)
+        object.__setattr__(self, "moved", moved)
+        object.__setattr__(self, "worst", worst)
+        for steps in (self.halves, self.used):
+            steps.setflags(write=False)
 
     def __repr__(self) -> str:
         """Return settings and sizes."""

@@ -26,7 +26,15 @@ from ._signals import SIGNALS, shape_signals
 from ._tokens import Numbers, flatten, hashed_words, tokenize
 from .records import Text
 
-__all__ = ["Features", "FunctionFeatures", "HashedText", "differences", "features_from_dict"]
+__all__ = [
+    "Features",
+    "FunctionFeatures",
+    "HashedText",
+    "clipped_rows",
+    "differences",
+    "features_from_dict",
+    "usable_feature_bound",
+]
 
 Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
 """n rows of d features, sparse or dense."""
@@ -99,7 +107,7 @@ class HashedText:
     def __post_init__(self) -> None:
         """Refuse settings for which the bound could not hold."""
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", _bound(self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
         if self.dimension > _MOST or self.word_norm > 1:
             raise UsageError(
@@ -204,7 +212,7 @@ class FunctionFeatures:
         if not isinstance(self.name, str) or not self.name:
             raise UsageError(f"name must be a text that is not empty, got {self.name!r}.")
         object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
-        object.__setattr__(self, "feature_bound", _bound(self.feature_bound))
+        object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
@@ -221,7 +229,7 @@ class FunctionFeatures:
             raise DataError(
                 f"The features must have shape {(len(answers), self.dimension)}, got {rows.shape}."
             )
-        return _clipped(rows, self.feature_bound)
+        return clipped_rows(rows, self.feature_bound)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON values; of the function only its name."""
@@ -318,7 +326,7 @@ def _same_features(features: Features, settings: Any) -> Features:
     return features
 
 
-def _bound(value: Any) -> float:
+def usable_feature_bound(value: Any) -> float:
     """Return L; refuse one for which squared norms would leave the range of floats."""
     bound = positive("feature_bound", value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:
@@ -362,7 +370,7 @@ def _regular(value: Any) -> np.ndarray:
     return array
 
 
-def _clipped(rows: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray, "n d"]:
+def clipped_rows(rows: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray, "n d"]:
     """Return x·min(1, L/‖x‖) for each row, also where ‖x‖² would overflow."""
     largest = np.maximum(np.abs(rows).max(axis=1, keepdims=True), np.finfo(float).tiny)
     unit = rows / largest

@@ -19,7 +19,7 @@ from sordino.preferences.gathering import gathered
 from sordino.preferences.labels import UNDECIDED, turned
 from sordino.preferences.records import canonical, person_text
 
-__all__ = ["Pairs"]
+__all__ = ["Pairs", "known_people", "number_labels"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -145,7 +145,7 @@ class Pairs(Comparisons):
                 is zero (identical answers carry no preference).
         """
         rows = _validate.finite_array("differences", differences, ndim=2)
-        outcome = _number_labels(labels, len(rows))
+        outcome = number_labels(labels, len(rows))
         if not len(rows):
             raise DataError("differences is empty: no record in it.")
         nonzero = rows != 0
@@ -155,7 +155,7 @@ class Pairs(Comparisons):
         lead = _leads(rows)
         rows = rows * np.sign(lead)[:, None] + 0.0  # + 0.0 turns −0.0 into 0.0
         keys = tuple(map(_row_key, rows))
-        people = None if persons is None else _people(persons, len(rows))
+        people = None if persons is None else known_people(persons, len(rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
             digest.add(key, people[index] if people else None)
@@ -168,7 +168,7 @@ class Pairs(Comparisons):
         )
 
 
-def _number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
+def number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
     """Return n labels that were given as numbers: 0, 1 or 0.5.
 
     A 2 is refused although it is how undecided labels are kept: whoever counts the two answers
@@ -180,7 +180,7 @@ def _number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
     return np.where(given == 0.5, UNDECIDED, given).astype(np.int8)  # noqa: PLR2004 (y = ½)
 
 
-def _people(persons: Iterable[Any], n: int) -> tuple[str, ...]:
+def known_people(persons: Iterable[Any], n: int) -> tuple[str, ...]:
     """Return one person id for each of n rows."""
     found = [person_text(value, f"persons: entry {at}") for at, value in enumerate(persons)]
     people = tuple(person for person in found if person is not None)

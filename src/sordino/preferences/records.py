@@ -25,7 +25,10 @@ __all__ = [
     "UNDECIDED",
     "Record",
     "Text",
+    "candidate_order",
     "canonical",
+    "encoded",
+    "framed",
     "parse_record",
     "parse_records",
     "person_key",
@@ -67,7 +70,7 @@ class Record:
         """Return whether both answers are the same, so that nothing can be preferred."""
         if isinstance(self.first, str) or isinstance(self.second, str):
             return self.first == self.second
-        return _encoded(self.first) == _encoded(self.second)
+        return encoded(self.first) == encoded(self.second)
 
     @property
     def size(self) -> int:
@@ -78,12 +81,12 @@ class Record:
         )
 
 
-def _framed(part: bytes) -> bytes:
+def framed(part: bytes) -> bytes:
     """Return bytes with their length in front, so that no two lists of parts look alike."""
     return len(part).to_bytes(8, "big") + part
 
 
-def _encoded(text: Text) -> bytes:
+def encoded(text: Text) -> bytes:
     """Return a text as bytes; raises UnicodeEncodeError for a lone surrogate."""
     if isinstance(text, str):
         return b"s" + text.encode()
@@ -104,19 +107,39 @@ def canonical(prompt: Text, one: Text, other: Text) -> tuple[bool, bytes]:
         >>> canonical("p", "a", "b")[1] == canonical("p", "b", "a")[1]
         True
     """
-    start = hashlib.sha256(_framed(_encoded(prompt)))
+    order, key = candidate_order(prompt, (one, other))
+    return order[0] == 1, key
+
+
+def candidate_order(prompt: Text, candidates: Sequence[Text]) -> tuple[list[int], bytes]:
+    """Return the canonical order of a ballot's candidates, and the key of its question.
+
+    The order is by SHA-256 of the length-prefixed prompt and candidate; of two candidates it is
+    that of :func:`canonical`, and so is the key.
+
+    Raises:
+        UnicodeEncodeError: A text is not valid Unicode.
+
+    Source:
+        docs/rankings.md, "Order of candidates".
+
+    Example:
+        >>> candidate_order("p", ["a", "b", "c"])[1] == candidate_order("p", ["c", "b", "a"])[1]
+        True
+    """
+    start = hashlib.sha256(framed(encoded(prompt)))
     digests = []
-    for answer in (one, other):
+    for candidate in candidates:
         whole = start.copy()
-        whole.update(_framed(_encoded(answer)))
+        whole.update(framed(encoded(candidate)))
         digests.append(whole.digest())
-    low, high = sorted(digests)
-    return digests[0] > digests[1], hashlib.sha256(low + high).digest()
+    order = sorted(range(len(digests)), key=digests.__getitem__)
+    return order, hashlib.sha256(b"".join(digests[index] for index in order)).digest()
 
 
 def person_key(person: str) -> bytes:
     """Return a fixed-length key for a public person id."""
-    return hashlib.sha256(_framed(person.encode())).digest()
+    return hashlib.sha256(framed(person.encode())).digest()
 
 
 def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iterator[Record]:

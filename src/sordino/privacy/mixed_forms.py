@@ -8,7 +8,7 @@ values plus a normal one, and δ(ε) is a short sum.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -26,7 +26,7 @@ __all__ = ["MixedBound", "attained", "mixed_bound"]
 
 _MOST_TERMS = 1024
 _MOST_LOSS = 400.0  # a larger one promises nothing, and its odds are no float
-_UP = 1 + 1e-12
+_UP = 1 + 1e-11
 _TWO = 2
 
 
@@ -58,7 +58,7 @@ class MixedBound:
         Source:
             docs/privacy.md, "Mixed releases": 1 − Π(1 − δᵢ)·(1 − Σ w·gaussian_delta(ε − shift, μ)).
         """
-        if epsilon == math.inf:
+        if epsilon == math.inf or self.failed >= 1:
             return min(1.0, self.failed)
         rounding = 1e-15 * (epsilon + float(np.max(np.abs(self.shifts))))
         curve = sum(
@@ -116,19 +116,30 @@ def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
         return None
     cases = [list(_cases(loss, n)) for loss, n in atoms]
     sums = [tuple(zip(*case, strict=True)) for case in product(*cases)]
+    mu = _root_sum(counts)
+    if mu is None:
+        return None
     failures = ((e.delta, n) for e, n in counts.items() if isinstance(e, ApproximateEvent))
     return MixedBound(
         shifts=np.array([math.fsum(shifts) for shifts, _ in sums]),
         weights=np.array([math.prod(weights) for _, weights in sums]) * _UP,
-        failed=-math.expm1(sum(n * math.log1p(-delta) for delta, n in failures)) * _UP,
-        mu=_root_sum(counts),
+        failed=_at_least_one_fails(failures),
+        mu=mu,
         exact=all(attained(event, neighbors) for event in counts),
     )
 
 
-def _root_sum(counts: Mapping[Event, int]) -> float:
-    """Return √Σμ² of all Gaussians, rounded up; a square that is no float counts as more."""
+def _at_least_one_fails(failures: Iterable[tuple[float, int]]) -> float:
+    """Return 1 − Π(1 − δᵢ), rounded up."""
+    kept = sum(n * math.log1p(-delta) if delta < 1 else -math.inf for delta, n in failures)
+    return min(1.0, -math.expm1(kept) * _UP)
+
+
+def _root_sum(counts: Mapping[Event, int]) -> float | None:
+    """Return √Σμ² of all Gaussians, rounded up; None where it promises nothing."""
     sizes = [(raised(e.mu), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
+    if any(mu > _MOST_LOSS for mu, _ in sizes):
+        return None
     return math.sqrt(sum(n * mu**2 for mu, n in sizes)) * _UP
 
 

@@ -23,6 +23,14 @@ _METHODS = {
     "is right on average.",
     "objective-perturbation": "Logistic regression with a random linear term in its loss; little "
     "noise on the weights then hides that the minimum was found to some tolerance only.",
+    "ranking-gaussian": "The likelihood of choices, in which one noised sum stands for all "
+    "ballots, which is right on average.",
+    "randomized-choice": "The likelihood of choices; randomized first choices are corrected for "
+    "their known chance of having been replaced.",
+    "plackett-luce": "The likelihood of rankings (Plackett–Luce), with no noise at all.",
+    "ranked-perturbation": "The likelihood of rankings (Plackett–Luce) with a random linear term "
+    "in its loss; little noise on the weights then hides that the minimum was found to some "
+    "tolerance only.",
 }
 _AUTO = {
     "debiased": "Automatically: refining the fit did not promise a clearly smaller error. The "
@@ -68,11 +76,14 @@ def _error(value: Any, method: str) -> str:
     error = real("reward.weight_standard_error", value)
     if error is None and method == "objective-perturbation":
         return "Not available: prompts and answers are private, and would decide them."
+    if error is None and method == "ranked-perturbation":
+        return "Not available: ballots are private, and would decide them."
     if error is None:
         return "Not available: they are made for up to 1,024 features."
-    noise = "noise" if method == "label-gaussian" else "randomization"
+    noise = "noise" if method.endswith("-gaussian") else "randomization"
+    what = "ballots" if method == "ranking-gaussian" else "pairs"
     return (
-        f"Half of the weights have one below {plain(error)} (approximate, for many pairs; the "
+        f"Half of the weights have one below {plain(error)} (approximate, for many {what}; the "
         f"{noise} is counted in)."
     )
 

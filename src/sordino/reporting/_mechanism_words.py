@@ -9,7 +9,7 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.reporting._numbers import at_least, percent, plain, real, whole
 from sordino.reporting.wording import hides_texts
 
-__all__ = ["describe_mechanism", "describe_metrics", "explain_missing"]
+__all__ = ["describe_mechanism", "describe_metrics", "explain_missing", "is_of_rankings"]
 
 _Plain = Mapping[str, Any]
 _Rows = list[list[str]]
@@ -24,6 +24,22 @@ _TILTED = (
     "Weights that fit the records after a random linear term was added to the loss: the objective "
     "is tilted, and so its minimum moves at random."
 )
+_TILTED_RANKINGS = (
+    "Weights under which the ballots are likely, after a random linear term was added to the loss: "
+    "the objective is tilted, and so its minimum moves at random."
+)
+_TILT_NOISE = "Gaussian, of standard deviation {} in every coordinate of the tilt."
+_RIDGE = "{}: part of the promise, chosen before any data were seen."
+_RANKINGS = ("ranking-gaussian", "ranked-perturbation")
+_SUMS = {
+    "borda": "One sum of ranks over all ballots, with noise: how high every candidate was placed, "
+    "added up.",
+    "first-choice": "One sum of first choices over all ballots, with noise: what else a ballot "
+    "says is not read.",
+}
+_SUM_OF_RANKINGS = "One sum over all ballots, with noise."
+_OF_BALLOTS = "It is all that was read of them, so everything else is computed from it for free."
+_UNSCORED = "Rankings are not scored here: nothing was measured, and no metric can be bought."
 _FREE = (
     "Log loss and calibration slope come from the one noised sum that was released. It is split "
     "into two independent parts: a reward is fitted to one, and the other judges it. That costs no "
@@ -51,13 +67,33 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
         rows = _label_rows(told, simulated=guarantee.simulated)
     elif told.get("name") == "objective-perturbation":
         rows = _record_rows(told)
+    elif told.get("name") == "ranking-gaussian":
+        rows = _ranking_rows(told, simulated=guarantee.simulated)
+    elif told.get("name") == "ranked-perturbation":
+        rows = _ranked_rows(told)
     else:
         return None
     return [*rows, *_cost_rows(told, result.get("metrics"), counted=counted)]
 
 
+def is_of_rankings(result: _Plain) -> bool:
+    """Return whether a run learned from rankings."""
+    return (result.get("mechanism") or {}).get("name") in _RANKINGS
+
+
 def _label_rows(told: _Plain, *, simulated: bool) -> _Rows:
     """Return the rows of one noised sum of labels."""
+    return _sum_rows(told, _ONE_SUM, one="label", counted="records", simulated=simulated)
+
+
+def _ranking_rows(told: _Plain, *, simulated: bool) -> _Rows:
+    """Return the rows of one noised sum of rankings."""
+    what = f"{_SUMS.get(str(told.get('statistic')), _SUM_OF_RANKINGS)} {_OF_BALLOTS}"
+    return _sum_rows(told, what, one="ballot", counted="ballots", simulated=simulated)
+
+
+def _sum_rows(told: _Plain, what: str, *, one: str, counted: str, simulated: bool) -> _Rows:
+    """Return the rows of one noised sum, of whatever it is."""
     most = real("mechanism.records_per_person", told.get("records_per_person"))
     shape = (
         "It is shaped to the comparisons: less of it where they differ less."
@@ -65,14 +101,33 @@ def _label_rows(told: _Plain, *, simulated: bool) -> _Rows:
         else "It is the same in every direction."
     )
     exact = (
-        "" if simulated else " It is drawn in exact whole numbers, so no rounding tells a label."
+        "" if simulated else f" It is drawn in exact whole numbers, so no rounding tells a {one}."
     )
-    change = "Changing one label" if most is None else "Changing all labels of one person"
+    change = f"Changing one {one}" if most is None else f"Changing all {one}s of one person"
+    cap = [] if most is None else [["Cap", f"At most {whole(most)} {counted} of a person count."]]
     return [
-        ["What is released", _ONE_SUM],
+        ["What is released", what],
         ["Noise", f"Gaussian. {_moves(change, told.get('mu'))}{shape}{exact}"],
-        *([] if most is None else [["Cap", f"At most {whole(most)} records of a person count."]]),
+        *cap,
     ]
+
+
+def _ranked_rows(told: _Plain) -> _Rows:
+    """Return the rows of a minimizer of a tilted objective of rankings."""
+    names = ("standard_deviation", "bound", "candidates", "ridge")
+    noise, bound, candidates, ridge = (real(f"mechanism.{name}", told.get(name)) for name in names)
+    rows = [
+        ["What is released", _TILTED_RANKINGS],
+        None if noise is None else ["Noise", _TILT_NOISE.format(plain(noise))],
+        ["Bound", f"Features of a candidate that are longer than {plain(bound)} are shrunk to it."]
+        if bound is not None
+        else None,
+        ["Candidates", f"At most {whole(candidates)} in one ballot: part of the promise."]
+        if candidates is not None
+        else None,
+        None if ridge is None else ["Ridge", _RIDGE.format(plain(ridge))],
+    ]
+    return [row for row in rows if row is not None]
 
 
 def _record_rows(told: _Plain) -> _Rows:
@@ -81,18 +136,11 @@ def _record_rows(told: _Plain) -> _Rows:
     noise, bound, ridge, mu = (real(f"mechanism.{name}", told.get(name)) for name in names)
     rows = [
         ["What is released", _TILTED],
-        [
-            "Noise",
-            f"Gaussian, of standard deviation {plain(noise)} in every coordinate of the tilt.",
-        ]
-        if noise is not None
-        else None,
+        None if noise is None else ["Noise", _TILT_NOISE.format(plain(noise))],
         ["Bound", f"A record of a length above {plain(bound)} is shrunk to that length."]
         if bound is not None
         else None,
-        ["Ridge", f"{plain(ridge)}: part of the promise, chosen before any data were seen."]
-        if ridge is not None
-        else None,
+        None if ridge is None else ["Ridge", _RIDGE.format(plain(ridge))],
         [
             "Second moment",
             f"Released too, for confidence sets. {_moves('One record more or less', mu).strip()}",
@@ -145,6 +193,8 @@ def describe_metrics(result: _Plain, guarantee: Guarantee, *, counted: bool) -> 
         counted: Whether the number of records is public.
     """
     bought, records = result.get("metrics"), hides_texts(guarantee)
+    if is_of_rankings(result):
+        return _UNSCORED
     if bought is None:
         return "No metric was bought, and none is free." if records else _FREE
     what = "All but the calibration slope was" if records else "Every metric below was"
@@ -157,6 +207,8 @@ def describe_metrics(result: _Plain, guarantee: Guarantee, *, counted: bool) -> 
 def explain_missing(result: _Plain, guarantee: Guarantee) -> dict[str, str]:
     """Return why a metric of a curator's run is null, by its key."""
     bought = result.get("metrics") is not None
+    if is_of_rankings(result):
+        return dict.fromkeys((*_SOLD, "calibration_slope", "kl"), _UNSCORED)
     if not hides_texts(guarantee):
         slope = {"calibration_slope": "No finite slope fits what was released."}
         unbought = {

@@ -13,6 +13,7 @@ from sordino.certificates import Certificate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger import Ledger
 from sordino.reporting._audit_chart import interval_values, share_values
+from sordino.reporting._items import item_values
 from sordino.reporting._numbers import percent, plain
 from sordino.reporting._templates import environment
 from sordino.reporting.audits import describe_audits, title_of
@@ -33,6 +34,9 @@ _LATER = (  # absent in early summaries
     "confidence",
     "examples",
     "audits",
+    "rankings",
+    "ballots",
+    "worths",
 )
 
 
@@ -56,6 +60,7 @@ def render_report(summary: Mapping[str, Any]) -> str:
         summary=summary,
         figures=draw_figures(summary),
         choices=draw_choices(summary),
+        worths=item_values(summary["worths"]) if summary["worths"] else None,
         clipped=_clipped(summary["calibration"]),
         bins=[_row(row) for row in summary["calibration"]],
         **_audit_parts(summary["audits"] or ()),

@@ -23,11 +23,13 @@ from sordino.reporting._details import (
     describe_examples,
     describe_fit,
 )
+from sordino.reporting._items import describe_items
 from sordino.reporting._ledger_words import describe_ledger
 from sordino.reporting._mechanism_words import (
     describe_mechanism,
     describe_metrics,
     explain_missing,
+    is_of_rankings,
 )
 from sordino.reporting._metrics import describe_policy, describe_public, describe_reward
 from sordino.reporting._numbers import real, whole
@@ -170,8 +172,9 @@ def summarize(
     words = describe_guarantee(guarantee)
     counted = guarantee.neighbors.name != "ADD_OR_REMOVE_ONE"  # else the number is a secret
     spend = _spend(ledger, counted=counted) if ledger else None
-    pairs = real("data.pairs", (result.get("data") or {}).get("pairs")) if counted else None
-    pairs_text = None if pairs is None else whole(pairs)
+    pairs_text, ballots_text = (
+        _count(result, name) if counted else None for name in ("pairs", "ballots")
+    )
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
     way = str(result.get("way") or "")
@@ -186,11 +189,16 @@ def summarize(
         "format": "sordino.summary",
         "version": 1,
         "title": title or (f"Privacy report: {data}" if data else "Privacy report"),
-        "statement": _statement(result, words, pairs, simulated=simulated, refuted=refuted),
+        "statement": _statement(
+            result, words, _source(pairs_text, ballots_text), simulated=simulated, refuted=refuted
+        ),
         "simulated": simulated,
         "simulated_text": SIMULATED,
         "data": data,
         "pairs": pairs_text,
+        "ballots": ballots_text,
+        "rankings": is_of_rankings(result),
+        "worths": describe_items(result, records=hides_texts(guarantee)),
         "way": way,
         "way_text": WAYS.get(way, ""),
         "guarantee": words,
@@ -234,13 +242,25 @@ def _distrust(policy: _Plain | None) -> _Plain | None:
     return policy if policy.get("confidence") is not None else None
 
 
+def _count(result: _Plain, name: str) -> str | None:
+    """Return how many pairs or ballots there are, if it is told."""
+    count = real(f"data.{name}", (result.get("data") or {}).get(name))
+    return None if count is None else whole(count)
+
+
+def _source(pairs: str | None, ballots: str | None) -> str:
+    """Return what was learned from."""
+    if ballots is not None:
+        return f"{ballots} ballots"
+    return "human judgments" if pairs is None else f"{pairs} pairs"
+
+
 def _statement(
-    result: _Plain, words: _Plain, pairs: float | None, *, simulated: bool, refuted: bool
+    result: _Plain, words: _Plain, source: str, *, simulated: bool, refuted: bool
 ) -> str:
     """Return the page in one line: what was learned, and what it can reveal."""
     parts = (("reward", "a reward model"), ("policy", "a policy"))
     learned = " and ".join(text for key, text in parts if result.get(key) is not None)
-    source = f"{whole(pairs)} pairs" if pairs is not None else "human judgments"
     opening = f"Learned from {source}: {learned}. " if learned else ""
     if not words["promise"]:
         return f"{opening}No promise is made about any judgment in the data."

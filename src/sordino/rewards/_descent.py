@@ -25,6 +25,7 @@ __all__ = ["Metric", "Point", "Work", "descend", "norm"]
 
 _MEMORY = 12  # pairs of steps and gradient changes that L-BFGS keeps
 _BLOCK = 1 << 18  # numbers of a block of rows that stays in cache: 2 MiB
+_ROWS = 4096  # rows whose sum rounds to next to nothing; longer sums are added up more finely
 _FAR = 100.0  # a step this long is taken wherever it goes down (the loss may be unbounded)
 _REUSE = 2.0  # ratio of shifts within which one factorization serves both
 _ENOUGH = 0.4  # share of the slope that may be left along a step
@@ -78,7 +79,20 @@ class Work:
         """Return the point at theta, whose margins are known."""
         residuals = self.loss.slopes(margins)
         residuals -= self.loss.targets
-        return Point(theta, margins, self.transposed @ residuals - self.loss.known_sum, exact)
+        return Point(theta, margins, self._summed(residuals) - self.loss.known_sum, exact)
+
+    def _summed(self, residuals: np.ndarray) -> np.ndarray:
+        """Return Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are.
+
+        Sums of a few thousand rows are added in extended precision. A sparse column has few terms.
+        """
+        if issparse(self.matrix) or len(residuals) <= _ROWS:
+            return np.asarray(self.transposed @ residuals)
+        total = np.zeros(self.matrix.shape[1], dtype=np.longdouble)
+        for first in range(0, len(residuals), _ROWS):
+            rows = slice(first, first + _ROWS)
+            total += self.transposed[:, rows] @ residuals[rows]
+        return total.astype(np.float64)
 
     def exactly(self, theta: np.ndarray) -> Point:
         """Return the point at theta with margins multiplied out: one pass."""
@@ -87,8 +101,8 @@ class Work:
         if issparse(self.matrix) or n * d <= 4 * _BLOCK or not self.loss.row_by_row:
             return self.at(theta, self.matrix @ theta, exact=True)
         # Block by block, so that rows are read from memory once and not twice.
-        margins, gradient = np.empty(n), np.zeros(d)
-        size = max(1, _BLOCK // d)
+        margins, gradient = np.empty(n), np.zeros(d, dtype=np.longdouble)
+        size = min(_ROWS, max(1, _BLOCK // d))
         for first in range(0, n, size):
             rows = slice(first, first + size)
             block = self.matrix[rows]
@@ -96,7 +110,7 @@ class Work:
             residuals = self.loss.slopes(margins[rows])
             residuals -= self.loss.targets[rows]
             gradient += block.T @ residuals
-        return Point(theta, margins, gradient - self.loss.known_sum, exact=True)
+        return Point(theta, margins, gradient.astype(float) - self.loss.known_sum, exact=True)
 
     def spend(self) -> None:
         """Count one pass; give up where they are used up."""

@@ -12,17 +12,24 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
+from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.rankings import Rankings
+from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.choices import PrivateChoices
 from sordino.privatization.unprotected import use_unprotected
 from sordino.rewards.answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
+from sordino.rewards.choice_fit import fit_choices
 from sordino.rewards.design import MOST_FEATURES, Design
 from sordino.rewards.label_estimation import fit_released
 from sordino.rewards.label_release import release_labels
 from sordino.rewards.model import RewardModel
+from sordino.rewards.ranking_estimation import RankingMechanism, fit_rankings
 from sordino.rewards.record_fit import fit_records
 from sordino.rewards.ridge_choice import accepted_gradient
 
@@ -30,14 +37,14 @@ __all__ = ["BALL", "fit_answers", "fit_reward"]
 
 
 def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
-    pairs: Pairs | PrivatePairs,
+    pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices,
     *,
     features: Features | None = None,
     method: str = "auto",
     ridge: float | None = None,
     ball: float = BALL,
     ellipsoid: bool | None = None,
-    mechanism: NonPrivate | LabelGaussian | ObjectivePerturbation | None = None,
+    mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
     held_out: Bool[np.ndarray, " n"] | None = None,
     ledger: Ledger | None = None,
@@ -48,10 +55,12 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     Minimizes Σ softplus(θᵀx) − ỹθᵀx + ridge/2·‖θ‖² over ‖θ‖ ≤ ball, where ỹ is the answer with
     its randomization taken out in expectation, so rewards come out on their true scale. With a
     mechanism for labels, raw judgments are released as one noised sum, which stands for Σ ỹx.
+    Trajectories are pairs of their summed features; rankings have likelihoods of their own.
 
     Args:
-        pairs: Randomized answers, from :func:`sordino.privatize` or an ``answer`` file; or raw
-            judgments, with a mechanism and a ledger.
+        pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
+            :func:`~sordino.privatization.choices.privatize_choices`; or raw judgments (pairs,
+            trajectories, rankings), with a mechanism and a ledger.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
         method: ``"debiased"``, ``"mixture"`` (refined by the likelihood of what was released;
             better where rewards are large), or ``"auto"``, which refines where that clearly
@@ -60,11 +69,15 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         ball: Bound on the norm of the weights, > 0. Confidence sets take it as a promise about
             the truth, so choose it before you look at the data.
         ellipsoid: Whether to keep a confidence set, which pessimistic policies need: a matrix
-            of features by features. By default for up to 1024 features.
-        mechanism: For raw judgments: a
+            of features by features. By default for up to 1024 features, and not for rankings,
+            where True declares that ballots are complete and without ties: see
+            :func:`~sordino.rewards.ranking_fit.fit_released_rankings`.
+        mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_estimation.fit_rankings`
+            says. For other raw judgments: a
             :class:`~sordino.mechanisms.label_gaussian.LabelGaussian` for labels, an
             :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
-            records, or :class:`sordino.NonPrivate` to fit them as they are.
+            records (of trajectories with ``bound=trajectories.difference_bound``, which shortens
+            none), or :class:`sordino.NonPrivate` to fit them as they are.
         second_moment: With an ``ObjectivePerturbation`` made by
             :func:`~sordino.mechanisms.second_moment.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
@@ -91,7 +104,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         tests/soundness/test_align_bytes.py. With a mechanism for labels, what
         :func:`~sordino.rewards.label_release.release_labels` states, and for records what
         :func:`~sordino.rewards.record_fit.fit_records` does. Shown by
-        tests/soundness/test_central_label.py and tests/soundness/test_central_record.py.
+        tests/soundness/test_central_label.py and tests/soundness/test_central_record.py; of
+        rankings by tests/soundness/test_rankings_release.py.
 
     Source:
         Chowdhury, Kini & Natarajan 2024, debiased loss; docs/local.md. PPHJ; docs/central.md,
@@ -100,6 +114,25 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     ball = _validate.positive("ball", ball)
     ridge = None if ridge is None else _validate.positive("ridge", ridge)
     _validate.one_of("method", method, METHODS)
+    if isinstance(pairs, Trajectories):
+        pairs = pairs.pairs
+    if isinstance(pairs, Rankings | PrivateChoices):
+        _refuse_settings_of_pairs(method, second_moment, held_out)
+        if isinstance(pairs, PrivateChoices):
+            _refuse_mechanism(mechanism, ledger, simulate_seed)
+            return fit_choices(
+                pairs, features=features, ridge=ridge, ball=ball, ellipsoid=ellipsoid
+            )
+        return fit_rankings(
+            pairs,
+            _ranking_mechanism(mechanism),
+            ledger=_account(method, ledger),
+            features=features,
+            ridge=ridge,
+            ball=ball,
+            ellipsoid=ellipsoid,
+            simulate_seed=simulate_seed,
+        )
     if isinstance(mechanism, LabelGaussian) and isinstance(pairs, Pairs) and second_moment is None:
         released = release_labels(
             pairs,
@@ -202,15 +235,54 @@ def _account(method: str, ledger: Ledger | None) -> Ledger:
     return ledger
 
 
-def _private(
-    pairs: Any,
-    mechanism: NonPrivate | LabelGaussian | ObjectivePerturbation | None,
-    ledger: Ledger | None,
-) -> PrivatePairs:
+def _refuse_settings_of_pairs(method: str, second_moment: object, held_out: object) -> None:
+    """Refuse settings that rankings do not have."""
+    given = {
+        "method": method != "auto",
+        "second_moment": second_moment is not None,
+        "held_out": held_out is not None,
+    }
+    wrong = [name for name, asked in given.items() if asked]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is for pairs, and these are rankings. Nothing was spent. Leave it out."
+        )
+
+
+def _ranking_mechanism(mechanism: object) -> RankingMechanism:
+    """Return what rankings are protected by; refuse none, and what is for pairs."""
+    if isinstance(mechanism, RankingGaussian | RankedPerturbation | NonPrivate):
+        return mechanism
+    ways = (
+        "Release their sum with noise, mechanism=RankingGaussian(epsilon, delta=..., "
+        "statistic='borda') and a ledger; or randomize first choices one by one with "
+        "privatize_choices(rankings, KaryRandomizedResponse(epsilon, categories), ledger=...); or "
+        "protect whole records, mechanism=RankedPerturbation(...). To record an infinite spend "
+        "instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
+    )
+    if mechanism is not None:
+        raise UsageError(
+            f"mechanism={type(mechanism).__name__} is for pairs, and these are rankings. Nothing "
+            f"was spent. {ways}"
+        )
+    raise PrivacyError(
+        "These are raw rankings; a reward fitted on them would give them away. Nothing was "
+        f"fitted. {ways}"
+    )
+
+
+def _refuse_mechanism(mechanism: object, ledger: object, simulate_seed: int | None = None) -> None:
+    """Refuse to spend on answers that are private already."""
+    if mechanism is not None or ledger is not None:
+        raise UsageError("These answers are private already: leave mechanism and ledger out.")
+    if simulate_seed is not None:
+        raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
+
+
+def _private(pairs: Any, mechanism: object, ledger: Ledger | None) -> PrivatePairs:
     """Return answers that may be fitted; record the spend if raw ones are used as they are."""
     if isinstance(pairs, PrivatePairs):
-        if mechanism is not None or ledger is not None:
-            raise UsageError("These answers are private already: leave mechanism and ledger out.")
+        _refuse_mechanism(mechanism, ledger)
         return pairs
     if not isinstance(pairs, Pairs):
         raise UsageError(f"pairs must come from read_pairs, got {type(pairs).__name__}.")

@@ -14,8 +14,10 @@ from sordino import _random
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.ellipsoid import Rows
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian, LabelStatistic
+from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
+from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -224,7 +226,10 @@ def refuse_other_arguments(asked: str, pairs: Any, mechanism: Any, ledger: Any) 
 
 
 def label_promise(
-    pairs: Pairs, mechanism: LabelGaussian, ledger: Ledger, entropy: _random.Entropy
+    pairs: Pairs | Rankings,
+    mechanism: LabelGaussian | RankingGaussian,
+    ledger: Ledger,
+    entropy: _random.Entropy,
 ) -> Guarantee:
     """Return what a release promises under the terms of a ledger, with every caveat.
 
@@ -293,7 +298,7 @@ def _unread_rows(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Int64
     return np.asarray(rows[~kept[rows]])
 
 
-def countable_rows(pairs: Pairs) -> Int64[np.ndarray, " k"]:
+def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
     """Return the rows that may count, in order of preference; it is a public rule.
 
     Each question of each person once, in the order of a digest of both: where the rows of one

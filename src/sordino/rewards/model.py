@@ -21,13 +21,18 @@ from sordino.privacy.guarantee import Guarantee, promise_rows
 from sordino.rewards.confidence import ConfidenceEllipsoid
 from sordino.rewards.record_confidence import RecordEllipsoid
 from sordino.rewards.released_moment import ReleasedMoment
+from sordino.rewards.worths import Worth, best_first, item_rows
 
 __all__ = ["REWARD_FORMAT", "RewardModel"]
 
 REWARD_FORMAT = "sordino.reward"
-_FITTED = ("debiased", "mixture", "label-gaussian", "objective-perturbation")
+_FITTED = (
+    *("debiased", "mixture", "label-gaussian", "objective-perturbation"),
+    *("ranking-gaussian", "ranked-perturbation", "randomized-choice", "plackett-luce"),
+)
 _NEW = {"method": "debiased", "standard_errors": None, "ellipsoid": None}  # since version 2
 _NEWER = {"statistic": None, "moment": None}  # since version 3
+_OF_ITEMS = {"items": None, "item_features": None, "worth_errors": None}  # optional in version 3
 REWARD_VERSION = 3
 
 
@@ -45,12 +50,14 @@ class RewardModel:
             feature differences.
         guarantee: What the release promises.
         method: ``"debiased"``, or ``"mixture"`` where it was refined by that likelihood; or
-            ``"label-gaussian"`` where all labels were released as one sum.
+            ``"label-gaussian"`` where all labels were released as one sum. From rankings:
+            ``"ranking-gaussian"``, ``"ranked-perturbation"``, ``"randomized-choice"`` or
+            ``"plackett-luce"`` (not private).
         ridge: Strength of the quadratic penalty.
         ball: Bound on the norm of the weights during the fit.
         gradient_norm: Norm of the gradient at the weights: the certificate of the fit.
         atol: Bound that ``gradient_norm`` was required to meet.
-        pairs: Number of comparisons that were used; public under a label guarantee.
+        pairs: Number of comparisons or ballots that were used; public under a label guarantee.
         standard_errors: Asymptotic standard error of every weight, shape (d,); None for more
             features than a square matrix is made for.
         ellipsoid: The confidence set that pessimistic policies need, around the debiased
@@ -59,6 +66,12 @@ class RewardModel:
         artifact: SHA-256 of the private answers, or of the private sum, it was fitted on.
         statistic: That sum T̃ = Σ yx + noise, shape (d,): with the public vectors it is all that
             another fit needs, for free. None where answers were released one by one.
+        moment: The noised second moment that was released with records, or None.
+        items: The names of what everybody ranked; None if it was no election. Without features
+            the weights are their worths, in this order, and sum to 0.
+        item_features: φ of the items, shape (K, d), if they were given features.
+        worth_errors: Asymptotic standard error of every worth less the mean of all, shape (K,);
+            None where none is known.
     """
 
     weights: Float[np.ndarray, " d"]
@@ -76,6 +89,9 @@ class RewardModel:
     artifact: str = ""
     statistic: Float[np.ndarray, " d"] | None = field(default=None)
     moment: ReleasedMoment | None = field(default=None)
+    items: tuple[str, ...] | None = field(default=None)
+    item_features: Float[np.ndarray, "k d"] | None = field(default=None)
+    worth_errors: Float[np.ndarray, " k"] | None = field(default=None)
 
     def __repr__(self) -> str:
         """Return size and promise."""
@@ -127,6 +143,28 @@ class RewardModel:
         gap = self.score(prompts, first) - self.score(prompts, second)
         return np.asarray(expit(gap))
 
+    def worths(self, *, confidence: float = 0.95) -> list[Worth]:
+        """Return name, worth and interval of every item that people ranked, the best first.
+
+        A worth is the reward of an item less the mean of all: rankings tell no more. Intervals
+        are asymptotic; their ends are None where no error is known.
+
+        Args:
+            confidence: How often each interval should hold the worth, in (0, 1).
+
+        Raises:
+            UsageError: The reward is not about items that everybody ranked.
+        """
+        if self.items is None:
+            raise UsageError(
+                "items are needed: this reward was learned from candidates that differ from "
+                "question to question. Use score."
+            )
+        level = _validate.failure_probability("confidence", confidence, zero=False)
+        rows = item_rows(self.items, self.features, self.item_features)
+        worths = self.weights if rows is None else self.score_features(rows)
+        return best_first(self.items, worths, self.worth_errors, level)
+
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""
         wanted = len(self.weights) if self.features is None else self.features.dimension
@@ -135,9 +173,25 @@ class RewardModel:
         columns += [] if self.ellipsoid is None else [self.ellipsoid.center]
         columns += [] if self.statistic is None else [self.statistic]
         columns += [] if self.moment is None else [self.moment.matrix[0]]
-        return wanted > 0 and all(
-            column.shape == (wanted,) and bool(np.isfinite(column).all()) for column in columns
+        columns += [] if self.item_features is None else [self.item_features.mean(axis=0)]
+        return (
+            wanted > 0
+            and all(
+                column.shape == (wanted,) and bool(np.isfinite(column).all()) for column in columns
+            )
+            and self._usable_items()
         )
+
+    def _usable_items(self) -> bool:
+        """Return whether what is said of items is about as many of them as are named."""
+        known = [column for column in (self.item_features, self.worth_errors) if column is not None]
+        if self.items is None:
+            return not known
+        if self.features is None and self.item_features is None:
+            known.append(self.weights)
+        k = len(self.items)
+        unique = len(set(self.items)) == k >= 2  # noqa: PLR2004 (a ranking compares)
+        return unique and all(len(column) == k and np.isfinite(column).all() for column in known)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON holds it."""
@@ -160,6 +214,17 @@ class RewardModel:
             "artifact": self.artifact,
             "statistic": _listed(self.statistic),
             "moment": None if self.moment is None else self.moment.to_dict(),
+            **self._items_dict(),
+        }
+
+    def _items_dict(self) -> dict[str, Any]:
+        """Return what is said of items, as JSON holds it; nothing without items."""
+        if self.items is None:
+            return {}
+        return {
+            "items": list(self.items),
+            "item_features": _listed(self.item_features),
+            "worth_errors": _listed(self.worth_errors),
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -195,7 +260,7 @@ class RewardModel:
         problem = "The reward cannot be used"
         path = Path(path)
         found = read_json(path, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=problem)
-        values = _NEW | _NEWER | found
+        values = _NEW | _NEWER | _OF_ITEMS | found
         described = values.get("features")
         if described is not None:
             features = features_from_dict(described, function=function, features=features)
@@ -222,6 +287,9 @@ class RewardModel:
                 artifact=_texts([values["artifact"]])[0],
                 statistic=_array(values["statistic"]),
                 moment=_read_moment(values["moment"]),
+                items=None if values["items"] is None else _texts(values["items"]),
+                item_features=_array(values["item_features"]),
+                worth_errors=_array(values["worth_errors"]),
                 **plain,
             )
         except SordinoError as error:
@@ -233,12 +301,12 @@ class RewardModel:
         return model
 
 
-def _listed(values: Float[np.ndarray, " d"] | None) -> list[float] | None:
+def _listed(values: Float[np.ndarray, "*size"] | None) -> list[Any] | None:
     """Return an array as JSON holds it."""
     return None if values is None else values.tolist()
 
 
-def _array(values: Any) -> Float[np.ndarray, " d"] | None:
+def _array(values: Any) -> Float[np.ndarray, "*size"] | None:
     """Return what :func:`_listed` wrote."""
     return None if values is None else np.array(values, dtype=np.float64)
 

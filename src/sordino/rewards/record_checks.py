@@ -18,9 +18,11 @@ from sordino import _random
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
+from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 
@@ -28,8 +30,8 @@ __all__ = ["keeps_ellipsoid", "record_differences", "record_promise", "refuse_un
 
 
 def record_promise(
-    pairs: Pairs,
-    mechanism: ObjectivePerturbation | GaussianMechanism,
+    pairs: Pairs | Rankings,
+    mechanism: ObjectivePerturbation | GaussianMechanism | RankedPerturbation,
     ledger: Ledger,
     entropy: _random.Entropy,
 ) -> Guarantee:

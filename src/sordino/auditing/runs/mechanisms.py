@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,8 +13,11 @@ from sordino.auditing.runs.numbers import StatedNumbers
 from sordino.auditing.runs.perturbations import (
     LABELS,
     METRICS,
+    RANKED,
+    RANKINGS,
     RECORDS,
     StatedGaussian,
+    StatedRankedTilt,
     StatedTilt,
     cap_of,
     together,
@@ -30,7 +33,17 @@ __all__ = ["StatedMechanism", "check_mechanism"]
 _ATTACK = "mechanism"
 _WAY = "central"
 _FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
+_HIDES_NO_RECORD = "Noise on labels or rankings hides no record."
 _OTHER = "Another mechanism is described than the one that was paid for."
+
+
+_Noise = StatedGaussian | StatedTilt | StatedRankedTilt
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
+    LABELS: StatedGaussian.read,
+    RANKINGS: StatedGaussian.read,
+    RECORDS: StatedTilt.read,
+    RANKED: StatedRankedTilt.read,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +58,7 @@ class StatedMechanism:
     """
 
     coin: StatedCoin
-    noise: StatedGaussian | StatedTilt | None
+    noise: _Noise | None
     metrics: StatedGaussian | None
     numbers: StatedNumbers
 
@@ -61,11 +74,10 @@ class StatedMechanism:
         )
 
 
-def _noise(told: Mapping[str, Any]) -> StatedGaussian | StatedTilt | None:
+def _noise(told: Mapping[str, Any]) -> _Noise | None:
     """Return the mechanism of a curator; None for a name that is not known."""
-    if told["name"] == LABELS:
-        return StatedGaussian.read(told)
-    return StatedTilt.read(told) if told["name"] == RECORDS else None
+    reader = _READERS.get(told["name"])
+    return None if reader is None else reader(told)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +144,7 @@ def _judged(stated: StatedMechanism, payment: _Payment) -> Finding:
         *stated.numbers.wrong(terms, bought=bought, reward=payment.reward),
     ]
     odd = [] if wrong else [*_odd_noise(stated.noise, payment), *_odd_metrics(stated, payment)]
+    odd += [] if wrong else stated.numbers.items.odd(payment.reward)
     return Finding(
         attack=_ATTACK,
         outcome="refutes" if wrong else "warning" if odd else "clear",
@@ -152,9 +165,9 @@ def _wrong_noise(stated: StatedMechanism, payment: _Payment) -> Iterator[str]:
         yield _OTHER
     elif isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
         if terms.unit == "record":
-            yield "Noise on labels hides no record."
+            yield _HIDES_NO_RECORD
         yield from noise.wrong(event, terms.neighbors)
-    elif isinstance(noise, StatedTilt) and isinstance(event, ApproximateEvent):
+    elif isinstance(noise, (StatedTilt, StatedRankedTilt)) and isinstance(event, ApproximateEvent):
         if terms.unit != "record":
             yield f"A tilted objective hides records, and the promise is about a {terms.unit}."
         yield from noise.wrong(event, terms.neighbors, reward=payment.reward)
@@ -162,14 +175,14 @@ def _wrong_noise(stated: StatedMechanism, payment: _Payment) -> Iterator[str]:
         yield _OTHER
 
 
-def _odd_noise(noise: StatedGaussian | StatedTilt | None, payment: _Payment) -> Iterator[str]:
+def _odd_noise(noise: _Noise | None, payment: _Payment) -> Iterator[str]:
     """Yield what differs from the entry behind the reward without promising more."""
     event = event_of(payment.entry)
     if isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
         yield from noise.odd(event, payment.terms.neighbors)
         if noise.records_per_person != cap_of(payment.entry):
             yield "Another number of records of one person is described than was counted."
-    elif isinstance(noise, StatedTilt) and isinstance(event, ApproximateEvent):
+    elif isinstance(noise, (StatedTilt, StatedRankedTilt)) and isinstance(event, ApproximateEvent):
         yield from noise.odd(event)
 
 
@@ -184,7 +197,7 @@ def _wrong_metrics(told: StatedGaussian | None, payment: _Payment) -> Iterator[s
         yield "Metrics are said to be bought by another mechanism than was paid for."
     else:
         if payment.terms.unit == "record" and told.name == LABELS:
-            yield "Noise on labels hides no record."
+            yield _HIDES_NO_RECORD
         yield from (f"Metrics: {text}" for text in told.wrong(event, payment.terms.neighbors))
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from sordino import _validate
 from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.privacy import accounting
 from sordino.privacy.chain import Row
 from sordino.privacy.events import ApproximateEvent, GaussianEvent
@@ -18,9 +19,21 @@ from sordino.privacy.guarantee import REPLACE_SPECIAL, NeighboringRelation, floa
 from sordino.privacy.spend import event_of
 from sordino.rewards.model import RewardModel
 
-__all__ = ["LABELS", "METRICS", "RECORDS", "StatedGaussian", "StatedTilt", "cap_of", "together"]
+__all__ = [
+    "LABELS",
+    "METRICS",
+    "RANKED",
+    "RANKINGS",
+    "RECORDS",
+    "StatedGaussian",
+    "StatedRankedTilt",
+    "StatedTilt",
+    "cap_of",
+    "together",
+]
 
 LABELS, RECORDS = "label-gaussian", "objective-perturbation"
+RANKINGS, RANKED = "ranking-gaussian", "ranked-perturbation"
 METRICS = ("label-gaussian", "gaussian")
 _SLACK = 1e-9  # of rounding
 _CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
@@ -119,21 +132,14 @@ class StatedTilt:
         self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
     ) -> Iterator[str]:
         """Yield what says that less was lost than was paid for, or more noise was added."""
-        if self.epsilon < paid.epsilon * (1 - _SLACK) or self.delta < paid.delta * (1 - _SLACK):
-            yield "A smaller loss is described than was paid for."
-        if not math.isclose(self.ridge, reward.ridge, rel_tol=_SLACK):
-            yield "Another ridge is described than that of the reward."
+        yield from _wrong_loss(self, paid)
+        yield from _wrong_ridge(self.ridge, reward)
         yield from self._wrong_moment(reward)
-        noise = self._noise(paid, relation)
-        if noise is None or self.standard_deviation < noise * (1 - _CALIBRATED):
-            yield "Less noise is described than what was paid for needs."
-        elif self.standard_deviation > noise * (1 + _CALIBRATED):
-            yield "More noise is described than was paid for."
+        yield from _wrong_size(self.standard_deviation, self._noise(paid, relation))
 
     def odd(self, paid: ApproximateEvent) -> Iterator[str]:
         """Yield what differs without promising more."""
-        if self.epsilon > paid.epsilon * (1 + _SLACK) or self.delta > paid.delta * (1 + _SLACK):
-            yield "A larger loss is described than was paid for."
+        yield from _odd_loss(self, paid)
 
     def _wrong_moment(self, reward: RewardModel) -> Iterator[str]:
         """Yield what is wrong about the second moment, which the reward's file holds."""
@@ -162,6 +168,74 @@ class StatedTilt:
             return None
 
 
+@dataclass(frozen=True, kw_only=True)
+class StatedRankedTilt:
+    """A minimizer of a tilted objective of rankings, as ``result.json`` describes it.
+
+    Attributes:
+        name: The mechanism.
+        epsilon: Privacy loss that it is said to keep.
+        delta: With this failure probability.
+        bound: Norm to which the features of every candidate were clipped.
+        candidates: The most candidates of one ballot.
+        dimension: Number of features.
+        ridge: Strength of the quadratic penalty.
+        standard_deviation: Noise of every coordinate of the tilt.
+    """
+
+    name: str
+    epsilon: float
+    delta: float
+    bound: float
+    candidates: int
+    dimension: int
+    ridge: float
+    standard_deviation: float
+
+    @classmethod
+    def read(cls, told: Mapping[str, Any]) -> StatedRankedTilt:
+        """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
+        sizes = ("bound", "ridge", "standard_deviation")
+        return cls(
+            name=_text(told["name"]),
+            **_loss(told),
+            **{size: _validate.positive(size, told[size]) for size in sizes},
+            candidates=_validate.integer("candidates", told["candidates"], at_least=2),
+            dimension=_validate.integer("dimension", told["dimension"], at_least=1),
+        )
+
+    def wrong(
+        self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
+    ) -> Iterator[str]:
+        """Yield what says that less was lost than was paid for, or more noise was added."""
+        yield from _wrong_loss(self, paid)
+        yield from _wrong_ridge(self.ridge, reward)
+        if self.dimension != len(reward.weights):
+            yield "Another number of features is described than the reward has weights."
+        if reward.items is not None and self.candidates < len(reward.items):
+            yield "Fewer candidates are described than the items that everybody ranked."
+        yield from _wrong_size(self.standard_deviation, self._noise(paid, relation))
+
+    def odd(self, paid: ApproximateEvent) -> Iterator[str]:
+        """Yield what differs without promising more."""
+        yield from _odd_loss(self, paid)
+
+    def _noise(self, paid: ApproximateEvent, relation: NeighboringRelation) -> float | None:
+        """Return the noise of a tilt with these settings that keeps what was paid; None if none."""
+        try:
+            return RankedPerturbation(
+                paid.epsilon,
+                delta=paid.delta,
+                bound=self.bound,
+                candidates=self.candidates,
+                dimension=self.dimension,
+                neighbors=relation,
+                ridge=self.ridge,
+            ).standard_deviation
+        except UsageError:
+            return None
+
+
 def together(rows: Iterable[Row]) -> GaussianEvent | None:
     """Return the one Gaussian release that several are as good as; None if one is of another kind.
 
@@ -177,6 +251,32 @@ def cap_of(row: Row) -> int | None:
     """Return how many records of one person count, as the entry says it."""
     cap: int | None = (json.loads(row.payload).get("details") or {}).get("cap")
     return cap
+
+
+def _wrong_loss(told: StatedTilt | StatedRankedTilt, paid: ApproximateEvent) -> Iterator[str]:
+    """Yield that less is described than was paid for, if it is."""
+    if told.epsilon < paid.epsilon * (1 - _SLACK) or told.delta < paid.delta * (1 - _SLACK):
+        yield "A smaller loss is described than was paid for."
+
+
+def _odd_loss(told: StatedTilt | StatedRankedTilt, paid: ApproximateEvent) -> Iterator[str]:
+    """Yield that more is described than was paid for, if it is."""
+    if told.epsilon > paid.epsilon * (1 + _SLACK) or told.delta > paid.delta * (1 + _SLACK):
+        yield "A larger loss is described than was paid for."
+
+
+def _wrong_ridge(ridge: float, reward: RewardModel) -> Iterator[str]:
+    """Yield that the reward was fitted with another ridge, if it was."""
+    if not math.isclose(ridge, reward.ridge, rel_tol=_SLACK):
+        yield "Another ridge is described than that of the reward."
+
+
+def _wrong_size(stated: float, needed: float | None) -> Iterator[str]:
+    """Yield that another size of noise is described than was paid for, if it is."""
+    if needed is None or stated < needed * (1 - _CALIBRATED):
+        yield "Less noise is described than what was paid for needs."
+    elif stated > needed * (1 + _CALIBRATED):
+        yield "More noise is described than was paid for."
 
 
 def _loss(told: Mapping[str, Any]) -> dict[str, float]:

@@ -1,14 +1,24 @@
 """What a curator's result describes, of every size: what an honest run writes is never accused."""
 
+import copy
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from sordino.auditing.runs.mechanisms import StatedMechanism, check_mechanism
 from sordino.auditing.runs.numbers import StatedNumbers
-from sordino.auditing.runs.perturbations import StatedGaussian, StatedTilt, cap_of, together
+from sordino.auditing.runs.perturbations import (
+    StatedGaussian,
+    StatedRankedTilt,
+    StatedTilt,
+    cap_of,
+    together,
+)
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
+from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.mechanisms.second_moment import joint_mechanisms
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import (
@@ -19,6 +29,7 @@ from sordino.privacy.events import (
     event_to_row,
 )
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_record_metrics import record_metrics_mechanism
 
 SIZES = [(0.01, 1e-9), (0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-12), (4.0, 1e-3), (10.0, 1e-8)]
@@ -44,6 +55,7 @@ def rows(*events, drawn=0, cap=None):
 
 def reward(method="label-gaussian", **fields):
     plain = {"pairs": None, "standard_errors": None, "moment": None, "ridge": 1.0}
+    plain |= {"items": None, "worth_errors": None}
     return SimpleNamespace(method=method, artifact=ARTIFACT, **(plain | fields))
 
 
@@ -202,3 +214,241 @@ def test_the_description_is_about_the_reward_in_the_file():
     assert check_mechanism(told, promise(), entries, reward=reward()).outcome == "warning"
     found = check_mechanism(told, promise(), entries, reward=reward("debiased"))
     assert (found.outcome, "Another mechanism" in found.summary) == ("refutes", True)
+
+
+WEIGHTS = np.array([0.5, -1.25, 0.75, 0.0])
+NAMES = ("Ada", "Bo", "Cy", "Di")
+BORDA = RankingGaussian(1.0, delta=1e-6, statistic="borda")
+TEMPERATURE = 0.5
+
+
+def ranked_tilt(neighbors, epsilon=1.0, delta=1e-6, **sizes):
+    given = {"bound": 1.0, "candidates": len(NAMES), "dimension": len(NAMES)} | sizes
+    return RankedPerturbation(epsilon, delta=delta, neighbors=neighbors, **given)
+
+
+def tilt_of_rankings(noise):
+    names = ("epsilon", "delta", "bound", "candidates", "dimension", "ridge", "standard_deviation")
+    return {name: getattr(noise, name) for name in names} | {"name": "ranked-perturbation"}
+
+
+def sum_of_rankings(noise):
+    names = ("epsilon", "delta", "mu", "statistic", "shaped", "records_per_person")
+    return {name: getattr(noise, name) for name in names} | {"name": "ranking-gaussian"}
+
+
+def election(noise, paid, **fields):
+    """A reward that was learned from rankings of items."""
+    ranked = isinstance(noise, RankedPerturbation)
+    private = paid.neighbors == ADD_OR_REMOVE_ONE
+    plain = {
+        "weights": WEIGHTS, "features": None, "guarantee": paid, "ball": 10.0,
+        "gradient_norm": 1e-9, "atol": 1e-8, "artifact": ARTIFACT, "items": NAMES,
+        "ridge": noise.ridge if ranked else 1.0, "pairs": None if private else 60,
+        "method": "ranked-perturbation" if ranked else "ranking-gaussian",
+        "standard_errors": None if ranked else np.full(4, 0.1),
+        "worth_errors": None if ranked else np.array([0.1, 0.2, 0.1, 0.3]),
+    }  # fmt: skip
+    return RewardModel(**(plain | fields))
+
+
+def written(noise, model):
+    """What an honest run of rankings says."""
+    ranked, worths = isinstance(noise, RankedPerturbation), model.worths()
+    chances = np.exp([worth / TEMPERATURE for _, worth, *_ in worths])
+    return {
+        "way": "central",
+        "mechanism": tilt_of_rankings(noise) if ranked else sum_of_rankings(noise),
+        "metrics": None,
+        "data": {
+            "name": "votes", "pairs": None, "ballots": model.pairs, "items": 4,
+            "dropped_identical": None, "capped": None if ranked else 0,
+        },
+        "reward": {"accuracy": None, "weight_standard_error": None if ranked else 0.1},
+        "policy": {
+            "temperature": TEMPERATURE, "win_rate": None, "kl": None, "pessimism": None,
+            "choices": [
+                {"name": name, "probability": chance}
+                for (name, *_), chance in zip(worths, chances / chances.sum(), strict=True)
+            ],
+        },
+        "items": [
+            {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
+            for name, worth, low, high in worths
+        ],
+        "utility": None, "decisive": None, "examples": None, "calibration": [], "seconds": None,
+    }  # fmt: skip
+
+
+def honest(relation):
+    """Noise, promise, reward and result: of whole ballots, or of their orders for no relation."""
+    if relation is None:
+        noise, paid = BORDA, promise()
+    else:
+        noise, paid = ranked_tilt(relation), promise("record", relation)
+    model = election(noise, paid)
+    return noise, paid, model, copy.deepcopy(written(noise, model))
+
+
+def judged(noise, paid, model, told, cap=None):
+    return check_mechanism(
+        StatedMechanism.read(told), paid, rows(noise.event, cap=cap), reward=model
+    )
+
+
+@pytest.mark.parametrize("relation", [None, *RELATIONS])
+def test_rankings_that_are_described_as_they_are(relation):
+    found = judged(*honest(relation))
+    assert (found.outcome, "and so is every number" in found.summary) == ("clear", True)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [size for size in SIZES if size[1] > 1e-11])
+@pytest.mark.parametrize(("relation", "candidates"), [*zip(RELATIONS, (2, 3, 30), strict=True)])
+def test_a_tilt_of_rankings_of_any_size_that_is_described_as_it_is(
+    epsilon, delta, relation, candidates
+):
+    noise = ranked_tilt(relation, epsilon, delta, candidates=candidates, dimension=8, bound=0.3)
+    told = StatedRankedTilt.read(tilt_of_rankings(noise))
+    found = reward(ridge=noise.ridge, weights=np.zeros(8))
+    assert not [*told.wrong(noise.event, relation, reward=found), *told.odd(noise.event)]
+
+
+def test_rankings_of_persons_and_their_cap():
+    noise = RankingGaussian(1.0, delta=1e-6, statistic="first-choice", records_per_person=3)
+    paid = promise("person", caveats=("labels-only",))
+    model = election(noise, paid)
+    told = written(noise, model)
+    assert judged(noise, paid, model, told, cap=3).outcome == "clear"
+    assert judged(noise, paid, model, told, cap=4).outcome == "warning"
+
+
+def lines_up(*, at, to):
+    """Return a change of one place in a result."""
+
+    def change(told):
+        part = told
+        for step in at[:-1]:
+            part = part[step]
+        part[at[-1]] = to(part[at[-1]]) if callable(to) else to
+
+    return change
+
+
+SUM_LIES = {
+    "less loss": (("mechanism", "epsilon"), 0.5, "A smaller loss"),
+    "more noise": (("mechanism", "mu"), 0.01, "More noise"),
+    "labels": (("mechanism", "name"), "label-gaussian", "Another mechanism"),
+    "accuracy": (("reward", "accuracy"), 0.7, "Nothing on the ledger paid for reward.accuracy"),
+}
+TILT_LIES = {
+    "less loss": (("mechanism", "epsilon"), 0.5, "A smaller loss"),
+    "less delta": (("mechanism", "delta"), 1e-9, "A smaller loss"),
+    "more noise": (("mechanism", "standard_deviation"), lambda s: s * 1.01, "More noise"),
+    "less noise": (("mechanism", "standard_deviation"), lambda s: s * 0.99, "Less noise"),
+    "longer": (("mechanism", "bound"), 2.0, "Less noise"),
+    "more candidates": (("mechanism", "candidates"), 6, "Less noise"),
+    "fewer candidates": (("mechanism", "candidates"), 3, "Fewer candidates are described"),
+    "other features": (("mechanism", "dimension"), 40, "Another number of features"),
+    "other ridge": (("mechanism", "ridge"), lambda ridge: ridge * 2, "Another ridge"),
+    "pairs": (("mechanism", "name"), "ranking-gaussian", ""),
+    "ballots": (("data", "ballots"), 60, "and this tells: data.ballots"),
+    "capped": (("data", "capped"), 0, "tells data.capped"),
+    "errors": (("reward", "weight_standard_error"), 0.1, "reward.weight_standard_error"),
+}
+ITEM_LIES = {
+    "name": (("items", 0, "name"), "Eve", "Other items"),
+    "twice": (("items", 0, "name"), "Ada", "Other items"),
+    "worth": (("items", 1, "worth"), lambda worth: worth + 1e-3, "Another worth"),
+    "order": (("items",), lambda items: items[::-1], "Another order"),
+    "swapped": (("items",), lambda items: [items[1], items[0], *items[2:]], "Another order"),
+    "left out": (("items",), lambda items: items[1:], "Other items"),
+    "interval": (("items", 0, "interval"), [0.7, 0.8], "Another interval"),
+    "count": (("data", "items"), 5, "Another number of items"),
+    "chance": (("policy", "choices", 0, "probability"), 0.9, "do not follow"),
+    "chosen": (("policy", "choices"), lambda rows: rows[::-1], "do not follow"),
+    "unnamed": (("policy", "choices", 0, "name"), "Eve", "do not follow"),
+    "one": (("policy", "choices"), lambda rows: rows[:1], "do not follow"),
+}
+
+
+def refuted(relation, at, to, word):
+    noise, paid, model, told = honest(relation)
+    lines_up(at=at, to=to)(told)
+    if at == ("mechanism", "name") and relation is not None:
+        told["mechanism"] |= {"mu": 0.2, "records_per_person": None}
+    found = judged(noise, paid, model, told)
+    assert (found.outcome, word in found.summary) == ("refutes", True), found.summary
+
+
+@pytest.mark.parametrize("lie", SUM_LIES)
+def test_a_sum_of_rankings_that_is_described_otherwise(lie):
+    refuted(None, *SUM_LIES[lie])
+
+
+@pytest.mark.parametrize("lie", TILT_LIES)
+def test_a_tilt_of_rankings_that_is_described_otherwise(lie):
+    refuted(ADD_OR_REMOVE_ONE, *TILT_LIES[lie])
+
+
+@pytest.mark.parametrize("lie", ITEM_LIES)
+@pytest.mark.parametrize("relation", [None, REPLACE_SPECIAL])
+def test_items_that_are_not_those_of_the_reward(lie, relation):
+    refuted(relation, *ITEM_LIES[lie])
+
+
+def test_rankings_are_neither_labels_nor_records():
+    noise, _, model, told = honest(None)
+    found = judged(noise, promise("record", REPLACE_SPECIAL), model, told)
+    assert (found.outcome, "hides no record" in found.summary) == ("refutes", True)
+    noise, _, model, told = honest(REPLACE_ONE)
+    found = judged(noise, promise(), model, told)
+    assert (found.outcome, "about a label" in found.summary) == ("refutes", True)
+
+
+def test_errors_of_worths_tell_of_private_ballots():
+    noise, paid, _, told = honest(REPLACE_SPECIAL)
+    model = election(noise, paid, worth_errors=np.full(4, 0.1))
+    told["items"] = written(noise, model)["items"]
+    found = judged(noise, paid, model, told)
+    assert (found.outcome, "reward.json.worth_errors" in found.summary) == ("refutes", True)
+
+
+def test_how_many_ballots_there_are_is_private_only_where_they_come_and_go():
+    noise, paid, model, told = honest(REPLACE_SPECIAL)
+    assert told["data"]["ballots"] == 60
+    assert judged(noise, paid, model, told).outcome == "clear"
+
+
+def test_items_of_a_reward_without_any():
+    noise, paid, _, told = honest(None)
+    model = election(noise, paid, items=None, worth_errors=None)
+    assert judged(noise, paid, model, told).outcome == "refutes"
+    told["items"] = told["data"]["items"] = told["policy"]["choices"] = None
+    assert judged(noise, paid, model, told).outcome == "clear"
+    found = judged(noise, paid, election(noise, paid), told)
+    assert (found.outcome, "are not told" in found.summary) == ("warning", True)
+
+
+def test_equal_items_may_change_places():
+    noise, paid, _, _ = honest(None)
+    model = election(noise, paid, weights=np.array([1.0, 1.0, -1.0, -1.0]))
+    told = written(noise, model)
+    first, second, *others = told["items"]
+    told["items"] = [second, first, *others]
+    assert judged(noise, paid, model, told).outcome == "clear"
+
+
+@pytest.mark.parametrize(
+    "items", ["x", [3], [{"name": 3, "worth": 1.0, "interval": None}], [{"name": "Ada"}]]
+)
+def test_items_of_a_malformed_result(items):
+    with pytest.raises((KeyError, TypeError)):
+        StatedNumbers.read({"items": items})
+
+
+def test_a_pessimistic_choice_follows_from_more_than_worths():
+    noise, paid, model, told = honest(None)
+    told["policy"]["choices"] = told["policy"]["choices"][::-1]
+    assert judged(noise, paid, model, told).outcome == "refutes"
+    told["policy"]["confidence"] = 0.9
+    assert judged(noise, paid, model, told).outcome == "clear"

@@ -1,0 +1,214 @@
+"""Finite-horizon decision processes as tables: checked, walked forward, planned backward."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, eye_array, issparse
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+
+from .transition_tables import beginning, distributions, moves_of_array, moves_of_lists
+
+__all__ = ["TabularWorld", "tabular_world"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class TabularWorld:
+    """States, actions, where they lead, and what is felt on the way; made by tabular_world.
+
+    A state is added at the end where the source of the tables says that episodes end: nothing
+    leads out of it and its features are 0.
+
+    Attributes:
+        transitions: For every step, or one for all: rows (state, action), columns next states.
+        features: For every step, or one for all: rows (state, action), shape (states · actions,
+            d), dense or sparse.
+        initial: Where an episode begins, shape (states,).
+        horizon: Number of steps H.
+        actions: Number of actions.
+        states: Number of states, without the one that was added.
+    """
+
+    transitions: tuple[Any, ...]
+    features: tuple[Any, ...]
+    initial: Float[np.ndarray, " s"]
+    horizon: int
+    actions: int
+    states: int
+
+    def __repr__(self) -> str:
+        """Return the sizes."""
+        return (
+            f"TabularWorld({self.states} states, {self.actions} actions, horizon={self.horizon}, "
+            f"d={self.features[0].shape[1]})"
+        )
+
+    def transition(self, step: int) -> Any:
+        """Return where (state, action) leads at a step."""
+        return self.transitions[step % len(self.transitions)]
+
+    def feature(self, step: int) -> Any:
+        """Return the features of (state, action) at a step."""
+        return self.features[step % len(self.features)]
+
+    def backward(self, rewards: Float[np.ndarray, "h m"]) -> tuple[float, Int[np.ndarray, "h s"]]:
+        """Return the largest total reward of any policy, and the actions that have it.
+
+        Source:
+            Bellman 1957: backward induction.
+
+        Args:
+            rewards: Reward of every (state, action) at every step, shape (H, states · actions).
+        """
+        values = np.zeros(len(self.initial))
+        chosen = np.empty((self.horizon, len(values)), dtype=np.int64)
+        for step in reversed(range(self.horizon)):
+            table = (rewards[step] + self.transition(step) @ values).reshape(len(values), -1)
+            chosen[step], values = table.argmax(axis=1), table.max(axis=1)
+        return float(self.initial @ values), chosen
+
+    def occupancy(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h m"]:
+        """Return how often a policy is in a state and takes an action, at every step.
+
+        Args:
+            policy: Probabilities of actions in the states with the one that was added.
+        """
+        found = np.empty((self.horizon, policy[0].size))
+        here = self.initial
+        for step in range(self.horizon):
+            found[step] = (here[:, None] * policy[step]).ravel()
+            here = self.transition(step).T @ found[step]
+        return found
+
+    def moments(self, occupancy: Float[np.ndarray, "h m"]) -> Float[np.ndarray, "h d"]:
+        """Return the mean features at every step."""
+        return np.stack([visits @ self.feature(step) for step, visits in enumerate(occupancy)])
+
+    def scores(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "h m"]:
+        """Return the reward θ of every (state, action) at every step."""
+        once = np.stack([rows @ theta for rows in self.features])
+        return np.broadcast_to(once, (self.horizon, once.shape[1]))
+
+    def whole(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h t a"]:
+        """Return a policy with a row for the state that was added."""
+        extra = len(self.initial) - self.states
+        return np.pad(policy, ((0, 0), (0, extra), (0, 0)), constant_values=1 / self.actions)
+
+    def policy(self, given: Any) -> Float[np.ndarray, "h t a"]:
+        """Return a checked policy, one row of probabilities for each step and state.
+
+        Args:
+            given: Shape (states, actions) or (H, states, actions); uniform if None.
+
+        Raises:
+            DataError: The shape differs, or a row is no distribution.
+        """
+        shape = (self.horizon, self.states, self.actions)
+        if given is None:
+            return self.whole(np.full(shape, 1 / self.actions))
+        array = np.asarray(given)
+        if array.shape not in {shape, shape[1:]}:
+            raise DataError(f"reference must have shape {shape} or {shape[1:]}, got {array.shape}.")
+        checked = distributions(
+            "reference", _validate.finite_array("reference", array, ndim=array.ndim)
+        )
+        return self.whole(np.broadcast_to(checked, shape))
+
+
+def tabular_world(
+    environment: Any, *, horizon: int, d: int, features: Any = None, initial: Any = None
+) -> TabularWorld:
+    """Return the tables of an environment, checked.
+
+    Args:
+        environment: A gymnasium environment with a table (``env.unwrapped.P``; transitions that
+            are done end the episode), or that table, or probabilities of shape (states, actions,
+            states) or (H, states, actions, states).
+        horizon: Number of steps H ≥ 1.
+        d: Number of features of the reward.
+        features: Shape (states, actions, d) or (H, states, actions, d). If left out, one feature
+            for every (state, action), or for every (step, state, action).
+        initial: How often each state comes first, or one state's number; by default what the
+            environment says of itself.
+
+    Raises:
+        DataError: Shapes disagree, a probability is negative, or a row does not sum to 1.
+        UsageError: The environment has no tables, or does not say where an episode begins.
+    """
+    steps = _validate.integer("horizon", horizon, at_least=1)
+    inner = getattr(environment, "unwrapped", environment)
+    table = getattr(inner, "P", inner)
+    if isinstance(table, Mapping):
+        moves, ended = moves_of_lists(table)
+    elif isinstance(table, np.ndarray | list):
+        moves, ended = moves_of_array(table, steps), False
+    else:
+        raise UsageError(
+            f"environment must have a table of transitions, got {type(environment).__name__}. "
+            "Give an environment with env.unwrapped.P, an array of shape (states, actions, "
+            "states), or an object with best_response(theta)."
+        )
+    rows, columns = moves[0].shape
+    states = columns - ended
+    actions = rows // columns
+    begin = getattr(inner, "initial_state_distrib", None) if initial is None else initial
+    shape = (states, actions)
+    return TabularWorld(
+        transitions=moves,
+        features=_features(features, shape, horizon=steps, d=d, ended=ended),
+        initial=np.pad(beginning(begin, states), (0, int(ended))),
+        horizon=steps,
+        actions=actions,
+        states=states,
+    )
+
+
+def _features(
+    given: Any, shape: tuple[int, int], *, horizon: int, d: int, ended: bool
+) -> tuple[Any, ...]:
+    """Return the features of every (state, action), one matrix for every step or for all."""
+    states, actions = shape
+    if given is None:
+        found = _one_hot(states * actions, horizon, d)
+    else:
+        array = np.asarray(given)
+        steps = array.shape[0] if array.ndim == 4 else 1  # noqa: PLR2004
+        if array.shape[-3:] != (states, actions, d) or array.ndim > 4 or steps not in {1, horizon}:  # noqa: PLR2004
+            raise DataError(
+                f"features must have shape {(states, actions, d)} or "
+                f"{(horizon, states, actions, d)}, got {array.shape}."
+            )
+        checked = _validate.finite_array("features", array, ndim=array.ndim)
+        found = list(checked.reshape(steps, states * actions, d))
+    return tuple(_padded(rows, actions * ended) for rows in found)
+
+
+def _one_hot(cells: int, horizon: int, d: int) -> list[Any]:
+    """Return one feature for every (state, action), or for every step as well."""
+    if d == cells:
+        return [eye_array(cells, format="csr")]
+    if d == cells * horizon:
+        return [eye_array(cells, d, k=step * cells, format="csr") for step in range(horizon)]
+    raise UsageError(
+        f"features is missing, and the reward has {d} features: one for every state and action "
+        f"would be {cells}, for every step as well {cells * horizon}. Give features of shape "
+        f"(states, actions, {d})."
+    )
+
+
+def _padded(rows: Any, extra: int) -> Any:
+    """Return features with zeros for the state that was added."""
+    if not extra:
+        return rows
+    if issparse(rows):
+        return csr_array(
+            (rows.data, rows.indices, np.pad(rows.indptr, (0, extra), mode="edge")),
+            shape=(rows.shape[0] + extra, rows.shape[1]),
+        )
+    return np.pad(rows, ((0, extra), (0, 0)))

@@ -1,0 +1,212 @@
+"""Contexts to choose in, as numbers: features of all candidates, and how often each comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.sparse import issparse
+from scipy.special import xlogy
+
+from sordino import _validate
+from sordino.errors import DataError
+from sordino.preferences.features import Features
+from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
+
+from .frank_wolfe import Response
+from .gibbs import tilt
+
+__all__ = ["Contexts"]
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Contexts:
+    """All m candidates of n contexts below each other, with where a policy starts from.
+
+    Attributes:
+        rows: Features of all candidates, shape (m, d), dense or sparse.
+        sizes: How many candidates each context has, ≥ 1.
+        reference: Probabilities of the starting policy, summing to 1 in every context.
+        weights: How often each context comes, summing to 1.
+    """
+
+    rows: Any
+    sizes: Integer[np.ndarray, " n"]
+    reference: Float[np.ndarray, " m"]
+    weights: Float[np.ndarray, " n"]
+
+    @classmethod
+    def of(
+        cls,
+        prompts: Any,
+        candidates: CandidateLists,
+        *,
+        reference: ReferenceLists | None = None,
+        weights: Any = None,
+        features: Features | None = None,
+    ) -> Contexts:
+        """Return checked contexts.
+
+        Args:
+            prompts: n prompts; None if the reward reads no texts.
+            candidates: n lists of texts, or n arrays of features, shape (k, d).
+            reference: n lists of probabilities; uniform if left out.
+            weights: How often each context comes, ≥ 0, in any unit; all alike if left out.
+            features: What the reward reads texts with, or None.
+
+        Raises:
+            UsageError: Prompts are missing, or are of no use.
+            DataError: Lengths disagree, a list is empty, or numbers are no probabilities.
+        """
+        options = _dense_options(prompts, candidates, reference, features)
+        base = options.reference
+        totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
+        given = options.given
+        if features is not None:
+            given = features.transform(options.prompts, options.answers)
+        return cls(
+            rows=given,
+            sizes=options.sizes,
+            reference=base / totals,
+            weights=_shares(weights, len(options.sizes)),
+        )
+
+    def __len__(self) -> int:
+        """Return n, the number of contexts."""
+        return len(self.sizes)
+
+    @cached_property
+    def starts(self) -> Integer[np.ndarray, " n"]:
+        """Where each context's candidates begin."""
+        return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
+
+    @cached_property
+    def spread(self) -> Float[np.ndarray, " m"]:
+        """The weight of every candidate's context."""
+        return np.repeat(self.weights, self.sizes)
+
+    def split(self, values: Float[np.ndarray, " m"]) -> list[Float[np.ndarray, " _"]]:
+        """Return one array for each context."""
+        return np.split(values, self.starts[1:])
+
+    def best_response(self, theta: Float[np.ndarray, " d"]) -> Response:
+        """Return the mean features of the greedy policy, and which candidates it chooses.
+
+        Source:
+            docs/planning.md, "Frank–Wolfe by best responses".
+        """
+        chosen = self._greedy(self.rows @ theta)
+        return np.asarray(self.weights @ self.rows[chosen]), chosen
+
+    def start(self) -> Response:
+        """Return the mean features of the reference policy, and its probabilities."""
+        return self.moments(self.reference), self.reference
+
+    def moments(self, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, " d"]:
+        """Return the mean features of a policy."""
+        return np.asarray((self.spread * chances) @ self.rows)
+
+    def means(self, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, "n d"]:
+        """Return a policy's mean features in every context."""
+        weighted = _scaled(self.rows, chances)
+        if issparse(weighted):
+            from scipy.sparse import csr_array  # noqa: PLC0415 - dense rows need it not
+
+            ends = np.append(self.starts, len(chances))
+            sums = csr_array((np.ones(len(chances)), np.arange(len(chances)), ends))
+            return np.asarray((sums @ weighted).toarray())
+        return np.asarray(np.add.reduceat(weighted, self.starts, axis=0))
+
+    def mixed(
+        self, weights: Float[np.ndarray, " j"], policies: tuple[Any, ...]
+    ) -> Float[np.ndarray, " m"]:
+        """Return the probabilities of following each policy as often as the weights say."""
+        total = np.zeros(len(self.reference))
+        for weight, policy in zip(weights, policies, strict=True):
+            if policy.dtype.kind == "f":
+                total += weight * policy
+            else:
+                total[policy] += weight
+        return np.asarray(total / np.repeat(np.add.reduceat(total, self.starts), self.sizes))
+
+    def kl(self, chances: Float[np.ndarray, " m"]) -> float:
+        """Return KL(policy ‖ reference), the mean over contexts, in nats."""
+        return max(float(self.spread @ self.divergences(chances)), 0.0)
+
+    def divergences(self, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return p log(p / reference) of every candidate: summed up, the KL of a context."""
+        return np.asarray(xlogy(chances, chances) - xlogy(chances, self.reference))
+
+    def soft(
+        self, theta: Float[np.ndarray, " d"], temperature: float
+    ) -> tuple[float, Float[np.ndarray, " m"]]:
+        """Return the largest θᵀφ − temperature · KL on average, and the policy that has it.
+
+        Source:
+            docs/planning.md, "With a KL penalty": the Gibbs policy, and its log-sum-exp.
+        """
+        scores = np.asarray(self.rows @ theta)
+        top = np.maximum.reduceat(scores, self.starts)
+        weights = self.reference * np.exp((scores - np.repeat(top, self.sizes)) / temperature)
+        logs = np.log(np.add.reduceat(weights, self.starts))
+        value = float(self.weights @ (top + temperature * logs))
+        return value, tilt(scores, self.starts, temperature, self.reference)
+
+    def covariance(self, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, "d d"]:
+        """Return the mean over contexts of the covariance of the features under a policy.
+
+        Source:
+            docs/planning.md, "With a KL penalty".
+        """
+        second = self.rows.T @ _scaled(self.rows, self.spread * chances)
+        means = self.means(chances)
+        second = second.toarray() if issparse(second) else second
+        return np.asarray(second - means.T @ (self.weights[:, None] * means))
+
+    def _greedy(self, scores: Float[np.ndarray, " m"]) -> Integer[np.ndarray, " n"]:
+        """Return the first best candidate of every context."""
+        n, k = len(self.sizes), int(self.sizes[0])
+        if len(scores) == n * k and bool(np.all(self.sizes == k)):
+            return np.asarray(self.starts + scores.reshape(n, k).argmax(axis=1))
+        top = np.repeat(np.maximum.reduceat(scores, self.starts), self.sizes)
+        places = np.where(scores == top, np.arange(len(scores)), len(scores))
+        return np.asarray(np.minimum.reduceat(places, self.starts))
+
+
+def _dense_options(
+    prompts: Any,
+    candidates: CandidateLists,
+    reference: ReferenceLists | None,
+    features: Features | None,
+) -> Candidates:
+    """Return checked candidates; an array of shape (n, k, d) is read without a loop."""
+    whole = isinstance(candidates, np.ndarray) and candidates.ndim == 3 and candidates.size  # noqa: PLR2004
+    if prompts is None and features is None and whole:
+        rows = _validate.finite_array("candidates", candidates, ndim=3)
+        n, k, d = rows.shape
+        base = np.full(n * k, 1 / k)
+        if reference is not None:
+            empty = np.zeros((n, k, 0))
+            base = Candidates.of(None, empty, reference=reference, features=None).reference
+        return Candidates(sizes=np.full(n, k), reference=base, given=rows.reshape(n * k, d))
+    return Candidates.of(prompts, candidates, reference=reference, features=features)
+
+
+def _shares(weights: Any, n: int) -> Float[np.ndarray, " n"]:
+    """Return how often each of n contexts comes; all alike if nothing is said."""
+    if weights is None:
+        return np.full(n, 1 / n)
+    given = _validate.finite_array("weights", weights, ndim=1)
+    if len(given) != n:
+        raise DataError(f"weights must have one entry for each of {n} contexts, got {len(given)}.")
+    if (given < 0).any() or not given.sum() > 0:
+        raise DataError("weights must be at least 0, and not all 0.")
+    return np.asarray(given / given.max() / (given / given.max()).sum())
+
+
+def _scaled(rows: Any, factors: Float[np.ndarray, " m"]) -> Any:
+    """Return every row times its factor, dense or sparse as it was."""
+    return rows.multiply(factors[:, None]).tocsr() if issparse(rows) else factors[:, None] * rows

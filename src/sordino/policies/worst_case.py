@@ -1,0 +1,275 @@
+"""The rewards that may be true, and the least a policy earns under any of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+
+from ._geometry import SPAN, share_inside, shortest
+
+__all__ = ["Ellipsoidal", "PlausibleRewards", "WorstCase"]
+
+_FLAT = 1e-9  # relative: a direction is unbounded only where more than rounding points there
+_STEPS = 200  # halvings, more than floats can tell apart
+
+
+@runtime_checkable
+class Ellipsoidal(Protocol):
+    """A confidence set that is an ellipsoid: what a fitted reward keeps."""
+
+    @property
+    def center(self) -> Float[np.ndarray, " d"]:
+        """Return the weights in the middle."""
+        ...
+
+    @property
+    def metric(self) -> Float[np.ndarray, "d d"]:
+        """Return M, in whose norm the set is a ball."""
+        ...
+
+    def radius(self, confidence: float) -> float:
+        """Return how large the set is, in the metric."""
+        ...
+
+
+class WorstCase(NamedTuple):
+    """The least value of a policy, and the reward under which it is so low."""
+
+    value: float
+    theta: Float[np.ndarray, " d"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PlausibleRewards:
+    """All θ with ‖θ − center‖_M ≤ radius and, where a ball is given, ‖θ‖ ≤ ball.
+
+    Source:
+        docs/planning.md, "The worst case".
+
+    Attributes:
+        center: θ̂, shape (d,).
+        metric: M, symmetric and positive semidefinite, shape (d, d). Where it is singular and no
+            ball is given, nothing bounds the reward in some directions.
+        radius: ≥ 0, finite.
+        ball: B > 0, or None.
+    """
+
+    center: Float[np.ndarray, " d"]
+    metric: Float[np.ndarray, "d d"]
+    radius: float
+    ball: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no such set, and one that is empty."""
+        d = len(_validate.finite_array("center", self.center, ndim=1))
+        if not d or _validate.finite_array("metric", self.metric, ndim=2).shape != (d, d):
+            raise DataError(f"metric must have shape ({d}, {d}), got {np.shape(self.metric)}.")
+        if _validate.non_negative("radius", self.radius) == math.inf:
+            raise UsageError("radius must be finite, got inf.")
+        largest = float(abs(self.metric).max())
+        uneven = float(abs(self.metric - self.metric.T).max())
+        if largest == 0 or uneven > _FLAT * largest or self._values[0] < 0:
+            raise DataError("metric must be symmetric and positive semidefinite, and not zero.")
+        if self.ball is not None:
+            _validate.positive("ball", self.ball)
+            self._refuse_empty(self.ball)
+
+    @classmethod
+    def of(
+        cls,
+        known: Ellipsoidal,
+        *,
+        confidence: float,
+        radius_scale: float = 1.0,
+        within_ball: bool = True,
+    ) -> PlausibleRewards:
+        """Return the rewards that a confidence set does not exclude.
+
+        Source:
+            docs/planning.md, "The worst case".
+
+        Args:
+            known: The confidence set of a fit.
+            confidence: How often it holds the true reward, in (0, 1).
+            radius_scale: What the radius is multiplied by, ≥ 0; below 1 nothing is proved.
+            within_ball: Also require ‖θ‖ ≤ ball, which the set assumes of the true reward.
+
+        Raises:
+            UsageError: A setting is out of range, or no reward is left.
+        """
+        ball = getattr(known, "ball", None)
+        return cls(
+            center=known.center,
+            metric=known.metric,
+            radius=_validate.non_negative("radius_scale", radius_scale) * known.radius(confidence),
+            ball=ball if within_ball else None,
+        )
+
+    def __repr__(self) -> str:
+        """Return the sizes; no weights."""
+        ball = "" if self.ball is None else f", ball={self.ball:g}"
+        return f"PlausibleRewards(d={len(self.center)}, radius={self.radius:.4g}{ball})"
+
+    @cached_property
+    def _spectrum(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, "d d"]]:
+        values, vectors = np.linalg.eigh(self.metric)
+        rounding = len(values) * np.finfo(float).eps * abs(values).max()
+        return np.where(abs(values) <= rounding, 0.0, values), vectors
+
+    @property
+    def _values(self) -> Float[np.ndarray, " d"]:
+        return self._spectrum[0]
+
+    @property
+    def axes(self) -> Float[np.ndarray, "d d"]:
+        """The directions in which the metric is diagonal, one in every column."""
+        return self._spectrum[1]
+
+    @property
+    def curvatures(self) -> Float[np.ndarray, " d"]:
+        """The eigenvalues of the metric, least first; 0 where nothing was seen."""
+        return self._values
+
+    @cached_property
+    def middle(self) -> Float[np.ndarray, " d"]:
+        """The center, in the directions of the axes."""
+        return np.asarray(self.center @ self.axes)
+
+    def worst(self, moments: Float[np.ndarray, " d"]) -> WorstCase:
+        """Return the least value of θᵀq over the set, and a θ that attains it.
+
+        Where a ball is given the value is a lower bound by duality, whatever the number of steps,
+        and it is −inf where nothing bounds it.
+
+        Source:
+            docs/planning.md, "The worst case": without a ball θ̂ᵀq − radius·‖q‖_{M⁻¹}; with one,
+            the largest such value over the ellipsoids M + γI that hold the intersection.
+
+        Args:
+            moments: q, what the policy's features are on average, less the reference vector.
+
+        Raises:
+            DataError: The number of entries is not d, or one is not finite.
+        """
+        found = _validate.finite_array("moments", moments, ndim=1)
+        if len(found) != len(self.center):
+            raise DataError(f"moments must have {len(self.center)} entries, got {len(found)}.")
+        size = float(abs(found).max())
+        if size == 0:
+            return WorstCase(0.0, self.inner)
+        q = found / size @ self.axes
+        bounded = self._at(0.0, q) if not self._open(q) else None
+        if self.ball is not None:
+            inside = bounded is not None and np.linalg.norm(bounded.theta) <= self.ball
+            bounded = bounded if inside else self._in_ball(self.ball, q)
+        if bounded is None:
+            return WorstCase(-math.inf, np.full(len(q), np.nan))
+        return WorstCase(bounded.value * size, self.axes @ bounded.theta)
+
+    def most(self, rows: Any) -> Float[np.ndarray, " m"]:
+        """Return a bound on θᵀrow over the set, for every row.
+
+        Source:
+            docs/planning.md, "Certificate": θ̂ᵀx + radius·‖x‖_{M⁻¹}, and no more than B‖x‖.
+
+        Args:
+            rows: Shape (m, d), dense.
+        """
+        turned = rows @ self.axes
+        estimates, squares = turned @ self.middle, np.square(turned, out=turned)
+        seen = self._values > 0
+        weights = np.divide(1.0, self._values, out=np.zeros_like(self.middle), where=seen)
+        bound = estimates + self.radius * np.sqrt(squares @ weights)
+        if self.ball is None and seen.all():
+            return np.asarray(bound)
+        total = squares @ np.ones(len(weights))
+        bound = np.where(squares @ ~seen > _FLAT**2 * total, math.inf, bound)
+        return bound if self.ball is None else np.minimum(bound, self.ball * np.sqrt(total))
+
+    def pulled(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the last point inside the set on the way from :attr:`inner` to θ.
+
+        A solver leaves the set by a rounding; a bound must not.
+
+        Source:
+            docs/planning.md, "The worst case".
+        """
+        start, way = self.inner, theta - self.inner
+        shares = [share_inside(start - self.center, way, self.radius, self.metric)]
+        if self.ball is not None:
+            shares.append(share_inside(start, way, self.ball, None))
+        return np.asarray(start + min(shares) * way)
+
+    @cached_property
+    def inner(self) -> Float[np.ndarray, " d"]:
+        """A reward inside the set: the center, or what lies between it and the nearest to 0."""
+        if self.ball is None or np.linalg.norm(self.center) <= self.ball:
+            return self.center
+        least = self.axes @ self._nearest_to_zero()
+        way = self.center - least
+        return np.asarray(least + 0.5 * share_inside(least, way, self.ball, None) * way)
+
+    def _open(self, q: Float[np.ndarray, " d"]) -> bool:
+        """Return whether the ellipsoid does not bound θᵀq."""
+        outside = np.linalg.norm(q[self._values == 0])
+        return bool(outside > _FLAT * np.linalg.norm(q))
+
+    def _at(self, share: float, q: Float[np.ndarray, " d"]) -> WorstCase:
+        """Return the worst case over {‖θ − θ̂‖²_M + γ‖θ‖² ≤ radius² + γB²}, along the axes."""
+        seen = self._values + share > 0
+        m, c, q = self._values[seen], self.middle[seen], q[seen]
+        shape, ball = m + share, self.ball or 0.0
+        room = self.radius**2 + share * (ball**2 - float(np.sum(m * c**2 / shape)))
+        reach, width = math.sqrt(max(room, 0.0)), math.sqrt(float(np.sum(q**2 / shape)))
+        center = m * c / shape
+        # a policy that leaves nothing to chance has no worst direction
+        theta = np.where(seen, 0.0, self.middle)
+        theta[seen] = center - (reach / width * (q / shape) if width else 0.0)
+        return WorstCase(float(center @ q) - reach * width, theta)
+
+    def _in_ball(self, ball: float, q: Float[np.ndarray, " d"]) -> WorstCase:
+        """Return the worst case of an intersection in which the ball is felt."""
+        edge = -ball * q / np.linalg.norm(q)
+        if np.sum(self._values * (edge - self.middle) ** 2) <= self.radius**2:
+            return WorstCase(-ball * float(np.linalg.norm(q)), edge)
+        # the weight γ of the ball is right where the worst reward lies on its surface
+        low, high = math.log(self._values[-1]) - SPAN, math.log(self._values[-1]) + SPAN
+        for _ in range(_STEPS):
+            middle = (low + high) / 2
+            theta = self._at(math.exp(middle), q).theta
+            # one of the two constraints is broken; at either end only one of them is exact
+            length = float(theta @ theta) / ball**2
+            away = float(np.sum(self._values * (theta - self.middle) ** 2))
+            outside = length * self.radius**2 > away
+            low, high = (middle, high) if outside else (low, middle)
+            if high - low <= 1e-15 * abs(middle):  # neighboring floats
+                break
+        return self._at(math.exp(high), q)
+
+    def _nearest_to_zero(self) -> Float[np.ndarray, " d"]:
+        """Return the shortest θ of the ellipsoid, along the axes."""
+        return shortest(self._values, self.middle, self.radius)
+
+    def _refuse_empty(self, ball: float) -> None:
+        """Refuse a ball that meets the ellipsoid nowhere, or in one point."""
+        least = float(np.linalg.norm(self._nearest_to_zero()))
+        outside = np.linalg.norm(self.center) > ball
+        if outside and least >= ball * (1 - _FLAT):
+            seen = self._values > 0
+            # the same question with the roles of the two sets exchanged
+            m, c = self._values[seen], self.middle[seen]
+            needed = float(np.linalg.norm(shortest(1 / m, np.sqrt(m) * c, ball)))
+            raise UsageError(
+                f"No reward is both in the confidence set (radius {self.radius:.6g}) and in the "
+                f"ball of {ball!r}: the nearest has norm {least:.6g}. Nothing was planned. Take a "
+                f"ball above {least:.6g}; or a higher confidence or radius_scale, for a radius "
+                f"above {needed:.6g}; or leave the ball out."
+            )

@@ -1,0 +1,244 @@
+"""Ballots as flat arrays: who was ranked where, whatever the number of candidates.
+
+Ballot i ranks the candidates ``starts[i]:starts[i + 1]`` of arrays of length m. A rank is 1 for the
+best; equal ranks are a tie, and 0 says that the person did not list the candidate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import suppress
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from sordino.errors import DataError
+
+__all__ = [
+    "array_ranks",
+    "bounds_of",
+    "complete_ballots",
+    "consecutive_ranks",
+    "doubled_average_ranks",
+    "flat_ranks",
+    "number_rank",
+    "order_ranks",
+]
+
+_MOST = 2**31  # ranks that count; larger numbers are no ranks of candidates
+_NUMBER = "iuf"
+
+
+def consecutive_ranks(
+    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
+) -> Integer[np.ndarray, " m"]:
+    """Return the same ballots with ranks 1, 2, 3, … that leave no number out.
+
+    ``1, 2, 2, 4`` and ``1, 2, 2, 3`` say the same, and so they become the same.
+
+    Example:
+        >>> consecutive_ranks(np.array([0, 4, 6]), np.array([1, 2, 2, 4, 0, 7])).tolist()
+        [1, 2, 2, 3, 0, 1]
+    """
+    order, new, first = _groups(starts, ranks)
+    group = np.cumsum(new)
+    before = group[first] - (ranks[order][first] != 0)
+    numbers = np.empty_like(ranks)
+    numbers[order] = group - np.repeat(before, np.diff(starts))
+    return numbers
+
+
+def doubled_average_ranks(
+    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
+) -> Integer[np.ndarray, " m"]:
+    """Return twice the average rank of every candidate, a whole number from 2 to 2K.
+
+    Candidates in a tie share the average of the places that they take up together, and those that
+    are not listed tie below all that are. In a ballot of K the numbers sum to K(K + 1) whatever
+    it says.
+
+    Source:
+        docs/rankings.md, "Ties and candidates that are not listed".
+
+    Example:
+        >>> doubled_average_ranks(np.array([0, 4]), np.array([2, 1, 0, 0])).tolist()
+        [4, 2, 7, 7]
+    """
+    below = np.where(ranks == 0, ranks.max(initial=0) + 1, ranks)
+    order, new, first = _groups(starts, below)
+    begin = np.flatnonzero(new)
+    size = np.diff(begin, append=len(ranks))
+    place = np.arange(len(ranks)) - np.repeat(first, np.diff(starts))
+    doubled = np.empty_like(ranks)
+    doubled[order] = np.repeat(2 * place[begin] + size + 1, size)
+    return doubled
+
+
+def complete_ballots(
+    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
+) -> Bool[np.ndarray, " n"]:
+    """Return which ballots have no tie and list every candidate; ranks must be consecutive."""
+    return np.asarray(np.maximum.reduceat(ranks, starts[:-1]) == np.diff(starts))
+
+
+def _groups(
+    starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
+) -> tuple[Integer[np.ndarray, " m"], Bool[np.ndarray, " m"], Integer[np.ndarray, " n"]]:
+    """Return entries by ballot and rank, where another rank begins there, and each ballot's first.
+
+    Ballots stay where they are, so the first entry of ballot i is the one at ``starts[i]``.
+    """
+    ballot = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    order = np.argsort(ballot * (ranks.max(initial=0) + 1) + ranks, kind="stable")
+    new = np.diff(ranks[order], prepend=-1) != 0
+    new[starts[:-1]] = True
+    return order, new, starts[:-1]
+
+
+def bounds_of(starts: Any, n: int) -> Integer[np.ndarray, " bounds"]:
+    """Return where n ballots begin and the last one ends, which nobody can change afterwards.
+
+    Raises:
+        DataError: They are not n + 1 whole numbers from 0, or a ballot has fewer than two
+            candidates.
+    """
+    bounds = np.array(starts)
+    if bounds.dtype.kind not in "iu" or bounds.shape != (n + 1,) or n < 0 or bounds[0] != 0:
+        raise DataError(
+            f"starts must be whole numbers, 0 first, one more than there are ballots; got dtype "
+            f"{bounds.dtype} and shape {bounds.shape}."
+        )
+    bounds = bounds.astype(np.int64)
+    few = np.diff(bounds) < 2  # noqa: PLR2004 (a ranking compares)
+    if few.any():
+        raise DataError(f"Ballot {int(np.flatnonzero(few)[0])} has fewer than two candidates.")
+    bounds.setflags(write=False)
+    return bounds
+
+
+def flat_ranks(ranks: Any, starts: Integer[np.ndarray, " bounds"]) -> Integer[np.ndarray, " m"]:
+    """Return flat ranks as consecutive numbers, which nobody can change afterwards.
+
+    Raises:
+        DataError: They are not whole numbers of at least 0, one for each candidate.
+    """
+    flat = np.array(ranks)
+    m = int(starts[-1])
+    if flat.dtype.kind not in "iu" or flat.shape != (m,) or not _fit(flat):
+        raise DataError(
+            "ranks must be whole numbers below 2^31, 1 for the best and 0 where not listed, one "
+            f"for each of the {m} candidates; got dtype {flat.dtype} and shape {flat.shape}."
+        )
+    flat = consecutive_ranks(starts, flat.astype(np.int64))
+    flat.setflags(write=False)
+    return flat
+
+
+def _fit(ranks: np.ndarray) -> bool:
+    """Return whether all are from 0 to 2^31 - 1, so that ballot and rank fit into 64 bits."""
+    return bool(((ranks >= 0) & (ranks < _MOST)).all())
+
+
+def array_ranks(ranks: Any, *, unlisted: float | None) -> Integer[np.ndarray, "n k"]:
+    """Return an array of ranks in which 0 stands for "not listed", from numbers of a user.
+
+    Args:
+        ranks: Whole numbers from 1, the best; NaN or None where a candidate is not listed.
+        unlisted: Another number, below 1, that says the same.
+
+    Raises:
+        DataError: It is no such array; the message gives a row.
+    """
+    given = _two_dimensional(ranks)
+    absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
+    if unlisted is not None:
+        absent |= given == unlisted
+    with np.errstate(invalid="ignore"):
+        wrong = ~absent & ~((given >= 1) & (given < _MOST) & (given == np.floor(given)))
+    if wrong.any():
+        index = int(np.flatnonzero(wrong.any(axis=1))[0])
+        raise DataError(
+            f"ranks: row {index} holds what is no rank. Ranks are whole numbers from 1 (the best); "
+            "where a candidate is not listed, write NaN, or a number such as 0 or -1 and name it: "
+            "unlisted=0."
+        )
+    return np.where(absent, 0, given).astype(np.int64)
+
+
+def _two_dimensional(ranks: Any) -> np.ndarray:
+    """Return an array of numbers with two dimensions, in which None has become NaN."""
+    given = np.asarray(None)
+    with suppress(ValueError):  # rows of different lengths; its message is not ours to vouch for
+        given = np.asarray(ranks)
+    if given.dtype.kind == "O" and all(
+        cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
+        for cell in given.flat
+    ):
+        given = given.astype(np.float64)
+    if given.dtype.kind not in _NUMBER or given.ndim != 2:  # noqa: PLR2004 (ballots, candidates)
+        raise DataError(
+            f"ranks must be an array of numbers with one row for each ballot, got dtype "
+            f"{given.dtype} and shape {given.shape}."
+        )
+    return given
+
+
+def order_ranks(
+    order: Any, places: Mapping[Hashable, int], k: int, *, what: str, field: str
+) -> list[int]:
+    """Return the ranks of k candidates, 0 where not listed, from a list of them, best first.
+
+    Args:
+        order: Names (keys of ``places``); a list of names inside it is a tie.
+        places: The number of each candidate, below k.
+        k: How many candidates there are.
+        what: What a name must be, for messages.
+        field: Where the list stands, for messages.
+
+    Raises:
+        DataError: A name is unknown or stands there twice. It is not quoted.
+
+    Example:
+        >>> places = {"a": 0, "b": 1, "c": 2, "d": 3}
+        >>> order_ranks(["c", ["a", "d"]], places, 4, what="a name", field="x")
+        [2, 0, 1, 2]
+    """
+    if not _is_list(order) or isinstance(order, AbstractSet):
+        raise DataError(f"{field} must be a list, best first; a list inside it is a tie.")
+    ranks = [0] * k
+    for rank, entry in enumerate(order, start=1):
+        tied = entry if _is_list(entry) else (entry,)
+        if not len(tied):
+            raise DataError(f"{field} holds an empty tie; leave it out.")
+        for name in tied:
+            place = _place(name, places)
+            if place is None:
+                raise DataError(f"{field} holds an entry that is unknown; each must be {what}.")
+            if ranks[place]:
+                raise DataError(f"{field} holds a candidate twice; each can be ranked once.")
+            ranks[place] = rank
+    return ranks
+
+
+def _place(name: Any, places: Mapping[Hashable, int]) -> int | None:
+    """Return the number of a candidate, or None; True is not 1 here, and 1.0 is neither."""
+    if isinstance(name, bool) or not isinstance(name, (str, int, np.integer)):
+        return None
+    return places.get(name)
+
+
+def _is_list(value: Any) -> bool:
+    """Return whether a value holds entries of its own: no text, no mapping."""
+    return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
+
+
+def number_rank(value: Any) -> int | None:
+    """Return one rank of a file: 0 for null (not listed), None for what is no rank."""
+    if value is None:
+        return 0
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.integer, np.floating)):
+        return None
+    return int(value) if 1 <= value < _MOST and value == int(value) else None

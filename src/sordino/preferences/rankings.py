@@ -1,0 +1,292 @@
+"""Raw judgments of several candidates at once: rankings, whole, partial or with ties."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Integer
+
+from sordino import _validate
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.ballots import (
+    array_ranks,
+    bounds_of,
+    complete_ballots,
+    doubled_average_ranks,
+    flat_ranks,
+    order_ranks,
+)
+from sordino.preferences.pairs import Pairs, known_people, number_labels
+from sordino.preferences.ranking_records import item_names, items_key, row_order
+from sordino.preferences.records import candidate_order
+from sordino.preferences.slates import Slates, digest_of_ballots
+
+__all__ = ["Rankings"]
+
+_CUBE = 3  # dimensions of features by ballot, candidate and feature
+_TWO = 2  # candidates of a pair
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Rankings(Slates):
+    """Raw ballots: confidential, as :class:`sordino.Pairs` are.
+
+    The candidates of a ballot stand in an order that a public rule decides, never in the order of
+    the ranking. How many there are, and which, is public; the ranks are private, and with them
+    which ballots list everything.
+
+    Attributes:
+        ranks: 1 for the best of a ballot, equal numbers for a tie, 0 where not listed, as flat as
+            ``candidates``; never printed.
+
+    Example:
+        >>> Rankings.from_orders(["tea", "milk", "beer"], [["tea", "milk"], [["beer", "tea"]]])
+        Rankings(n=2)
+    """
+
+    ranks: Integer[np.ndarray, " m"] = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse ranks that are not one for each candidate, and write a ballot in one way only."""
+        super().__post_init__()
+        object.__setattr__(self, "ranks", flat_ranks(self.ranks, self.starts))
+
+    @property
+    def complete(self) -> Bool[np.ndarray, " n"]:
+        """Return which ballots have no tie and list every candidate; as private as the ranks."""
+        return complete_ballots(self.starts, self.ranks)
+
+    def doubled_ranks(self) -> Integer[np.ndarray, " m"]:
+        """Return twice the average rank of every candidate, from 2 to 2K: exact whole numbers.
+
+        Who is not listed ties below all who are, so a ballot says something of every pair, if only
+        that nothing is known; a ballot that lists nothing has K + 1 everywhere.
+
+        Source:
+            docs/rankings.md, "Ties and candidates that are not listed".
+        """
+        return doubled_average_ranks(self.starts, self.ranks)
+
+    def as_pairs(self) -> Pairs:
+        """Return the same judgments as pairs, where every ballot has two candidates.
+
+        A tie, and a ballot that lists nothing, is an undecided label.
+
+        Raises:
+            DataError: A ballot has more than two candidates.
+        """
+        if not (self.sizes == _TWO).all():
+            index = int(np.flatnonzero(self.sizes != _TWO)[0])
+            raise DataError(f"Ballot {index} has more than two candidates, so it is not a pair.")
+        doubled = self.doubled_ranks()
+        labels = (1 + np.sign(doubled[1::2] - doubled[::2])) / 2
+        if self.given is not None:
+            rows = self.flat_features(None)
+            return Pairs.from_features(rows[::2] - rows[1::2], labels, persons=self.persons)
+        texts = self.candidates
+        if self.items is not None:
+            order, _ = candidate_order("", self.items)
+            texts = tuple(self.items[index] for index in order) * len(self)
+            labels = 1 - labels if order[0] else labels
+        return Pairs(
+            keys=self.keys,
+            public_digest=self.public_digest,
+            prompts=self.prompts or ("",) * len(self),
+            first=texts[::2],
+            second=texts[1::2],
+            persons=self.persons,
+            labels=number_labels(labels, len(self)),
+        )
+
+    def part(self, rows: Sequence[int]) -> Rankings:
+        """Return some of the ballots, in the order given, with the public digest of those alone.
+
+        Args:
+            rows: Their numbers. They must be chosen without looking at a ranking.
+        """
+        chosen = np.asarray(rows, dtype=np.int64)
+        sizes = self.sizes[chosen]
+        starts = np.concatenate([[0], np.cumsum(sizes)])
+        flat = np.arange(starts[-1]) + np.repeat(self.starts[:-1][chosen] - starts[:-1], sizes)
+        columns: dict[str, Any] = {"starts": starts, "ranks": self.ranks[flat]}
+        for name in ("keys", "prompts", "persons"):
+            column = getattr(self, name)
+            columns[name] = tuple(column[row] for row in chosen) if column else column
+        if self.candidates:
+            columns["candidates"] = tuple(self.candidates[row] for row in flat)
+        if self.given is not None and self.items is None:
+            columns["given"] = self.given[flat]
+        columns["public_digest"] = digest_of_ballots(columns["keys"], columns["persons"])
+        return replace(self, **columns)
+
+    def refuse_other_order(self) -> None:
+        """Refuse ballots whose candidates stand in another order than the public rule's.
+
+        Ballots written as "best first" would give every ranking away, whatever the noise.
+
+        Raises:
+            PrivacyError: A ballot is not in canonical order, or its key is of another question.
+        """
+        for index, (found, key) in enumerate(zip(self.canonical_keys(), self.keys, strict=True)):
+            if found != key:
+                raise PrivacyError(
+                    f"Ballot {index} is not in canonical order, so the place of a candidate could "
+                    "tell its rank. Nothing was released. Make rankings with read_rankings, "
+                    "from_ranks or from_orders."
+                )
+
+    @classmethod
+    def from_ranks(
+        cls,
+        candidates: Any,
+        ranks: Any,
+        persons: Iterable[str] | None = None,
+        *,
+        features: Any = None,
+        unlisted: float | None = None,
+    ) -> Rankings:
+        """Return rankings from an array of ranks, each ballot over as many candidates.
+
+        Candidates are put into an order that ignores the ranks: items by name, and rows of
+        features from the largest to the smallest, by the first entry in which they differ.
+
+        Args:
+            candidates: The names of what everybody ranks, K of them, in the order of the columns;
+                or the features of each ballot's own candidates, shape (n, K, d).
+            ranks: Whole numbers from 1 (the best), shape (n, K); NaN or None where not listed.
+            persons: Public person ids, one per ballot.
+            features: Features of the named items, shape (K, d), in the same order.
+            unlisted: Another number, 0 or -1, say, that means "not listed". There is none by
+                default, because ranks that count from 0 would be read upside down.
+
+        Raises:
+            DataError: Shapes disagree, a number is not finite or no rank, a name stands there
+                twice, or two candidates of a ballot have the same features.
+
+        Example:
+            >>> Rankings.from_ranks(["b", "a"], [[1, 2], [1, None]]).doubled_ranks().tolist()
+            [4, 2, 4, 2]
+        """
+        if unlisted is not None and _validate.number("unlisted", unlisted) >= 1:
+            raise UsageError(f"unlisted must be below 1, where no rank is, got {unlisted!r}.")
+        table = array_ranks(ranks, unlisted=unlisted)
+        n, k = table.shape
+        named = np.ndim(candidates) == 1
+        if named:
+            names = item_names(candidates, "candidates")
+            _refuse_shape("ranks", table.shape, (n, len(names)))
+            return cls._of_items(names, table, persons=persons, features=features)
+        if features is not None:
+            raise UsageError("features= is for named items; the candidates are features already.")
+        cube = _validate.finite_array("candidates", candidates, ndim=_CUBE)
+        _refuse_shape("candidates", cube.shape, (n, k, cube.shape[2]))
+        starts = np.arange(n + 1) * k
+        return cls.from_flat(cube.reshape(n * k, cube.shape[2]), starts, table.ravel(), persons)
+
+    @classmethod
+    def from_orders(
+        cls,
+        items: Iterable[str],
+        orders: Iterable[Any],
+        persons: Iterable[str] | None = None,
+        *,
+        features: Any = None,
+    ) -> Rankings:
+        """Return rankings of one list of items, each ballot a list of names, best first.
+
+        Args:
+            items: What everybody ranks: all of it, also what nobody listed. It is public, so it
+                cannot be collected from the ballots.
+            orders: One list of names per ballot. A list inside it is a tie; whoever is missing
+                was not listed, and an empty ballot counts.
+            persons: Public person ids, one per ballot.
+            features: Features of the items, shape (K, d), in the same order.
+
+        Raises:
+            DataError: A name is unknown or stands twice; the message gives the ballot, from 0.
+        """
+        names = item_names(items, "items")
+        places: dict[Any, int] = {name: index for index, name in enumerate(names)}
+        ranks = [
+            order_ranks(order, places, len(names), what="an item", field=f"orders: ballot {index}")
+            for index, order in enumerate(orders)
+        ]
+        table = np.array(ranks, dtype=np.int64).reshape(-1, len(names))
+        return cls._of_items(names, table, persons=persons, features=features)
+
+    @classmethod
+    def from_flat(
+        cls, features: Any, starts: Any, ranks: Any, persons: Iterable[str] | None = None
+    ) -> Rankings:
+        """Return rankings from flat arrays, where ballots may differ in how many candidates.
+
+        Args:
+            features: Features of the candidates of all ballots, shape (m, d).
+            starts: Where each ballot begins, and m at the end, shape (n + 1,).
+            ranks: 1 for the best, equal in a tie, 0 where not listed, shape (m,).
+            persons: Public person ids, one per ballot.
+
+        Raises:
+            DataError: As :meth:`from_ranks`.
+        """
+        rows = _validate.finite_array("features", features, ndim=2) + 0.0  # −0.0 becomes 0.0
+        bounds = bounds_of(starts, np.size(starts) - 1)
+        flat = flat_ranks(ranks, bounds)
+        _refuse_shape("features", rows.shape, (len(flat), max(1, rows.shape[1])))
+        turned = np.empty(len(flat), dtype=np.int64)
+        keys = []
+        for index, (start, stop) in enumerate(pairwise(bounds.tolist())):
+            order, key = row_order(rows[start:stop])
+            if key is None:
+                raise DataError(
+                    f"Ballot {index} has two candidates with the same features, so neither can be "
+                    "preferred. Merge them."
+                )
+            turned[start:stop] = np.add(order, start)
+            keys.append(key)
+        return cls._made(
+            tuple(keys), persons, starts=bounds, ranks=flat[turned], given=rows[turned]
+        )
+
+    @classmethod
+    def _of_items(
+        cls,
+        names: tuple[str, ...],
+        table: Integer[np.ndarray, "n k"],
+        *,
+        persons: Iterable[str] | None,
+        features: Any = None,
+    ) -> Rankings:
+        """Return rankings of one list of items, whose columns are put in the order of names."""
+        order = sorted(range(len(names)), key=names.__getitem__)
+        items = tuple(names[index] for index in order)
+        given = None
+        if features is not None:
+            given = _validate.finite_array("features", features, ndim=2)
+            _refuse_shape("features", given.shape, (len(names), given.shape[1]))
+            given = given[order] + 0.0
+        starts = np.arange(len(table) + 1) * len(names)
+        ranks = table[:, order].ravel()
+        keys = (items_key(items),) * len(table)
+        return cls._made(keys, persons, starts=starts, ranks=ranks, items=items, given=given)
+
+    @classmethod
+    def _made(
+        cls, keys: tuple[bytes, ...], persons: Iterable[str] | None, **columns: Any
+    ) -> Rankings:
+        """Return rankings of at least one ballot, with the digest of what is public."""
+        if not keys:
+            raise DataError("There is no ballot.")
+        people = None if persons is None else known_people(persons, len(keys))
+        digest = digest_of_ballots(keys, people)
+        return cls(keys=keys, public_digest=digest, persons=people, **columns)
+
+
+def _refuse_shape(name: str, shape: tuple[int, ...], wanted: tuple[int, ...]) -> None:
+    """Refuse an array of another shape."""
+    if shape != wanted:
+        raise DataError(f"{name} must have shape {wanted}, got {shape}.")

@@ -1,0 +1,228 @@
+"""Raw judgments of which of two trajectories went better."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino.errors import DataError
+from sordino.preferences.features import clipped_rows, usable_feature_bound
+from sordino.preferences.pairs import Pairs, known_people, number_labels
+
+__all__ = ["Trajectories", "step_sum", "steps_of"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Trajectories:
+    """Comparisons of trajectories of one known length, as pairs of summed features.
+
+    A comparison of two trajectories is a pair whose x = Σ_h (φ_h(first) − φ_h(second)), so all that
+    takes pairs takes ``pairs``. With a bound L on a step, ‖x‖ is at most 2HL: the bound is
+    enforced, each step is clipped to L before the sum. The second moment is that of the sums,
+    Σ x xᵀ. Steps are not kept: the sum of their own outer products is a smaller matrix that does
+    not bound the curvature.
+
+    Attributes:
+        pairs: The summed differences and the labels; confidential.
+        horizon: H, the number of steps of every trajectory.
+        feature_bound: L, to which each step was clipped, or None if none was.
+
+    Source:
+        docs/rankings.md, "Trajectories".
+
+    Example:
+        >>> Trajectories.from_steps([[[1.0], [1.0]]], [[[0.0], [0.5]]], [1], feature_bound=1.0)
+        Trajectories(n=1, horizon=2)
+    """
+
+    pairs: Pairs
+    _: KW_ONLY
+    horizon: int
+    feature_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse pairs that could not come from such trajectories."""
+        _validate.integer("horizon", self.horizon, at_least=1)
+        if self.feature_bound is not None:
+            object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
+        if self.pairs.given is None:
+            raise DataError("pairs must be made from features; use from_steps.")
+        bound = self.difference_bound
+        if bound is not None and (np.linalg.norm(self.pairs.given, axis=1) > bound).any():
+            raise DataError("pairs hold a row above 2HL, the bound of a sum; use from_steps.")
+
+    def __len__(self) -> int:
+        """Return the number of comparisons."""
+        return len(self.pairs)
+
+    def __repr__(self) -> str:
+        """Return the kind and the sizes; never data."""
+        return f"{type(self).__name__}(n={len(self)}, horizon={self.horizon})"
+
+    @property
+    def difference_bound(self) -> float | None:
+        """Return R = 2HL, which no row of ``pairs`` exceeds, or None if no bound was enforced."""
+        return None if self.feature_bound is None else 2 * self.horizon * self.feature_bound
+
+    @classmethod
+    def from_steps(
+        cls,
+        first: Any,
+        second: Any,
+        labels: Any,
+        persons: Iterable[str] | None = None,
+        *,
+        feature_bound: float | None = None,
+        horizon: int | None = None,
+        drop_identical: bool = False,
+    ) -> Trajectories:
+        """Return comparisons of trajectories that are known by the features of their steps.
+
+        Which is called ``first`` tells nothing afterwards, as in :meth:`Pairs.from_features`.
+
+        Args:
+            first: φ of each step, shape (n, H, d), or n arrays of shape (H, d).
+            second: The same of the trajectories compared with them.
+            labels: 1 where ``first`` went better, 0 where ``second`` did, 0.5 where neither.
+            persons: Public person ids, one per comparison.
+            feature_bound: L; each step is clipped to this norm on its own. None leaves the steps as
+                they are, which record privacy does not allow.
+            horizon: H, if it is to be checked; else that of the first trajectory.
+            drop_identical: Leave out comparisons whose features sum to the same, a rule on public
+                fields, instead of refusing them.
+
+        Raises:
+            DataError: Lengths or shapes differ, or a value is not finite; the message gives the
+                comparison, from 0. Or labels cannot be used, or a sum is zero.
+
+        Example:
+            >>> one, other = [[1.0, 0.0], [1.0, 0.0]], [[0.0, 1.0], [0.0, 3.0]]
+            >>> made = Trajectories.from_steps([one], [other], [1], feature_bound=1.0)
+            >>> made.pairs.given.round(6).tolist(), made.difference_bound
+            ([[2.0, -2.0]], 4.0)
+        """
+        if len(first) != len(second):
+            raise DataError(
+                f"first and second must be as many, got {len(first)} and {len(second)}."
+            )
+        if not len(first):
+            raise DataError("first is empty: no comparison in it.")
+        sums: list[Float[np.ndarray, " d"]] = []
+        bound = None if feature_bound is None else usable_feature_bound(feature_bound)
+        for index, sides in enumerate(zip(first, second, strict=True)):
+            where = f"comparison {index}"
+            one, other = (steps_of(side, where) for side in sides)
+            horizon = len(one) if horizon is None else horizon
+            sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
+        assert horizon is not None  # noqa: S101 (for the type checker; there is a comparison)
+        return cls.from_sums(
+            sums,
+            labels,
+            persons,
+            horizon=horizon,
+            feature_bound=bound,
+            drop_identical=drop_identical,
+        )
+
+    @classmethod
+    def from_sums(
+        cls,
+        sums: Sequence[Float[np.ndarray, " d"]],
+        labels: Any,
+        persons: Iterable[str] | None = None,
+        *,
+        horizon: int,
+        feature_bound: float | None,
+        drop_identical: bool = False,
+    ) -> Trajectories:
+        """Return comparisons of which :func:`step_sum` has made each row.
+
+        Args:
+            sums: x of each comparison, shape (n, d).
+            labels: As in :meth:`from_steps`.
+            persons: Likewise.
+            horizon: H, of which ``step_sum`` has been told.
+            feature_bound: L, likewise.
+            drop_identical: As in :meth:`from_steps`.
+
+        Raises:
+            DataError: As :meth:`from_steps`.
+        """
+        widths = {len(row) for row in sums}
+        if len(widths) > 1:
+            raise DataError("The steps of all trajectories must have as many features.")
+        rows = np.array(sums)
+        number_labels(labels, len(rows))  # refuses them before any is left out
+        people = (
+            None if persons is None else np.array(known_people(persons, len(rows)), dtype=object)
+        )
+        kept = rows.any(axis=1)
+        if not (kept.all() or drop_identical):
+            raise DataError(
+                f"Comparison {int(np.flatnonzero(~kept)[0])}: the features of both trajectories "
+                "have the same sum, so neither can be preferred. Remove it, or drop all such "
+                "comparisons with drop_identical=True."
+            )
+        pairs = Pairs.from_features(
+            rows[kept],
+            np.asarray(labels)[kept],
+            persons=None if people is None else people[kept].tolist(),
+        )
+        pairs = replace(pairs, dropped=int(len(rows) - kept.sum()))
+        return cls(pairs, horizon=horizon, feature_bound=feature_bound)
+
+
+def steps_of(trajectory: Any, where: str) -> Float[np.ndarray, "h d"]:
+    """Return the features of the steps of one trajectory.
+
+    Messages do not say which of two is wrong: it may be known which was preferred.
+
+    Raises:
+        DataError: They are no array of numbers, or one is not finite.
+    """
+    steps = _validate.finite_array(f"{where}: each trajectory", trajectory, ndim=2)
+    if 0 in steps.shape:
+        raise DataError(f"{where}: each trajectory must have at least one step and one feature.")
+    return steps
+
+
+def step_sum(
+    one: Float[np.ndarray, "h d"],
+    other: Float[np.ndarray, "k e"],
+    where: str,
+    *,
+    horizon: int,
+    feature_bound: float | None,
+) -> Float[np.ndarray, " d"]:
+    """Return Σ_h (φ_h(one) − φ_h(other)) for two trajectories, each step clipped on its own.
+
+    Swapping the two changes the sign and nothing else.
+
+    Args:
+        one: φ of each step, as :func:`steps_of` gives it.
+        other: The same of the other trajectory.
+        where: Where they stand, for messages.
+        horizon: H, which both must have.
+        feature_bound: L, or None to leave the steps as they are.
+
+    Raises:
+        DataError: A length differs, or the number of features.
+    """
+    _validate.integer("horizon", horizon, at_least=1)
+    steps = [one, other]
+    if any(len(side) != horizon for side in steps):
+        raise DataError(f"{where}: trajectories of unequal length; all must have {horizon} steps.")
+    if one.shape != other.shape:
+        raise DataError(f"{where}: the steps of both trajectories must have as many features.")
+    if feature_bound is None:
+        with np.errstate(over="ignore", invalid="ignore"):  # refused as not finite, by its row
+            return np.asarray((one - other).sum(axis=0))
+    bounded = [clipped_rows(side, feature_bound) for side in steps]
+    total = (bounded[0] - bounded[1]).sum(axis=0, keepdims=True)
+    within = clipped_rows(total, 2 * horizon * feature_bound)  # the sum may have been rounded up
+    return np.asarray(within[0])

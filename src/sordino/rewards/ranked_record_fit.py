@@ -1,0 +1,239 @@
+"""From raw rankings to released weights under record privacy: one tilted minimizer.
+
+A record is one ballot with its prompt, its candidates and its person: all of it is private, but
+for the list of items in an election, which no ballot decides. Under ADD_OR_REMOVE_ONE so is how
+many ballots there are, and nothing here depends on that number or tells it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import csr_array, issparse
+
+from sordino import _random, _validate
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
+from sordino.preferences.features import Features
+from sordino.preferences.rankings import Rankings
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.ledger import Ledger
+
+from .model import RewardModel
+from .plackett_luce import PlackettLuce
+from .record_checks import record_promise
+from .release_checks import entropy_of, warn_of_large_delta
+from .solver import Solution, minimize_ridge
+from .worths import centered_weights, item_rows
+
+__all__ = ["METHOD", "fit_ranked_records", "release_ranked_records"]
+
+METHOD = "ranked-perturbation"
+_MOST_PASSES = 10_000
+
+
+def fit_ranked_records(
+    rankings: Rankings,
+    mechanism: RankedPerturbation,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    ball: float,
+    simulate_seed: int | None = None,
+) -> RewardModel:
+    """Return a reward that hides every single ballot and all about it, after recording the spend.
+
+    Minimizes the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b. The
+    features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
+    of its own, also a repeated one of the same person.
+
+    Args:
+        rankings: Raw ballots, each of at most ``mechanism.candidates`` candidates.
+        mechanism: The tilt and its ridge; choose them before you look at the data.
+        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
+            and its relation is the one that is promised.
+        features: Turns texts into vectors, each row by itself; left out for rankings made from
+            features, and for items that are to have one weight each. What items everybody ranks,
+            and their features, is public also here.
+        ball: Bound on the norm of the weights, chosen before the data are seen.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: These are no raw rankings, or the ledger counts labels or persons, or
+            another relation.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range.
+        DataError: A ballot is too long, or features cannot be used. Which one is not said.
+        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
+
+    Warns:
+        PrivacyWarning: δ is 1/n or more, where n is public.
+
+    Guarantee:
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
+        trust ``"central"``; caveat ``real-arithmetic``. Shown by
+        tests/soundness/test_rankings_release.py.
+
+    Source:
+        docs/central.md, "Rankings".
+    """
+    _refuse_other_types(rankings, mechanism, ledger)
+    ball = _validate.positive("ball", ball)
+    entropy = entropy_of(simulate_seed)
+    promise = record_promise(rankings, mechanism, ledger, entropy)
+    mechanism.refuse_long_ballots(rankings.starts)
+    records = _records(rankings, features, mechanism)
+    size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
+    if size is not None:
+        warn_of_large_delta(promise, size)
+    reservation = ledger.reserve(mechanism.event, promise=promise)
+    weights = release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
+    given = None if rankings.items is None else rankings.given
+    weights = centered_weights(weights, rankings.items, item_rows(rankings.items, features, given))
+    artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
+    reservation.commit(artifact)
+    return RewardModel(
+        weights=weights,
+        features=features,
+        guarantee=promise,
+        method=METHOD,
+        ridge=_ridge(mechanism),
+        ball=ball,
+        gradient_norm=mechanism.atol,
+        atol=mechanism.atol,
+        pairs=size,
+        release_ids=(reservation.release_id,),
+        artifact=artifact,
+        items=rankings.items,
+        item_features=given,
+    )
+
+
+def release_ranked_records(
+    records: Float[np.ndarray, "m d"] | csr_array,
+    rankings: Rankings,
+    mechanism: RankedPerturbation,
+    *,
+    ball: float,
+    entropy: _random.Entropy,
+) -> Float[np.ndarray, " d"]:
+    """Return noised weights; draws noise, so the spend must already be on a ledger.
+
+    Args:
+        records: φ of every flat candidate, clipped.
+        rankings: Where ballots start, and their ranks.
+        mechanism: The tilt.
+        ball: Bound on the norm of the minimizer.
+        entropy: Source of 64-bit words.
+
+    Raises:
+        ConvergenceError: No exact enough minimizer was found; nothing was released.
+
+    Guarantee:
+        That of the mechanism, if the candidates were clipped to its bound and no ballot is too
+        long. Shown by tests/soundness/test_rankings_release.py.
+    """
+
+    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+        loss = _Tilted(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
+        return _minimizer(loss, mechanism, ball)
+
+    return mechanism.release(minimize, entropy=entropy)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Tilted(PlackettLuce):
+    """The loss of rankings less pullᵀθ."""
+
+    pull: Float[np.ndarray, " d"] = field(kw_only=True)
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"]:
+        """Return what weights are multiplied by beside the choices."""
+        return self.pull
+
+    def sample(self, step: int) -> PlackettLuce:
+        """Return the loss of every ``step``-th ballot, and the pull's share."""
+        part = super().sample(step)
+        pull = self.pull / step
+        return _Tilted(part.features, starts=part.starts, ranks=part.ranks, pull=pull)
+
+
+def _minimizer(loss: _Tilted, mechanism: RankedPerturbation, ball: float) -> Solution:
+    """Return the certified minimizer of the tilted objective inside the ball.
+
+    Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact one,
+    for the objective is Λ-strongly convex.
+    """
+    try:
+        return minimize_ridge(
+            loss,
+            ridge=_ridge(mechanism),
+            atol=mechanism.atol,
+            ball=ball,
+            max_passes=_MOST_PASSES,
+        )
+    except ConvergenceError:
+        raise ConvergenceError(
+            f"The minimizer was not found to atol={mechanism.atol!r}. Nothing was released; what "
+            "was spent stays spent. Use a larger atol, which adds more noise to the output."
+        ) from None
+
+
+def _refuse_other_types(rankings: object, mechanism: object, ledger: object) -> None:
+    """Refuse what is no raw rankings, no tilt or no ledger."""
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"fit_ranked_records takes raw rankings, got {type(rankings).__name__}. Nothing was "
+            "spent."
+        )
+    if not isinstance(mechanism, RankedPerturbation) or not isinstance(ledger, Ledger):
+        raise UsageError(
+            "fit_ranked_records needs a RankedPerturbation and a Ledger. Nothing was spent."
+        )
+
+
+def _records(
+    rankings: Rankings, features: Features | None, mechanism: RankedPerturbation
+) -> Float[np.ndarray, "m d"] | csr_array:
+    """Return the features of every candidate of every ballot, clipped.
+
+    Items are clipped once; those without features keep one entry each.
+
+    Raises:
+        DataError: They cannot be used. An index would bound how many ballots there are.
+    """
+    if rankings.items is None:
+        return mechanism.clipped(_dense(rankings, features))
+    clipped: Any = mechanism.clipped(_dense(rankings, features))
+    if features is None and rankings.given is None:
+        clipped = csr_array(clipped)
+    flat = np.tile(np.arange(len(rankings.items)), len(rankings))
+    return cast("csr_array | np.ndarray", clipped[flat])
+
+
+def _dense(rankings: Rankings, features: Features | None) -> Float[np.ndarray, "rows d"]:
+    """Return the features of the candidates or, in an election, of the items."""
+    of_items = rankings.items is not None
+    try:
+        rows: Any = (rankings.item_features if of_items else rankings.flat_features)(features)
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+    except DataError:
+        dense = np.full((1, 1), math.nan)
+    if not np.isfinite(dense).all():
+        raise DataError(
+            "The features of a record cannot be used: another shape than was said, or a NaN or an "
+            "infinity. Nothing was spent. Which record is not said, for records are private."
+        )
+    return dense
+
+
+def _ridge(mechanism: RankedPerturbation) -> float:
+    """Return Λ, which a mechanism has once it is built."""
+    assert mechanism.ridge is not None  # noqa: S101 - for the type checker
+    return mechanism.ridge

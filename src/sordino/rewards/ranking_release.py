@@ -1,0 +1,235 @@
+"""From raw rankings to one noised sum of them: the spend is written first, then noise is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from sordino import _random
+from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms._slates import part_of
+from sordino.mechanisms.label_gaussian import LabelStatistic
+from sordino.mechanisms.ranking_design import RankingDesign
+from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.preferences.features import Features, Matrix
+from sordino.preferences.rankings import Rankings
+from sordino.preferences.slates import Slates
+from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import refuse_unlinked
+
+from .label_release import countable_rows, digest_of_statistic, label_promise
+from .ranking_evidence import RankingEvidence, slate_bound
+from .release_checks import entropy_of, warn_of_large_delta
+
+__all__ = ["ReleasedRankings", "SlateRows", "ranking_promise", "release_rankings", "slate_rows"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReleasedRankings:
+    """All that is known of rankings after their release: everything done with it is free.
+
+    Attributes:
+        evidence: The sum, its noise, and the public slates it is about.
+        guarantee: What the release promises.
+        release_ids: Ledger entries that paid.
+        artifact: SHA-256 of the released sum.
+        features: Turns texts into vectors; None if rankings were made from features or are of
+            items without any.
+        items: The names of what everybody ranks, sorted; None for candidates of a ballot's own.
+        item_features: φ of the items, if they were given some, shape (K, d).
+    """
+
+    evidence: RankingEvidence
+    guarantee: Guarantee
+    release_ids: tuple[str, ...]
+    artifact: str
+    features: Features | None
+    items: tuple[str, ...] | None
+    item_features: Float[np.ndarray, "k d"] | None
+
+    def __repr__(self) -> str:
+        """Return size and promise."""
+        return f"ReleasedRankings({self.evidence!r}, {self.guarantee})"
+
+
+def release_rankings(
+    rankings: Rankings,
+    mechanism: RankingGaussian,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    simulate_seed: int | None = None,
+) -> ReleasedRankings:
+    """Return all rankings as one noised sum, after recording the spend.
+
+    A repeat of one person on one question does not count, and with ``records_per_person`` the
+    ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
+
+    Args:
+        rankings: Raw ballots in canonical order; slates, prompts and persons are public.
+        mechanism: Which sum, and the noise.
+        ledger: Where the spend is recorded before noise is drawn. The unit of its budget is the
+            unit of the promise: ``"label"``, one ballot, or ``"person"`` with
+            ``records_per_person``.
+        features: Turns texts into vectors; left out for rankings made from features, and for
+            items that are to have one weight each.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: These are no raw rankings, they are not in canonical order, or the ledger is
+            about another unit.
+        DataError: Persons must be known and are not, or features cannot be used.
+        UsageError: A setting is out of range.
+        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
+        LedgerMismatch: The ledger belongs to other questions.
+
+    Warns:
+        PrivacyWarning: δ is 1/n or more.
+
+    Guarantee:
+        That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one
+        ballot with its length and its ties, or unit ``"person"`` for all ballots of one person
+        (caveat ``labels-only``). Where persons are known and the unit is the label, the caveat is
+        ``person-group``. Ranks are read once, when the noise is added. Shown by
+        tests/soundness/test_rankings_release.py.
+    """
+    _refuse_other_arguments(rankings, mechanism, ledger)
+    entropy = entropy_of(simulate_seed)
+    promise = ranking_promise(rankings, mechanism, ledger, entropy)
+    digest = rankings.public_digest if promise.unit == "label" else None
+    ledger.check_data(None, digest)
+    ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
+    warn_of_large_delta(promise, len(rankings))
+    slates = slate_rows(rankings, features)
+    design = _prepared(rankings, mechanism, slates)
+    most = mechanism.records_per_person
+    reservation = ledger.reserve(
+        mechanism.event,
+        promise=promise,
+        public_digest=digest,
+        details=None if most is None else {"cap": most},
+    )
+    released = mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy)
+    artifact = digest_of_statistic(rankings.public_digest, released.value)
+    reservation.commit(artifact)
+    return ReleasedRankings(
+        evidence=_evidence(slates, design, released, features),
+        guarantee=promise,
+        release_ids=(reservation.release_id,),
+        artifact=artifact,
+        features=features,
+        items=rankings.items,
+        item_features=None if rankings.items is None else rankings.given,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class SlateRows:
+    """The candidates of public slates, each slate once.
+
+    Attributes:
+        rows: φ of every flat candidate.
+        starts: Where slates start, and the end.
+        slates: Which slate each ballot ranks.
+    """
+
+    rows: Matrix
+    starts: Int64[np.ndarray, " s"]
+    slates: Int64[np.ndarray, " n"]
+
+    def of_ballots(
+        self, counted: Int64[np.ndarray, " c"]
+    ) -> tuple[Matrix, Int64[np.ndarray, " t"], Int64[np.ndarray, " slates"]]:
+        """Return rows, starts and numbers of ballots of the slates that some ballots rank."""
+        live, counts = np.unique(self.slates[counted], return_counts=True)
+        flat, starts = part_of(self.starts, live)
+        rows: Any = self.rows
+        return rows[flat], starts, counts.astype(np.int64)
+
+
+def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
+    """Return the candidates of ballots with their features; one slate where all rank the same.
+
+    Args:
+        slates: Only the public part is read.
+        features: Turns texts into vectors.
+
+    Raises:
+        UsageError: Features are missing, or were given twice.
+        DataError: They cannot be computed.
+    """
+    n = len(slates)
+    if slates.items is None:
+        rows = slates.flat_features(features)
+        return SlateRows(rows=rows, starts=slates.starts.astype(np.int64), slates=np.arange(n))
+    return SlateRows(
+        rows=slates.item_features(features),
+        starts=np.array([0, len(slates.items)], dtype=np.int64),
+        slates=np.zeros(n, dtype=np.int64),
+    )
+
+
+def ranking_promise(
+    rankings: Rankings, mechanism: RankingGaussian, ledger: Ledger, entropy: _random.Entropy
+) -> Guarantee:
+    """Return what a release promises under the terms of a ledger, with every caveat.
+
+    Args:
+        rankings: Raw ballots; only questions and persons are read.
+        mechanism: The noise.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing under these terms.
+    """
+    return label_promise(rankings, mechanism, ledger, entropy)
+
+
+def _refuse_other_arguments(rankings: Any, mechanism: Any, ledger: Any) -> None:
+    """Refuse what is no raw rankings, or not in canonical order, and other settings."""
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"release_rankings takes raw rankings, got {type(rankings).__name__}. Nothing was "
+            "released."
+        )
+    if not isinstance(mechanism, RankingGaussian) or not isinstance(ledger, Ledger):
+        raise UsageError(
+            "release_rankings needs a RankingGaussian and a Ledger. Nothing was released."
+        )
+    rankings.refuse_other_order()
+    if mechanism.records_per_person is not None and rankings.persons is None:
+        refuse_unlinked(f"a limit of {mechanism.records_per_person} records of one person")
+
+
+def _prepared(rankings: Rankings, mechanism: RankingGaussian, slates: SlateRows) -> RankingDesign:
+    """Return the release made ready; no rank is read."""
+    limited = mechanism.records_per_person is not None
+    return mechanism.prepare(
+        slates.rows,
+        slates.starts,
+        slates=slates.slates,
+        persons=rankings.persons if limited else None,
+        rows=countable_rows(rankings),
+    )
+
+
+def _evidence(
+    slates: SlateRows, design: RankingDesign, released: LabelStatistic, features: Features | None
+) -> RankingEvidence:
+    """Return what a fit sees of a release."""
+    rows, starts, counts = slates.of_ballots(np.flatnonzero(released.used))
+    return RankingEvidence(
+        rows=rows,
+        starts=starts,
+        counts=counts,
+        kind=design.mechanism.statistic,
+        statistic=released.value,
+        factor=released.factor,
+        feature_bound=slate_bound(slates.rows, slates.starts, features),
+        rounding=design.rounding,
+    )

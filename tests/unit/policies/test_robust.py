@@ -1,0 +1,294 @@
+"""Policies over candidates: three solvers, one answer; checks; drawing; texts."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from dataclasses import dataclass
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.sparse import csr_array
+
+import sordino
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.policies.cone_program import context_program, solve_flows
+from sordino.policies.contexts import Contexts
+from sordino.policies.robust import robust_policy
+from sordino.policies.stochastic import StochasticPolicy
+from sordino.policies.suboptimality import certified_losses
+from sordino.policies.tempered import best_tempered
+from sordino.policies.worst_case import PlausibleRewards
+
+
+@dataclass(frozen=True, eq=False)
+class Known:
+    center: np.ndarray
+    metric: np.ndarray
+    size: float = 1.0
+    ball: float = 50.0
+
+    def radius(self, confidence):
+        return self.size * confidence
+
+
+def draw(seed):
+    """Return a set, ragged contexts, their reference and weights."""
+    g = np.random.default_rng(seed)
+    d, n = int(g.integers(1, 6)), int(g.integers(1, 8))
+    candidates = [g.normal(size=(int(g.integers(1, 5)), d)) for _ in range(n)]
+    root = g.normal(size=(d, d))
+    center = g.normal(size=d)
+    ball = float(np.linalg.norm(center) * g.uniform(1.0, 2.0) + 0.05)
+    known = Known(center, root @ root.T + 0.1 * np.eye(d), float(np.exp(g.uniform(-3, 2))), ball)
+    reference = [g.dirichlet(np.full(len(rows), 3.0)) for rows in candidates]
+    return known, candidates, {"reference": reference, "weights": g.random(n) + 0.1}
+
+
+def peer(known, contexts, offset, *, radius, ball, temperature):
+    """The same problem in cvxpy."""
+    cp = pytest.importorskip("cvxpy")
+    chances = cp.Variable(len(contexts.reference), nonneg=True)
+    q = (contexts.rows * contexts.spread[:, None]).T @ chances - offset
+    whiten = np.linalg.inv(np.linalg.cholesky(known.metric))
+    pull = cp.Variable(len(offset)) if ball else np.zeros(len(offset))
+    value = known.center @ (q - pull) - radius * cp.norm(whiten @ (q - pull))
+    value -= ball * cp.norm(pull) if ball else 0
+    if temperature:
+        divergence = cp.rel_entr(chances, contexts.reference)
+        value -= temperature * cp.sum(cp.multiply(contexts.spread, divergence))
+    sums = [
+        cp.sum(chances[start : start + size]) == 1
+        for start, size in zip(contexts.starts, contexts.sizes, strict=True)
+    ]
+    program = cp.Problem(cp.Maximize(value), sums)
+    with warnings.catch_warnings():  # at these tolerances it is not sure of itself
+        warnings.simplefilter("ignore")
+        program.solve(solver="CLARABEL", tol_gap_abs=1e-9, tol_gap_rel=1e-9, tol_feas=1e-9)
+    return float(program.value)
+
+
+@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("temperature", [None, 0.05, 1.0])
+def test_both_solvers_agree_with_cvxpy(seed, temperature):
+    known, candidates, given = draw(seed)
+    within = seed % 2 == 0
+    vector = "reference" if seed % 3 else None
+    made = [
+        robust_policy(
+            known, None, candidates, **given, reference_vector=vector, temperature=temperature,
+            within_ball=within, gap=1e-6, solver=solver,
+        )
+        for solver in ("frank-wolfe", "cone-program")
+    ]  # fmt: skip
+    contexts = Contexts.of(None, candidates, **given)
+    offset = contexts.start()[0] if vector else np.zeros(len(known.center))
+    wanted = peer(
+        known, contexts, offset, radius=known.radius(0.95), ball=known.ball if within else None,
+        temperature=temperature,
+    )  # fmt: skip
+    for policy in made:
+        assert policy.value == pytest.approx(wanted, abs=1e-6)
+        assert policy.gap <= 1e-6
+        assert policy.upper >= wanted - 1e-7
+        for chances in policy.probabilities:
+            assert chances.min() >= 0
+            assert chances.sum() == pytest.approx(1, abs=1e-12)
+
+
+def test_the_tempered_policy_is_the_gibbs_policy_of_its_worst_reward():
+    known, candidates, given = draw(4)
+    contexts = Contexts.of(None, candidates, **given)
+    plausible = PlausibleRewards.of(known, confidence=0.95)
+    found = best_tempered(
+        plausible, contexts, temperature=0.5, reference_vector=contexts.start()[0], gap=1e-8
+    )
+    weights = contexts.reference * np.exp(contexts.rows @ found.theta / 0.5)
+    totals = np.repeat(np.add.reduceat(weights, contexts.starts), contexts.sizes)
+    assert found.chances == pytest.approx(weights / totals, abs=1e-9)
+
+
+def test_a_small_temperature_gives_what_none_gives():
+    known, candidates, given = draw(1)
+    policies = [
+        robust_policy(known, None, candidates, **given, temperature=t, gap=1e-5)
+        for t in (None, 1e-3)
+    ]
+    assert policies[0].value == pytest.approx(policies[1].value, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_smoothing_is_within_the_gap_too(seed):
+    known, candidates, given = draw(seed)
+    gap = 1e-3
+    found, exact = (
+        robust_policy(known, None, candidates, **given, solver=solver, gap=gap)
+        for solver in ("smoothing", "cone-program")
+    )
+    assert found.gap <= gap
+    assert found.value <= exact.value + 1e-7 <= found.upper + 2e-7
+
+
+def test_many_features_are_smoothed():
+    g = np.random.default_rng(0)
+    d = 80
+    known = Known(g.normal(size=d) / 9, np.eye(d), 0.2)
+    policy = robust_policy(known, None, g.normal(size=(60, 4, d)))
+    assert policy.gap <= 1e-4
+    assert policy.value > 0
+
+
+def test_the_best_policy_is_stochastic():
+    """Two candidates whose errors cancel: half of each is certain, either alone is not."""
+    known = Known(np.array([1.0, 0.0]), np.diag([1e6, 1.0]))
+    policy = robust_policy(
+        known, None, [np.array([[1.0, 1.0], [1.0, -1.0]])], reference_vector=None
+    )
+    assert policy.probabilities[0] == pytest.approx([0.5, 0.5], abs=1e-3)
+
+
+def test_sparse_rows_and_uneven_lists_give_the_same_numbers():
+    known, candidates, given = draw(7)
+    contexts = Contexts.of(None, candidates, **given)
+    thin = Contexts(
+        rows=csr_array(contexts.rows), sizes=contexts.sizes, reference=contexts.reference,
+        weights=contexts.weights,
+    )  # fmt: skip
+    theta = known.center
+    for name in ("best_response",):
+        assert getattr(thin, name)(theta)[0] == pytest.approx(getattr(contexts, name)(theta)[0])
+    chances = contexts.soft(theta, 0.3)[1]
+    assert thin.means(chances) == pytest.approx(contexts.means(chances))
+    assert thin.covariance(chances) == pytest.approx(contexts.covariance(chances))
+    plausible = PlausibleRewards.of(known, confidence=0.9)
+    assert certified_losses(plausible, thin, chances) == pytest.approx(
+        certified_losses(plausible, contexts, chances)
+    )
+    offset = np.zeros(len(theta))
+    assert solve_flows(plausible, context_program(thin), reference_vector=offset)[
+        0
+    ] == pytest.approx(
+        solve_flows(plausible, context_program(contexts), reference_vector=offset)[0], abs=1e-6
+    )
+
+
+def test_an_array_of_contexts_is_read_like_a_list():
+    g = np.random.default_rng(0)
+    features = g.normal(size=(5, 3, 2))
+    known = Known(g.normal(size=2), np.eye(2), 0.3)
+    reference = g.dirichlet(np.ones(3), size=5)
+    one = robust_policy(known, None, features, reference=reference)
+    other = robust_policy(known, None, list(features), reference=list(reference))
+    assert np.array(one.chances) == pytest.approx(np.array(other.chances))
+    with pytest.raises(DataError, match="candidates must be finite"):
+        robust_policy(known, None, features * np.nan)
+
+
+def test_one_context_with_one_candidate():
+    known = Known(np.array([1.0, 2.0]), np.eye(2))
+    for temperature in (None, 1.0):
+        policy = robust_policy(known, None, [np.ones((1, 2))], temperature=temperature)
+        assert policy.probabilities[0].tolist() == [1.0]
+        assert policy.value == pytest.approx(0, abs=1e-12)
+        assert policy.certificate == pytest.approx(0, abs=1e-12)
+
+
+def test_a_set_that_is_the_whole_ball_keeps_to_the_reference():
+    g = np.random.default_rng(1)
+    known = Known(g.normal(size=3), np.eye(3), 1e9, 5.0)
+    policy = robust_policy(known, None, g.normal(size=(20, 4, 3)))
+    assert policy.value == pytest.approx(0, abs=1e-6)
+
+
+def test_weights_are_relative():
+    known, candidates, given = draw(2)
+    doubled = given | {"weights": 1e200 * given["weights"]}
+    one, other = (robust_policy(known, None, candidates, **g) for g in (given, doubled))
+    assert one.value == pytest.approx(other.value)
+
+
+def test_drawing_is_free_and_never_draws_what_is_never_chosen():
+    policy = StochasticPolicy(
+        chances=(np.array([0.0, 0.25, 0.75, 0.0]),) * 4000, value=0.0, upper=0.0, certificate=0.0,
+        theta=np.zeros(1), confidence=0.9,
+    )  # fmt: skip
+    drawn = policy.draw(simulate_seed=0)
+    assert set(drawn.tolist()) == {1, 2}
+    assert abs(np.mean(drawn == 1) - 0.25) < 0.04  # six standard errors
+    assert (drawn == policy.draw(simulate_seed=0)).all()
+    assert set(policy.draw().tolist()) <= {1, 2}
+
+
+def test_a_sum_that_rounds_below_one_draws_nothing_else(monkeypatch):
+    last = SimpleNamespace(words=lambda n: np.full(n, 2**64 - 1, dtype=np.uint64))
+    monkeypatch.setattr("sordino._random.entropy", lambda simulate_seed: last)
+    policy = StochasticPolicy(
+        chances=(np.array([0.1] * 10 + [0.0]),), value=0.0, upper=0.0, certificate=0.0,
+        theta=np.zeros(1), confidence=0.9,
+    )  # fmt: skip
+    assert policy.draw().tolist() == [9]
+
+
+def test_what_a_policy_says_of_itself():
+    known, candidates, given = draw(3)
+    policy = robust_policy(known, None, candidates, **given, radius_scale=0.5, temperature=0.1)
+    shown = repr(policy)
+    assert "heuristic scale 0.5" in shown
+    assert "temperature=0.1" in shown
+    kept = json.loads(json.dumps(policy.to_dict()))
+    assert kept["label"] == policy.label == "heuristic scale 0.5"
+    assert kept["guarantee"] is None
+    assert len(kept["probabilities"]) == len(candidates)
+    assert robust_policy(known, None, candidates).label == "valid"
+
+
+def test_texts_are_read_with_the_rewards_own_features(ledger):
+    rows = [
+        {"prompt": f"p{i}", "chosen": f"good answer {i}", "rejected": f"bad reply {i}"}
+        for i in range(60)
+    ]
+    pairs = sordino.read_pairs(rows)
+    features = sordino.HashedText(dimension=16)
+    private = sordino.privatize(
+        pairs, sordino.RandomizedResponse(2.0), ledger=ledger(2.0), simulate_seed=0
+    )
+    reward = sordino.fit_reward(private, features=features)
+    candidates = [["good answer", "bad reply", "something else"], ["good", "bad"]]
+    policy = robust_policy(reward, ["one", "two"], candidates, radius_scale=0.01)
+    assert policy.guarantee == reward.guarantee
+    assert policy.probabilities[0][0] > policy.probabilities[0][1]
+    with pytest.raises(UsageError, match="reads texts"):
+        robust_policy(reward, None, candidates)
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "words"),
+    [
+        ({"solver": "simplex"}, UsageError, "solver must be one of"),
+        ({"gap": -1.0}, UsageError, "gap must be"),
+        ({"temperature": 0.0}, UsageError, "temperature must be"),
+        ({"radius_scale": -1.0}, UsageError, "radius_scale must be"),
+        ({"weights": [1.0]}, DataError, "weights must have one entry"),
+        ({"weights": [1.0, -1.0]}, DataError, "weights must be at least 0"),
+        ({"weights": [0.0, 0.0]}, DataError, "not all 0"),
+        ({"reference_vector": "mean"}, UsageError, "reference_vector must be one of"),
+        ({"reference_vector": np.ones(3)}, DataError, "reference_vector must have 2"),
+        ({"reference": [[0.5, 0.5], [0.9, 0.2]]}, DataError, "reference: entry 1"),
+    ],
+)
+def test_settings_are_checked(changed, error, words):
+    known = Known(np.array([1.0, 2.0]), np.eye(2))
+    with pytest.raises(error, match=words):
+        robust_policy(known, None, np.ones((2, 2, 2)), **changed)
+
+
+def test_what_is_no_reward_is_refused():
+    with pytest.raises(PrivacyError, match="RewardModel"):
+        robust_policy(np.ones(2), None, np.ones((2, 2, 2)))
+    known = Known(np.array([1.0, 2.0]), np.eye(2))
+    with pytest.raises(DataError, match="candidates must have 2 features, got 3"):
+        robust_policy(known, None, np.ones((2, 2, 3)))
+    far = Known(np.array([1.0, 2.0]), np.eye(2), 0.01, 1.0)
+    with pytest.raises(UsageError, match="No reward is both"):
+        robust_policy(far, None, np.ones((2, 2, 2)))

@@ -1,0 +1,354 @@
+"""Rankings: what is public does not depend on ranks, and two candidates are a pair."""
+
+from dataclasses import replace
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.features import FunctionFeatures, HashedText
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.ranking_files import read_rankings
+from sordino.preferences.rankings import Rankings
+from sordino.preferences.reading import read_pairs
+
+NAMES = ["tea", "beer", "milk", "ale"]
+WEAK = st.lists(st.lists(st.integers(0, 4), min_size=4, max_size=4), min_size=1, max_size=6)
+FEATURES = HashedText(dimension=64)
+
+
+def public(rankings):
+    given = rankings.given
+    return (
+        rankings.keys, rankings.public_digest, rankings.starts.tolist(), rankings.prompts,
+        rankings.candidates, rankings.items, rankings.persons, len(rankings), repr(rankings),
+        None if given is None else given.tobytes(),
+    )  # fmt: skip
+
+
+def records(ranks, order):
+    """Ballots of four texts each, written in the given order."""
+    rows = []
+    for index, ballot in enumerate(ranks):
+        texts = [f"answer {index} {name}" for name in NAMES]
+        rows.append(
+            {
+                "prompt": f"p{index}",
+                "candidates": [texts[place] for place in order],
+                "ranks": [ballot[place] or None for place in order],
+            }
+        )
+    return rows
+
+
+@given(WEAK, st.permutations(range(4)), st.permutations(range(4)))
+def test_everything_public_is_independent_of_the_ranks(ranks, one, other):
+    """Also of the order in which the candidates are written down, which may be the ranking."""
+    blank = [[0] * 4] * len(ranks)
+    table = np.random.default_rng(len(ranks)).normal(size=(len(ranks), 4, 3))
+    makers = (
+        lambda ranks, order: read_rankings(records(ranks, order)),
+        lambda ranks, order: Rankings.from_ranks(
+            [NAMES[i] for i in order], np.array(ranks)[:, order], unlisted=0
+        ),
+        lambda ranks, order: Rankings.from_ranks(
+            table[:, order], np.array(ranks)[:, order], unlisted=0
+        ),
+    )
+    for make in makers:
+        found = [make(ranks, list(one)), make(ranks, list(other)), make(blank, list(other))]
+        assert public(found[0]) == public(found[1]) == public(found[2])
+        assert found[0].ranks.tolist() == found[1].ranks.tolist()
+        assert found[2].doubled_ranks().tolist() == [5] * 4 * len(ranks)
+        for rankings in found:
+            rankings.refuse_other_order()
+
+
+@given(WEAK)
+def test_every_candidate_keeps_its_rank(ranks):
+    table = np.arange(4 * len(ranks), dtype=float).reshape(len(ranks), 4, 1)
+    found = Rankings.from_ranks(table, ranks, unlisted=0)
+    twice = Rankings.from_flat(table.reshape(-1, 1), np.arange(len(ranks) + 1) * 4, np.ravel(ranks))
+    back = np.empty(4 * len(ranks), dtype=int)
+    back[found.given[:, 0].astype(int)] = found.doubled_ranks()
+    items = Rankings.from_ranks(NAMES, ranks, unlisted=0)
+    doubled = items.doubled_ranks().reshape(-1, 4)
+    straight = doubled[:, [items.items.index(name) for name in NAMES]]
+    assert back.tolist() == straight.ravel().tolist()
+    assert public(found) == public(twice)
+    assert found.given[:4, 0].tolist() == [3.0, 2.0, 1.0, 0.0], "from the largest to the smallest"
+    assert found.ranks.tolist() == twice.ranks.tolist()
+
+
+def test_best_first_gives_nothing_away():
+    """Every ballot is written best first; in canonical order the best stands anywhere."""
+    rows = [
+        {"prompt": f"p{i}", "candidates": [f"{i}{x}" for x in "abcd"], "ranking": [0, 1, 2, 3]}
+        for i in range(400)
+    ]
+    ranks = read_rankings(rows).ranks.reshape(-1, 4)
+    assert (np.sort(ranks, axis=1) == [1, 2, 3, 4]).all()
+    assert all(70 < count < 130 for count in (ranks == 1).sum(axis=0))  # a hash: always the same
+
+
+def test_nothing_private_is_shown():
+    rankings = Rankings.from_orders(NAMES, [["tea"], []])
+    assert repr(rankings) == str(rankings) == "Rankings(n=2)"
+
+
+def test_an_empty_ballot_is_a_ballot():
+    rankings = Rankings.from_orders(NAMES, [[], [NAMES], ["tea", "ale", "beer", "milk"]])
+    assert len(rankings) == 3
+    assert rankings.complete.tolist() == [False, False, True]
+    assert rankings.doubled_ranks().reshape(3, 4)[:2].tolist() == [[5] * 4] * 2
+    assert rankings.items == ("ale", "beer", "milk", "tea")
+    assert rankings.ranks[8:].tolist() == [2, 3, 4, 1]
+
+
+def test_ballots_of_different_sizes():
+    sizes, generator = [2, 5, 3], np.random.default_rng(0)
+    starts = np.concatenate([[0], np.cumsum(sizes)])
+    ranks = np.concatenate([generator.permutation(k) + 1 for k in sizes])
+    rankings = Rankings.from_flat(generator.normal(size=(10, 2)), starts, ranks)
+    assert rankings.sizes.tolist() == sizes
+    assert rankings.complete.all()
+    part = rankings.part([2, 0])
+    assert part.sizes.tolist() == [3, 2]
+    assert part.ranks.tolist() == [*rankings.ranks[7:], *rankings.ranks[:2]]
+    assert part.given.tolist() == [*rankings.given[7:].tolist(), *rankings.given[:2].tolist()]
+    part.refuse_other_order()
+
+
+# --- part, persons, keys ---
+
+
+def test_a_part_has_the_digest_of_its_own_rows():
+    rows = records([[1, 2, 3, 4], [2, 1, 0, 0], [1, 1, 2, 2]], range(4))
+    people = ["ana", "ben", "ana"]
+    rows = [row | {"person": who} for row, who in zip(rows, people, strict=True)]
+    part = read_rankings(rows).part([2, 1])
+    again = read_rankings([rows[2], rows[1]])
+    assert public(part) == public(again)
+    assert part.ranks.tolist() == again.ranks.tolist()
+    assert len(part.part([])) == 0
+    items = Rankings.from_ranks(NAMES, [[1, 2, 3, 4], [4, 3, 2, 1]], features=np.eye(4))
+    assert items.part([1]).ranks.tolist() == items.ranks[4:].tolist()
+    assert items.part([1]).item_features().tolist() == items.item_features().tolist()
+
+
+def test_a_repeated_ballot_of_one_person_counts_once():
+    people = ["ana", "ben", "ana"]
+    rankings = Rankings.from_orders(NAMES, [["tea"], ["ale"], ["ale"]], people)
+    assert rankings.persons == tuple(people)
+    assert rankings.first_rows().tolist() == [True, True, False]
+    assert Rankings.from_orders(NAMES, [["tea"]] * 3).first_rows().all()
+    with pytest.raises(DataError, match="persons"):
+        Rankings.from_orders(NAMES, [["tea"]], ["a", "b"])
+
+
+def test_the_digest_sees_every_public_change():
+    rows = records([[1, 2, 3, 4], [2, 1, 0, 0]], range(4))
+    digests = {
+        read_rankings(change).public_digest
+        for change in (
+            rows,
+            rows[::-1],
+            rows[:1],
+            [rows[0] | {"prompt": "other"}, rows[1]],
+            [rows[0] | {"candidates": ["x", *rows[0]["candidates"][1:]]}, rows[1]],
+            [row | {"person": "p"} for row in rows],
+        )
+    }
+    assert len(digests) == 6
+
+
+@pytest.mark.parametrize("kind", ["texts", "features", "items"])
+def test_another_order_is_refused_before_anything_is_released(kind):
+    made = {
+        "texts": read_rankings(records([[1, 2, 3, 4]] * 2, range(4))),
+        "features": Rankings.from_ranks(
+            np.random.default_rng(0).normal(size=(2, 4, 2)), [NUMBERS] * 2
+        ),
+        "items": Rankings.from_orders(NAMES, [["tea"], ["ale"]]),
+    }[kind]
+    made.refuse_other_order()
+    with pytest.raises(PrivacyError, match="Ballot 0"):
+        replace(made, keys=(b"x" * 32, made.keys[1])).refuse_other_order()
+    column = {"texts": "candidates", "features": "given", "items": "items"}[kind]
+    values = getattr(made, column)
+    swapped = (*values[:-2], values[-1], values[-2])
+    other = replace(made, **{column: np.array(swapped) if kind == "features" else swapped})
+    with pytest.raises(PrivacyError, match="Ballot 0" if kind == "items" else "Ballot 1"):
+        other.refuse_other_order()
+
+
+NUMBERS = [1, 2, 3, 4]
+
+
+# --- two candidates ---
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=12), st.booleans())
+def test_two_candidates_are_a_pair(outcomes, turned):
+    """1: the first text won, 0: the other, 2: neither; the pairs are those of read_pairs."""
+    ranks = {1: [1, 2], 0: [2, 1], 2: [1, 1]}
+    ballots, pairs = [], []
+    for index, outcome in enumerate(outcomes):
+        texts = [f"a{index}", f"b{index}"]
+        label = 0.5 if outcome == 2 else outcome
+        pairs.append({"prompt": "p", "first": texts[0], "second": texts[1], "label": label})
+        turn = -1 if turned else 1
+        row = {"prompt": "p", "candidates": texts[::turn], "ranks": ranks[outcome][::turn]}
+        ballots.append(row)
+    found, wanted = read_rankings(ballots).as_pairs(), read_pairs(pairs)
+    found.refuse_other_order()
+    for name in ("keys", "public_digest", "prompts", "first", "second", "persons"):
+        assert getattr(found, name) == getattr(wanted, name)
+    assert found.labels.tolist() == wanted.labels.tolist()
+
+
+@given(st.lists(st.sampled_from([[1, 2], [2, 1], [1, 1], [0, 0], [1, 0]]), min_size=1, max_size=9))
+def test_two_rows_of_features_are_a_pair(ranks):
+    n = len(ranks)
+    cube = np.random.default_rng(n).integers(-2, 3, size=(n, 2, 4))
+    cube[:, 1, 3] += 9  # no two rows are the same, and either of them may lead
+    label = {(1, 2): 1, (2, 1): 0, (1, 1): 0.5, (0, 0): 0.5, (1, 0): 1}
+    labels = [label[tuple(ballot)] for ballot in ranks]
+    found = Rankings.from_ranks(cube, ranks, unlisted=0).as_pairs()
+    wanted = Pairs.from_features(cube[:, 0] - cube[:, 1], labels)
+    assert found.given.tolist() == wanted.given.tolist()
+    assert found.labels.tolist() == wanted.labels.tolist()
+
+
+def test_two_items_are_a_pair():
+    for items in (["a", "b"], ["b", "a"], ["cat", "dog"], ["x", "q"], ["tea", "milk"]):
+        rankings = Rankings.from_orders(items, [items, items[::-1], []])
+        found = rankings.as_pairs()
+        found.refuse_other_order()
+        rows = [
+            {"prompt": "", "first": items[0], "second": items[1]} | {"label": y}
+            for y in (1, 0, 0.5)
+        ]
+        wanted = read_pairs(rows)
+        assert (found.keys, found.first, found.second) == (wanted.keys, wanted.first, wanted.second)
+        assert found.labels.tolist() == wanted.labels.tolist()
+        given = Rankings.from_ranks(items, [[1, 2], [2, 1]], features=[[1.0], [3.0]]).as_pairs()
+        assert given.given.tolist() == [[2.0], [2.0]]
+        assert given.labels.tolist() == [0, 1]
+
+
+def test_three_candidates_are_no_pair():
+    rankings = Rankings.from_flat(np.eye(5), [0, 2, 5], [1, 2, 1, 2, 3])
+    with pytest.raises(DataError, match="Ballot 1 has more than two"):
+        rankings.as_pairs()
+
+
+# --- features ---
+
+
+def test_features_of_texts_follow_the_candidates():
+    rankings = read_rankings(records([NUMBERS, [1, 0, 0, 2]], range(4)))
+    rows = rankings.flat_features(FEATURES).toarray()
+    prompts = [rankings.prompts[index // 4] for index in range(8)]
+    assert (rows == FEATURES.transform(prompts, rankings.candidates).toarray()).all()
+    with pytest.raises(UsageError, match="must be given"):
+        rankings.flat_features(None)
+    with pytest.raises(UsageError, match="HashedText"):
+        rankings.flat_features("text")
+    with pytest.raises(UsageError, match="items are needed"):
+        rankings.item_features(FEATURES)
+    with pytest.raises(UsageError, match="left out"):
+        Rankings.from_flat(np.eye(2), [0, 2], [1, 2]).flat_features(FEATURES)
+
+
+def test_features_of_items():
+    length = FunctionFeatures(
+        lambda prompts, names: [[len(name)] for name in names],
+        dimension=1,
+        feature_bound=9.0,
+        name="length",
+    )
+    rankings = Rankings.from_orders(NAMES, [["tea"], ["beer", "ale"]])
+    assert rankings.item_features().tolist() == np.eye(4).tolist()
+    assert rankings.item_features(length).tolist() == [[3.0], [4.0], [4.0], [3.0]]
+    assert rankings.flat_features(length).tolist() == [[3.0], [4.0], [4.0], [3.0]] * 2
+    assert rankings.flat_features(None).shape == (8, 4)
+    own = Rankings.from_ranks(NAMES, [NUMBERS], features=[[1.0], [2.0], [3.0], [4.0]])
+    assert own.item_features().tolist() == [[4.0], [2.0], [3.0], [1.0]]  # ale, beer, milk, tea
+    with pytest.raises(UsageError, match="left out"):
+        own.item_features(length)
+
+
+# --- what cannot be used ---
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "word"),
+    [
+        (lambda: Rankings.from_ranks(NAMES, [[0, 1, 2, 3]]), DataError, "row 0 .* unlisted=0"),
+        (lambda: Rankings.from_ranks(NAMES, [NUMBERS], unlisted=1), UsageError, "below 1"),
+        (lambda: Rankings.from_ranks(NAMES, [[1, 2, 3]]), DataError, "shape"),
+        (lambda: Rankings.from_ranks(["a", "a"], [[1, 2]]), DataError, "twice"),
+        (lambda: Rankings.from_ranks(["a"], [[1]]), DataError, "at least two"),
+        (lambda: Rankings.from_ranks(["a", " b"], [[1, 2]]), DataError, "entry 1"),
+        (lambda: Rankings.from_ranks(["a", ""], [[1, 2]]), DataError, "entry 1"),
+        (lambda: Rankings.from_ranks(["a", 3], [[1, 2]]), DataError, "entry 1"),
+        (lambda: Rankings.from_ranks(np.ones((1, 2, 3)), [[1, 2]]), DataError, "Ballot 0 has two"),
+        (lambda: Rankings.from_ranks([[[-0.0], [0.0]]], [[1, 2]]), DataError, "Ballot 0 has two"),
+        (lambda: Rankings.from_ranks([[[1.0], [np.nan]]], [[1, 2]]), DataError, "row 0"),
+        (lambda: Rankings.from_ranks(np.ones((1, 2, 0)), [[1, 2]]), DataError, "shape"),
+        (lambda: Rankings.from_ranks(np.ones((2, 2, 1)), [[1, 2]]), DataError, "shape"),
+        (lambda: Rankings.from_ranks(np.ones((1, 1, 1)), [[1]]), DataError, "fewer than two"),
+        (lambda: Rankings.from_ranks(np.eye(2), [[1, 2]]), DataError, "3 dimension"),
+        (lambda: Rankings.from_ranks(NAMES, np.zeros((0, 4))), DataError, "no ballot"),
+        (lambda: Rankings.from_ranks(NAMES, [NUMBERS], features=np.eye(3)), DataError, "shape"),
+        (
+            lambda: Rankings.from_ranks([[[1.0], [2.0]]], [[1, 2]], features=[[1.0]]),
+            UsageError,
+            "already",
+        ),
+        (lambda: Rankings.from_orders(NAMES, []), DataError, "no ballot"),
+        (lambda: Rankings.from_orders(NAMES, [[], ["wine"]]), DataError, "ballot 1 .* unknown"),
+        (lambda: Rankings.from_orders(NAMES, [["ale", "ale"]]), DataError, "ballot 0 .* twice"),
+        (lambda: Rankings.from_orders("tea", [["t"]]), DataError, "list"),
+        (lambda: Rankings.from_flat(np.eye(3), [0, 2], [1, 2]), DataError, "shape"),
+        (lambda: Rankings.from_flat(np.eye(2), [], [1, 2]), DataError, "starts"),
+        (lambda: Rankings.from_flat(np.eye(2), [0, 2], [1, 2, 3]), DataError, "ranks"),
+    ],
+)
+def test_arrays_that_cannot_be_used(make, error, word):
+    with pytest.raises(error, match=word) as caught:
+        make()
+    assert not any(name in str(caught.value) for name in ("wine", "ale"))
+
+
+def test_columns_of_different_lengths():
+    rankings = read_rankings(records([NUMBERS], range(4)))
+    for change in (
+        {"prompts": ()},
+        {"candidates": rankings.candidates[:3]},
+        {"given": np.eye(4)},
+        {"items": ("a", "b", "c", "d")},
+        {"persons": ("a", "b")},
+        {"ranks": [1, 2]},
+        {"starts": [0, 3]},
+    ):
+        with pytest.raises(DataError):
+            replace(rankings, **change)
+    items = Rankings.from_orders(NAMES, [["tea"]])
+    with pytest.raises(DataError, match="multiple"):
+        replace(items, items=("a", "b"))
+
+
+def test_every_weak_order_of_three_has_its_own_average_ranks():
+    """13 weak orders: as many vectors of doubled ranks, whatever way they are written in."""
+    tables = {tuple(ranks) for ranks in np.ndindex(4, 4, 4)}
+    found = {
+        tuple(Rankings.from_ranks(["a", "b", "c"], [ranks], unlisted=0).doubled_ranks().tolist())
+        for ranks in tables
+    }
+    assert len(found) == 13
+    assert {tuple(2 * place for place in order) for order in permutations((1, 2, 3))} <= found
