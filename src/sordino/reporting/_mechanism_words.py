@@ -37,6 +37,7 @@ _SUMS = {
     "first-choice": "One sum of first choices over all ballots, with noise: what else a ballot "
     "says is not read.",
 }
+_BALLOT = "Is a whole ballot: its order, its ties, its length and whom it lists."
 _SUM_OF_RANKINGS = "One sum over all ballots, with noise."
 _OF_BALLOTS = "It is all that was read of them, so everything else is computed from it for free."
 _UNSCORED = "Rankings are not scored here: nothing was measured, and no metric can be bought."
@@ -89,7 +90,8 @@ def _label_rows(told: _Plain, *, simulated: bool) -> _Rows:
 def _ranking_rows(told: _Plain, *, simulated: bool) -> _Rows:
     """Return the rows of one noised sum of rankings."""
     what = f"{_SUMS.get(str(told.get('statistic')), _SUM_OF_RANKINGS)} {_OF_BALLOTS}"
-    return _sum_rows(told, what, one="ballot", counted="ballots", simulated=simulated)
+    rows = _sum_rows(told, what, one="ballot", counted="ballots", simulated=simulated)
+    return [["A label here", _BALLOT], *rows]
 
 
 def _sum_rows(told: _Plain, what: str, *, one: str, counted: str, simulated: bool) -> _Rows:

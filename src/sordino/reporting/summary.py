@@ -47,6 +47,7 @@ from sordino.reporting.wording import (
 __all__ = ["calibration_bins", "summarize"]
 
 _Plain = Mapping[str, Any]
+_DUST = 1e-9  # share of a budget that rounding leaves
 
 
 def calibration_bins(
@@ -227,7 +228,8 @@ def summarize(
 def _spend(ledger: _Plain, *, counted: bool) -> dict[str, Any]:
     """Return what was spent; no times of day where they would tell how many records there are."""
     told = describe_ledger(ledger)
-    if told["share"] == 1 and not told["over"]:  # all of it: no dust, and one number in one way
+    # all of it: no dust, and one number in one way
+    if (told["share"] or 0) > 1 - _DUST and not told["over"]:
         told |= {"remaining_text": "0", "budget_epsilon_text": told["spent_text"]}
     if not counted:
         days = [{**entry, "time": entry["time"].partition(" ")[0]} for entry in told["entries"]]
