@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Bool, Float, Int64, Integer
@@ -22,10 +22,35 @@ from sordino.mechanisms.label_gaussian import LabelStatistic
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
 
-if TYPE_CHECKING:
-    from sordino.mechanisms.ranking_gaussian import RankingGaussian
-
 __all__ = ["RankingDesign"]
+
+
+@runtime_checkable
+class RankingSettings(Protocol):
+    """What a design is made with: the settings of ``RankingGaussian``, and what they promise."""
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations."""
+        ...
+
+    @property
+    def statistic(self) -> str:
+        """Return which sum it is."""
+        ...
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does."""
+        ...
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, in its own noise."""
+        ...
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +75,7 @@ class RankingDesign:
         tests/soundness/test_ranking_gaussian_mechanism.py.
     """
 
-    mechanism: RankingGaussian
+    mechanism: RankingSettings
     _: KW_ONLY
     steps: SlateSteps
     starts: Int64[np.ndarray, " s"]
