@@ -10,9 +10,11 @@ import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.sparse import issparse
+from scipy.sparse import csr_array, issparse
 
 from sordino._validate import finite_array
 from sordino.errors import ConvergenceError, DataError
@@ -26,6 +28,7 @@ __all__ = ["Metric", "Point", "Work", "descend", "norm"]
 _MEMORY = 12  # pairs of steps and gradient changes that L-BFGS keeps
 _BLOCK = 1 << 18  # numbers of a block of rows that stays in cache: 2 MiB
 _ROWS = 4096  # rows whose sum rounds to next to nothing; longer sums are added up more finely
+_SPARSE_ROWS = 512
 _FAR = 100.0  # a step this long is taken wherever it goes down (the loss may be unbounded)
 _REUSE = 2.0  # ratio of shifts within which one factorization serves both
 _ENOUGH = 0.4  # share of the slope that may be left along a step
@@ -84,15 +87,29 @@ class Work:
     def _summed(self, residuals: np.ndarray) -> np.ndarray:
         """Return Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are.
 
-        Sums of a few thousand rows are added in extended precision. A sparse column has few terms.
+        Sums of a few thousand rows are added in extended precision.
         """
-        if issparse(self.matrix) or len(residuals) <= _ROWS:
+        if len(residuals) <= _ROWS:
             return np.asarray(self.transposed @ residuals)
-        total = np.zeros(self.matrix.shape[1], dtype=np.longdouble)
-        for first in range(0, len(residuals), _ROWS):
-            rows = slice(first, first + _ROWS)
-            total += self.transposed[:, rows] @ residuals[rows]
+        total, first = np.zeros(self.matrix.shape[1], dtype=np.longdouble), 0
+        for part in self._parts:
+            last = first + part.shape[1]
+            total += part @ residuals[first:last]
+            first = last
         return total.astype(np.float64)
+
+    @cached_property
+    def _parts(self) -> list[Any]:
+        """Return the transposes of a few rows at a time.
+
+        Of sparse rows fewer: their sums are made one by one, where BLAS keeps several.
+        """
+        n, sparse = self.matrix.shape[0], issparse(self.matrix)
+        size = _SPARSE_ROWS if sparse else _ROWS
+        some = [(first, first + size) for first in range(0, n, size)]
+        if sparse:
+            return [_some_rows(self.matrix, *ends).T for ends in some]
+        return [self.transposed[:, slice(*ends)] for ends in some]
 
     def exactly(self, theta: np.ndarray) -> Point:
         """Return the point at theta with margins multiplied out: one pass."""
@@ -125,6 +142,14 @@ class Work:
             f"max_passes={self.max_passes!r}; nothing was returned. Raise the ridge, atol or "
             "max_passes (an atol near the rounding error of the gradient is out of reach)."
         )
+
+
+def _some_rows(matrix: Any, first: int, last: int) -> csr_array:
+    """Return rows of a sparse matrix that share its numbers: nothing is copied but their places."""
+    places = matrix.indptr[first : last + 1]
+    inside = slice(int(places[0]), int(places[-1]))
+    parts = matrix.data[inside], matrix.indices[inside], places - places[0]
+    return csr_array(parts, shape=(len(places) - 1, matrix.shape[1]), copy=False)
 
 
 def descend(

@@ -7,6 +7,7 @@ ranked is given once, with its number of ballots.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
@@ -86,8 +87,9 @@ class _OneSum(BallotLoss):
         """Return the convex functions, of the slates of each size."""
         return tuple(self._terms(group) for group in groups_by_size(self.starts))
 
+    @abstractmethod
     def _terms(self, group: SizeGroup) -> Terms:
-        raise NotImplementedError
+        """Return the convex function of the slates of one size."""
 
     def sample(self, step: int) -> _OneSum:
         """Return the loss of every ``step``-th slate and the sum's share."""

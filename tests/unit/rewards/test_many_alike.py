@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from scipy.sparse import csr_array
 
 from sordino.rewards._descent import Work
 from sordino.rewards.likelihoods import DebiasedLogistic
@@ -21,11 +22,12 @@ def test_it_is_fitted_whatever_their_number(n, ball):
     assert found.gradient_norm <= 1e-8
 
 
-def test_the_gradient_is_that_of_exact_sums():
-    """Against a sum in exact arithmetic; one matrix product is 30 times farther off."""
+@pytest.mark.parametrize("form", [np.asarray, csr_array], ids=["dense", "sparse"])
+def test_the_gradient_is_that_of_exact_sums(form):
+    """Against a sum in exact arithmetic, within what is accepted; one product is not."""
     n = 3_000_000
-    rows = np.ones((n, 1))
+    rows = form(np.ones((n, 1)))
     loss = DebiasedLogistic(rows, targets=np.ones(n))
     point = Work(loss, 1e-8, 10).exactly(np.array([0.7]))
     slope = 1 / (1 + math.exp(-0.7)) - 1
-    assert abs(point.gradient[0] - n * slope) < 1e-9 * 3
+    assert abs(point.gradient[0] - n * slope) < 1e-8
