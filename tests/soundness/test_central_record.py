@@ -17,7 +17,7 @@ from sordino.mechanisms import _tilted
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import record_fit
+from sordino.rewards import record_fit, tilted_minimizer
 from sordino.rewards.record_confidence import least_ridge
 from sordino.rewards.record_fit import fit_records
 
@@ -208,7 +208,7 @@ def test_over_budget_nothing_is_drawn(linear_world, tmp_path, drawn, monkeypatch
 
 def test_an_uncertified_minimizer_is_never_released(linear_world, tmp_path, monkeypatch):
     """What was spent stays spent, and the message tells nothing of the data or the passes."""
-    monkeypatch.setattr(record_fit, "_MOST_PASSES", 1)
+    monkeypatch.setattr(tilted_minimizer, "_MOST_PASSES", 1)
     messages = set()
     for n in (50, 83):
         pairs, _ = linear_world(n, 3)

@@ -8,16 +8,15 @@ many ballots there are, and nothing here depends on that number or tells it.
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import numpy as np
 from jaxtyping import Float
-from scipy.sparse import csr_array, issparse
+from scipy.sparse import csr_array
 
 from sordino import _random, _validate
-from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.preferences.features import Features
 from sordino.preferences.rankings import Rankings
@@ -26,15 +25,15 @@ from sordino.privacy.ledger import Ledger
 
 from .model import RewardModel
 from .plackett_luce import PlackettLuce
-from .record_checks import record_promise
+from .record_checks import record_promise, record_rows
 from .release_checks import entropy_of, warn_of_large_delta
-from .solver import Solution, minimize_ridge
+from .solver import Solution
+from .tilted_minimizer import minimize_tilted, refuse_drowned, ridge_of
 from .worths import centered_weights, item_rows
 
 __all__ = ["METHOD", "fit_ranked_records", "release_ranked_records"]
 
 METHOD = "ranked-perturbation"
-_MOST_PASSES = 10_000
 
 
 def fit_ranked_records(
@@ -88,6 +87,7 @@ def fit_ranked_records(
     promise = record_promise(rankings, mechanism, ledger, entropy)
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
+    refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
     size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
     if size is not None:
         warn_of_large_delta(promise, size)
@@ -102,7 +102,7 @@ def fit_ranked_records(
         features=features,
         guarantee=promise,
         method=METHOD,
-        ridge=_ridge(mechanism),
+        ridge=ridge_of(mechanism),
         ball=ball,
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
@@ -141,7 +141,7 @@ def release_ranked_records(
 
     def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
         loss = _Tilted(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
-        return _minimizer(loss, mechanism, ball)
+        return minimize_tilted(loss, mechanism, ball=ball)
 
     return mechanism.release(minimize, entropy=entropy)
 
@@ -162,27 +162,6 @@ class _Tilted(PlackettLuce):
         part = super().sample(step)
         pull = self.pull / step
         return _Tilted(part.features, starts=part.starts, ranks=part.ranks, pull=pull)
-
-
-def _minimizer(loss: _Tilted, mechanism: RankedPerturbation, ball: float) -> Solution:
-    """Return the certified minimizer of the tilted objective inside the ball.
-
-    Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact one,
-    for the objective is Λ-strongly convex.
-    """
-    try:
-        return minimize_ridge(
-            loss,
-            ridge=_ridge(mechanism),
-            atol=mechanism.atol,
-            ball=ball,
-            max_passes=_MOST_PASSES,
-        )
-    except ConvergenceError:
-        raise ConvergenceError(
-            f"The minimizer was not found to atol={mechanism.atol!r}. Nothing was released; what "
-            "was spent stays spent. Use a larger atol, which adds more noise to the output."
-        ) from None
 
 
 def _refuse_other_types(rankings: object, mechanism: object, ledger: object) -> None:
@@ -219,21 +198,5 @@ def _records(
 
 def _dense(rankings: Rankings, features: Features | None) -> Float[np.ndarray, "rows d"]:
     """Return the features of the candidates or, in an election, of the items."""
-    of_items = rankings.items is not None
-    try:
-        rows: Any = (rankings.item_features if of_items else rankings.flat_features)(features)
-        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
-    except DataError:
-        dense = np.full((1, 1), math.nan)
-    if not np.isfinite(dense).all():
-        raise DataError(
-            "The features of a record cannot be used: another shape than was said, or a NaN or an "
-            "infinity. Nothing was spent. Which record is not said, for records are private."
-        )
-    return dense
-
-
-def _ridge(mechanism: RankedPerturbation) -> float:
-    """Return Λ, which a mechanism has once it is built."""
-    assert mechanism.ridge is not None  # noqa: S101 - for the type checker
-    return mechanism.ridge
+    known = rankings.item_features if rankings.items is not None else rankings.flat_features
+    return record_rows(lambda: known(features))

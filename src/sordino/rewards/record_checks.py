@@ -7,6 +7,7 @@ are. No message names a record or a number of them.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +27,13 @@ from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 
-__all__ = ["keeps_ellipsoid", "record_differences", "record_promise", "refuse_unpaid"]
+__all__ = [
+    "keeps_ellipsoid",
+    "record_differences",
+    "record_promise",
+    "record_rows",
+    "refuse_unpaid",
+]
 
 
 def record_promise(
@@ -123,8 +130,20 @@ def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndar
     """
     if not len(pairs) and pairs.given is None and isinstance(features, Features):
         return np.zeros((0, features.dimension))  # a function of the user may not take none
+    return record_rows(lambda: pairs.differences(features))
+
+
+def record_rows(made: Callable[[], Any]) -> Float[np.ndarray, "n d"]:
+    """Return the features of records, dense; whatever is wrong with them is said in one wording.
+
+    Args:
+        made: Returns them, dense or sparse, or raises a ``DataError``.
+
+    Raises:
+        DataError: A feature is not finite. An index would bound how many records there are.
+    """
     try:
-        rows: Any = pairs.differences(features)
+        rows = made()
         dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
     except DataError:
         dense = np.full((1, 1), math.nan)

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from sordino import _random, _validate
-from sordino.errors import ConvergenceError, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
@@ -29,12 +29,12 @@ from .record_checks import keeps_ellipsoid, record_differences, record_promise, 
 from .record_confidence import RecordEllipsoid, record_ellipsoid, refuse_small_ridge
 from .release_checks import entropy_of, warn_of_large_delta
 from .released_moment import ReleasedMoment
-from .solver import Solution, minimize_ridge
+from .solver import Solution
+from .tilted_minimizer import minimize_tilted, refuse_drowned, ridge_of
 
 __all__ = ["METHOD", "RecordFit", "fit_records", "release_records"]
 
 METHOD = "objective-perturbation"
-_MOST_PASSES = 10_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -141,8 +141,8 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
     records = _records(seen, features, mechanism, second_moment)
     kept = keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
     if kept and second_moment:
-        refuse_small_ridge(_ridge(mechanism), second_moment, d=records.shape[1], ball=ball)
-    _refuse_drowned(mechanism, records.shape[1], ball)
+        refuse_small_ridge(ridge_of(mechanism), second_moment, d=records.shape[1], ball=ball)
+    refuse_drowned(mechanism, d=records.shape[1], ball=ball)
     size = _public_size(pairs, promise)
     if size is not None:
         warn_of_large_delta(promise, size)
@@ -158,7 +158,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         weights=weights,
         features=features,
         guarantee=promise,
-        ridge=_ridge(mechanism),
+        ridge=ridge_of(mechanism),
         ball=ball,
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
@@ -203,52 +203,11 @@ def release_records(
 
     def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
         # coins after the tilt: a seeded tilt is then the same for any number of records
-        return _minimizer(records, _decided(labels, entropy), tilt, mechanism, ball)
+        targets = _decided(labels, entropy)
+        loss = DebiasedLogistic(records, targets=targets, pull=-tilt)
+        return minimize_tilted(loss, mechanism, ball=ball)
 
     return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
-
-
-def _refuse_drowned(mechanism: ObjectivePerturbation, d: int, ball: float) -> None:
-    """Refuse settings with which the noise of the output alone leaves the ball.
-
-    Raises:
-        UsageError: It does; only settings enter.
-    """
-    if mechanism.output_standard_deviation * math.sqrt(d) > ball:
-        raise UsageError(
-            f"The noise that hides how exact the minimizer is, "
-            f"{mechanism.output_standard_deviation:.3g} in each of {d} weights, is larger than "
-            f"ball={ball!r}: nothing would be learned. Nothing was spent. Use a larger ridge, a "
-            "smaller atol, or a larger ball."
-        )
-
-
-def _minimizer(
-    records: Float[np.ndarray, "n d"],
-    targets: Float[np.ndarray, " n"],
-    tilt: Float[np.ndarray, " d"],
-    mechanism: ObjectivePerturbation,
-    ball: float,
-) -> Solution:
-    """Return the certified minimizer of the tilted objective inside the ball.
-
-    Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact one,
-    for the objective is Λ-strongly convex.
-    """
-    loss = DebiasedLogistic(records, targets=targets, pull=-tilt)
-    try:
-        return minimize_ridge(
-            loss,
-            ridge=_ridge(mechanism),
-            atol=mechanism.atol,
-            ball=ball,
-            max_passes=_MOST_PASSES,
-        )
-    except ConvergenceError:
-        raise ConvergenceError(
-            f"The minimizer was not found to atol={mechanism.atol!r}. Nothing was released; what "
-            "was spent stays spent. Use a larger atol, which adds more noise to the output."
-        ) from None
 
 
 def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> None:
@@ -304,12 +263,6 @@ def _decided(
     """
     coins = entropy.words(len(labels)) & np.uint64(1)
     return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
-
-
-def _ridge(mechanism: ObjectivePerturbation) -> float:
-    """Return Λ, which a mechanism has once it is built."""
-    assert mechanism.ridge is not None  # noqa: S101 - for the type checker
-    return mechanism.ridge
 
 
 def _digest(weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None) -> str:

@@ -10,7 +10,7 @@ from sordino.errors import ConvergenceError, DataError, PrivacyError, PrivacyWar
 from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import ranked_record_fit
+from sordino.rewards import tilted_minimizer
 from sordino.rewards.plackett_luce import PlackettLuce, fit_plackett_luce
 from sordino.rewards.ranked_record_fit import _Tilted, fit_ranked_records
 
@@ -167,7 +167,7 @@ def test_persons_are_a_caveat(tmp_path):
 
 
 def test_a_fit_that_fails_stays_spent_and_says_nothing(tmp_path, monkeypatch):
-    monkeypatch.setattr(ranked_record_fit, "_MOST_PASSES", 1)
+    monkeypatch.setattr(tilted_minimizer, "_MOST_PASSES", 1)
     ledger = account(tmp_path)
     with pytest.raises(ConvergenceError, match="Nothing was released") as caught:
         fit_ranked_records(world(50)[0], tilted(), ledger=ledger, ball=5.0)
