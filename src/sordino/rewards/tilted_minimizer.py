@@ -22,7 +22,7 @@ class Tilt(Protocol):
 
     @property
     def ridge(self) -> float | None:
-        """Return Λ."""
+        """Return the strength of the penalty, Λ."""
         ...
 
     @property
