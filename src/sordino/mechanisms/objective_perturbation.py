@@ -16,9 +16,10 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy, normals
-from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.errors import UsageError
 from sordino.mechanisms import _tilted
-from sordino.mechanisms._tilt_sizes import OUTPUT_SHARE, joint_delta, largest_mu
+from sordino.mechanisms._tilt import SLACK, Tilt
+from sordino.mechanisms._tilt_sizes import joint_delta, largest_mu
 from sordino.mechanisms.base import WorstCase
 from sordino.privacy.curves import (
     amp_delta,
@@ -27,13 +28,12 @@ from sordino.privacy.curves import (
     objective_perturbation_delta_ranked,
     slack_of_jacobian,
 )
-from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.group_curves import (
     amp_delta_replace_one,
     objective_perturbation_delta_replace_one,
 )
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
 __all__ = [
     "ObjectivePerturbation",
@@ -48,8 +48,6 @@ __all__ = [
     "usable_bound",
 ]
 
-_SLACK = 1 + 1e-9  # what clipping to the bound may lose to rounding
-_ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
 _ATOL = 1e-8  # of the bound: above the rounding of a gradient, and next to no noise
 _LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
 _POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
@@ -71,7 +69,7 @@ class Solution(Protocol):
 
 
 @dataclass(frozen=True)
-class ObjectivePerturbation:
+class ObjectivePerturbation(Tilt):
     """Minimize Σ log(1 + e^{−θᵀz}) + (Λ/2)‖θ‖² + bᵀθ with a random b, and noise the minimizer.
 
     Nothing here depends on how many records there are. The loss is a sum, never a mean; every
@@ -145,7 +143,7 @@ class ObjectivePerturbation:
     @property
     def kappa(self) -> float:
         """Return R²/Λ."""
-        return self.bound * _SLACK / self._ridge * (self.bound * _SLACK)
+        return self.bound * SLACK / self._ridge * (self.bound * SLACK)
 
     @property
     def mu(self) -> float:
@@ -155,60 +153,14 @@ class ObjectivePerturbation:
         )
 
     @property
-    def mu_output(self) -> float:
-        """Return twice the distance from the exact minimizer over the output noise."""
-        return self.mu * OUTPUT_SHARE
-
-    @property
     def standard_deviation(self) -> float:
         """Return the noise of every coordinate of the tilt b."""
-        return self.bound * _SLACK / self.mu
-
-    @property
-    def output_standard_deviation(self) -> float:
-        """Return the noise that is added to every coordinate of the minimizer."""
-        return 2 * _ACCOUNTED * self.atol / (self._ridge * self.mu_output) * _SLACK
-
-    @property
-    def event(self) -> ApproximateEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return ApproximateEvent(self.epsilon, self.delta)
+        return self.bound * SLACK / self.mu
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the gradient of the objective, at most."""
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
         return self.bound * (2 if neighbors == REPLACE_ONE else 1)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one record.
-
-        What is promised when a record is replaced is promised when it is made empty, added or
-        removed too, since an empty record changes nothing.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``; or for a replaced record, if the
-                mechanism was built for another relation.
-        """
-        _validate.one_of("unit", unit, ("label", "record", "person"))
-        _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        if unit != "record":
-            raise PrivacyError(
-                f"Objective perturbation promises nothing with unit={unit!r}. Use unit='record', "
-                "or a mechanism made for that unit."
-            )
-        if neighbors == REPLACE_ONE != self.neighbors:
-            raise PrivacyError(
-                f"This noise was calibrated for {self.neighbors.name} and promises nothing when a "
-                "record is replaced. Build it with neighbors=REPLACE_ONE, which takes more noise."
-            )
-        return Guarantee(
-            self.epsilon,
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-            caveats=("real-arithmetic",),
-        )
 
     def clipped(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Return every record shrunk to the bound, whatever the others are.
@@ -226,33 +178,6 @@ class ObjectivePerturbation:
             leave.
         """
         return self.standard_deviation * normals(entropy, _validate.integer("d", d, at_least=1))
-
-    def finish(
-        self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return a minimizer of the tilted objective with the noise that hides its inexactness.
-
-        Args:
-            theta: Weights at which the gradient of the tilted objective is small.
-            gradient_norm: Norm of that gradient.
-            entropy: Source of 64-bit words.
-
-        Raises:
-            ConvergenceError: The gradient is larger than ``atol``, or not a number.
-            DataError: A weight is not finite.
-
-        Guarantee:
-            What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
-            clipped.
-        """
-        if not 0 <= gradient_norm <= self.atol:  # also NaN
-            raise ConvergenceError(
-                f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
-                "more steps, or a larger atol, which adds more noise to the output."
-            )
-        if theta.ndim != 1 or not np.isfinite(theta).all():
-            raise DataError("theta must be one finite number for each feature.")
-        return theta + self.output_standard_deviation * normals(entropy, len(theta))
 
     def release(
         self, minimize: Callable[[np.ndarray], Solution], *, d: int, entropy: Entropy
@@ -312,12 +237,6 @@ class ObjectivePerturbation:
         """
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
         return _tilted.worst_case(neighbors, self.bound, self._ridge, self.standard_deviation)
-
-    @property
-    def _ridge(self) -> float:
-        """Return the ridge, which is set by now."""
-        assert self.ridge is not None  # noqa: S101 - for the type checker
-        return self.ridge
 
     def _ridge_for(self, slack: float) -> float:
         """Return the ridge at which the Jacobian costs this much: R²/(4(e^J − 1))."""

@@ -15,25 +15,21 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy, normals
-from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms import _ranked_density
 from sordino.mechanisms._ranked_sizes import largest_ranked_mu, ranked_delta
-from sordino.mechanisms._tilt_sizes import OUTPUT_SHARE
+from sordino.mechanisms._tilt import SLACK, Tilt
 from sordino.mechanisms._tilted import clipped as shortened
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.objective_perturbation import Solution
-from sordino.privacy.events import ApproximateEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 from sordino.privacy.ranked_curves import slack_of_trace
 
 __all__ = ["RankedPerturbation", "ranked_delta"]
 
-_SLACK = 1 + 1e-9  # what clipping to the bound may lose to rounding
-_ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
-
 
 @dataclass(frozen=True)
-class RankedPerturbation:
+class RankedPerturbation(Tilt):
     """Minimize the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ with a random b, and noise the minimizer.
 
     Nothing here depends on how many records there are. The loss is a sum, never a mean. A record
@@ -123,57 +119,14 @@ class RankedPerturbation:
         )
 
     @property
-    def mu_output(self) -> float:
-        """Return twice the distance from the exact minimizer over the output noise."""
-        return self.mu * OUTPUT_SHARE
-
-    @property
     def standard_deviation(self) -> float:
         """Return the noise of every coordinate of the tilt b."""
-        return 2 * self.bound * _SLACK * (self.candidates - 1) / self.mu
-
-    @property
-    def output_standard_deviation(self) -> float:
-        """Return the noise that is added to every coordinate of the minimizer."""
-        return 2 * _ACCOUNTED * self.atol / (self._ridge * self.mu_output) * _SLACK
-
-    @property
-    def event(self) -> ApproximateEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return ApproximateEvent(self.epsilon, self.delta)
+        return 2 * self.bound * SLACK * (self.candidates - 1) / self.mu
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves the gradient of the objective, at most."""
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
         return self.bound * (self.candidates - 1) * (4 if neighbors == REPLACE_ONE else 2)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one record.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``; or for a replaced record, if the
-                mechanism was built for another relation.
-        """
-        _validate.one_of("unit", unit, ("label", "record", "person"))
-        _validate.one_of("neighbors", neighbors, NeighboringRelation)
-        if unit != "record":
-            raise PrivacyError(
-                f"Objective perturbation promises nothing with unit={unit!r}. Use unit='record', "
-                "or a mechanism made for that unit."
-            )
-        if neighbors == REPLACE_ONE != self.neighbors:
-            raise PrivacyError(
-                f"This noise was calibrated for {self.neighbors.name} and promises nothing when a "
-                "record is replaced. Build it with neighbors=REPLACE_ONE, which takes more noise."
-            )
-        return Guarantee(
-            self.epsilon,
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-            caveats=("real-arithmetic",),
-        )
 
     def clipped(self, features: Float[np.ndarray, "m d"]) -> Float[np.ndarray, "m d"]:
         """Return every candidate's features shrunk to the bound, whatever the others are.
@@ -217,11 +170,6 @@ class RankedPerturbation:
     ) -> Float[np.ndarray, " d"]:
         """Return a minimizer of the tilted objective with the noise that hides its inexactness.
 
-        Args:
-            theta: Weights at which the gradient of the tilted objective is small.
-            gradient_norm: Norm of that gradient.
-            entropy: Source of 64-bit words.
-
         Raises:
             ConvergenceError: The gradient is larger than ``atol``, or not a number.
             DataError: A weight is not finite, or there are not ``dimension`` of them.
@@ -230,14 +178,9 @@ class RankedPerturbation:
             What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
             clipped.
         """
-        if not 0 <= gradient_norm <= self.atol:  # also NaN
-            raise ConvergenceError(
-                f"The minimizer was not found to atol={self.atol!r}. Nothing was released. Allow "
-                "more steps, or a larger atol, which adds more noise to the output."
-            )
-        if theta.shape != (self.dimension,) or not np.isfinite(theta).all():
+        if theta.shape != (self.dimension,):
             raise DataError("theta must be one finite number for each feature.")
-        return theta + self.output_standard_deviation * normals(entropy, len(theta))
+        return super().finish(theta, gradient_norm, entropy=entropy)
 
     def release(
         self, minimize: Callable[[np.ndarray], Solution], *, entropy: Entropy
@@ -314,19 +257,13 @@ class RankedPerturbation:
         return self.clipped(known.reshape(-1, known.shape[2])).reshape(known.shape)
 
     @property
-    def _ridge(self) -> float:
-        """Return the ridge, which is set by now."""
-        assert self.ridge is not None  # noqa: S101 - for the type checker
-        return self.ridge
-
-    @property
     def _trace(self) -> float:
         """Return the largest trace of one record's Hessian."""
-        return (self.candidates - 1) * (self.bound * _SLACK) ** 2
+        return (self.candidates - 1) * (self.bound * SLACK) ** 2
 
     def _ridge_for(self, slack: float) -> float:
         """Return the ridge at which the Jacobian costs this much."""
         try:
-            return self._trace / (self.rank * math.expm1(slack / self.rank)) * _SLACK
+            return self._trace / (self.rank * math.expm1(slack / self.rank)) * SLACK
         except (OverflowError, ZeroDivisionError):
             return 0.0
