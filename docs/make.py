@@ -1,7 +1,7 @@
 # ruff: noqa: INP001 (a script, not a package)
 """Writes every part of the documents that is generated, or checks that it is up to date.
 
-python docs/make.py            write docs/cli.md, and the marked parts of README.md and docs
+python docs/make.py            write docs/cli.md, docs/papers.md and the marked parts of other pages
 python docs/make.py --check    change nothing; fail if something would change
 """
 
@@ -20,6 +20,8 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
+import claims
+
 # Before sordino.cli is imported: the width and the style of --help do not depend on a terminal.
 WIDTH = "96"
 for _name in ("FORCE_COLOR", "PY_COLORS", "GITHUB_ACTIONS", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
@@ -35,6 +37,7 @@ TEST_FOLDERS = {
     "architecture": "rules that hold everywhere: imports, names, sections, this page",
     "cli": "the commands, from outside, with their exit codes and every byte they write",
     "browser": "the report in a real browser, where one is found",
+    "claims": "what the papers state, as printed, and what refutes or shows it: docs/papers.md",
     "data": "test vectors, as JSON",
     "language": "the `language` extra, on models that the tests build",
     "soundness": "exact, no sampling: every promise against every neighbor, and planted bugs",
@@ -259,7 +262,7 @@ def filled(text: str, name: str, part: str) -> str:
 
 def pages() -> dict[str, str]:
     """Return every page that has a generated part, as it should be."""
-    result = {"docs/cli.md": cli_page()}
+    result = {"docs/cli.md": cli_page(), "docs/papers.md": claims.page()}
     for path, parts in PARTS.items():
         text = (ROOT / path).read_text(encoding="utf-8")
         for name, make in parts.items():

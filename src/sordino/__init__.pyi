@@ -32,11 +32,14 @@ from .preferences.reading import read_pairs as read_pairs
 from .preferences.ranking_files import read_rankings as read_rankings
 from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectory_files import read_trajectories as read_trajectories
+from .preferences.bandit_logs import BanditLogs as BanditLogs
+from .preferences.bandit_files import read_bandit_logs as read_bandit_logs
 from .privatization.choices import privatize_choices as privatize_choices
 from .privatization.memory import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
 from .rewards.finite import FiniteRewards as FiniteRewards
 from .rewards.model import RewardModel as RewardModel
+from .rewards.withheld import WithheldReward as WithheldReward
 from .rewards.forecast import Forecast as Forecast
 from .rewards.forecast import estimate as estimate
 from .policies.gibbs import GibbsPolicy as GibbsPolicy
@@ -46,6 +49,8 @@ from .policies.pessimism import pessimistic_policy as pessimistic_policy
 from .policies.robust import robust_policy as robust_policy
 from .environments.annotators import simulate_pairs as simulate_pairs
 from .algorithms.planning import plan as plan
+from .algorithms.offline_bandit import linear_policy as linear_policy
+from .algorithms.offline_bandit import multi_armed_policy as multi_armed_policy
 from .certificates import Certificate as Certificate
 from .certificates import certify as certify
 from .auditing.findings import Audit as Audit

@@ -12,6 +12,7 @@ from typing import Any
 
 from sordino._markup import card
 from sordino._version import __version__
+from sordino._withholding import Withholding
 from sordino.errors import PrivacyError
 from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting
@@ -98,8 +99,9 @@ def certify(
         for_study: Accept simulated randomness; the certificate still says so.
 
     Raises:
-        PrivacyError: An entry is missing, was never committed, or paid for other data; the
-            artifact claims more than was paid for; or randomness was simulated.
+        PrivacyError: It is no released reward or policy; an entry is missing, was never
+            committed, or paid for other data; the artifact claims more than was paid for; or
+            randomness was simulated.
 
     Guarantee:
         The certificate's ε and δ are composed anew from the entries, so they hold for every
@@ -107,6 +109,7 @@ def certify(
         do not prove that the weights in the artifact were made so: whoever writes an artifact by
         hand can write any weights. Shown by tests/soundness/test_certificates.py.
     """
+    _refuse_unreleased(artifact)
     policy = isinstance(artifact, CandidatePolicy)
     reward = artifact.reward if isinstance(artifact, CandidatePolicy) else artifact
     guarantee = paid_guarantee(reward, ledger)
@@ -128,6 +131,22 @@ def certify(
         ledger_head=ledger.head,
         ledger_total=ledger.total(),
     )
+
+
+def _refuse_unreleased(artifact: object) -> None:
+    """Refuse what a curator keeps, and what is neither a reward nor a policy."""
+    kind = type(artifact).__name__
+    if isinstance(artifact, Withholding):
+        raise PrivacyError(
+            f"A certificate is for what was released, and {kind} stays with its curator, so "
+            "nothing was certified. What was drawn from a withheld estimate, the ledger promises: "
+            "read ledger.total(). An audit of the data is no promise and is not published."
+        )
+    if not isinstance(artifact, CandidatePolicy | ReleasedReward):
+        raise PrivacyError(
+            f"A certificate is for a RewardModel from fit_reward or a policy made from one, got "
+            f"{kind}. Nothing was certified."
+        )
 
 
 def claims_more(claimed: Guarantee, paid: Guarantee) -> bool:

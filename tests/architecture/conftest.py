@@ -79,9 +79,16 @@ class Definition:
         return found
 
 
+def _is_overload(node):
+    """Return whether this is but a signature of a function that follows."""
+    return any(isinstance(d, ast.Name) and d.id == "overload" for d in node.decorator_list)
+
+
 def definitions_in(module, body=None, parents=()):
     for node in module.tree.body if body is None else body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not (
+            isinstance(node, ast.FunctionDef) and _is_overload(node)
+        ):
             yield Definition(module, node, parents)
         if isinstance(node, ast.ClassDef):
             yield from definitions_in(module, node.body, (*parents, node.name))

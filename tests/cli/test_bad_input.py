@@ -161,7 +161,7 @@ def test_input_that_may_not_be_read(folder, command):
 
 @pytest.mark.parametrize("command", [COMMANDS["privatize"], COMMANDS["align"]])
 def test_one_line_that_is_longer_than_anything(folder, monkeypatch, command):
-    monkeypatch.setattr("sordino.preferences.files._LONGEST_LINE", 1000)
+    monkeypatch.setattr("sordino.preferences.files.LONGEST_LINE", 1000)
     folder.write("in.jsonl", [GOOD, json.dumps(pair(1, note="x" * 2000))])
     refused(folder, command, "in.jsonl", ["line 2", "longer"])
 

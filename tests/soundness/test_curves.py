@@ -367,6 +367,11 @@ def published_second_moment(epsilon, delta, feature_bound):
 
 
 def test_the_published_tilt_is_refuted_by_an_exact_instance():
+    """Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²
+    Verdict: false in general: Jacobian (above 1e-2 against 5e-7 at κ = 8), unaccounted output
+        noise, replace-one (above the claimed 5e-9: 3.5e-8); fine for label flips
+    Ours: sordino.LabelGaussian; sordino.ObjectivePerturbation
+    """
     epsilon, delta = 1.0, 1e-6
     deviation, kappa = published_tilt(epsilon, delta, 0.5), 8.0  # records of norm 2·0.5
     low = instance(np.array([1.0]), np.array([0.0]), 1 / kappa, deviation, epsilon / 2)[1]
@@ -376,6 +381,7 @@ def test_the_published_tilt_is_refuted_by_an_exact_instance():
 
 
 def test_the_published_second_moment_is_refuted_by_the_gaussian_curve():
+    """Claim: PPHJ, Algorithm 2 (Lemma A.7): (ε/2, δ/2) with σ² = 64 log(1/δ)L⁴/(ε²n²)"""
     (row,) = CORE["published_second_moment_delta_at_half_epsilon"]
     noise = published_second_moment(row["epsilon"], row["delta"], 1.0)
     for name, moved in (("add_remove", 4.0), ("replace", 4 * math.sqrt(2))):

@@ -393,7 +393,7 @@ def test_coarse_thresholds_are_caught(monkeypatch):
 
 def test_forgetting_the_reference_is_caught(monkeypatch):
     """It hides as much, but it is another policy, and draws what must never be drawn."""
-    monkeypatch.setattr(exponential, "_logarithm", lambda chance: Decimal(0))
+    monkeypatch.setattr(exponential, "log_of_chance", lambda chance: Decimal(0))
     assert not all_follow_their_formula()
 
 

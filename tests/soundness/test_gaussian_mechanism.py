@@ -317,7 +317,12 @@ def rounded_at_random(center, spread, rounding):
 
 @pytest.mark.parametrize(("scale", "rounding"), [(12, 2.0), (12, 4.0), (7.5, 1.7)])
 def test_discrete_noise_is_continuous_noise_rounded_at_random(scale, rounding):
-    """The fact behind the 2^-20, for every number of coordinates: each is rounded on its own."""
+    """The fact behind the 2^-20, for every number of coordinates: each is rounded on its own.
+
+    Claim: Others, Peikert 2010: continuous noise is what is left of discrete noise
+    Verdict: true; with at least 2^12 steps up to 1 ± 10^-130 a coordinate
+    Ours: sordino.mechanisms.gaussian.GaussianMechanism
+    """
     k, made = rounded_at_random(3, math.sqrt(scale**2 - rounding**2), rounding)
     direct = np.exp(-((k - 3.0) ** 2) / (2 * scale**2))
     near = abs(k - 3) < 6 * scale

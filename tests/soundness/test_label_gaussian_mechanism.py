@@ -151,6 +151,7 @@ GRIDS = st.floats(2.0**-24, 2.0**-12)
 @given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans())
 @settings(max_examples=120, deadline=None)
 def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse):
+    """Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²"""
     mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid)
     design = mechanism.prepare(sparse.csr_array(rows) if is_sparse else rows)
     assert moves_too_much(design, seed=seed) == set()

@@ -239,7 +239,10 @@ def test_replacing_is_at_most_what_the_curve_of_two_legs_says():
 
 
 def test_the_published_noise_is_refuted_when_a_record_is_replaced():
-    """√(40 log(1/δ))·L/ε, said to give (ε/2, δ/2); L = 1/2, a large ridge."""
+    """√(40 log(1/δ))·L/ε, said to give (ε/2, δ/2); L = 1/2, a large ridge.
+
+    Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²
+    """
     deviation, ridge = math.sqrt(40 * math.log(1e8)) / 2, 50.0
     case = _tilted.worst_case(REPLACE_ONE, 1.0, ridge, deviation)
     assert exact_delta(case, ridge, deviation, 0.5) > 5e-9

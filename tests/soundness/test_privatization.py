@@ -226,6 +226,8 @@ def test_a_coin_that_is_used_again_is_refuted(monkeypatch, key_of, case):
 
 @pytest.mark.parametrize("run", [in_memory, from_file], ids=["memory", "file"])
 def test_chosen_first_order_is_refuted(monkeypatch, run):
+    """Claim: PPKL, Section 6 (the released "privatized" data are private)"""
+
     def as_given(prompt, one, other):
         return False, hashlib.sha256(repr((prompt, sorted([one, other]))).encode()).digest()
 

@@ -56,6 +56,7 @@ def test_stored_values(row):
 @pytest.mark.parametrize("mu_output", [0.0, 0.01, 0.2])
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 3.0])
 def test_the_curve_is_above_its_expectation_and_near_it(epsilon, rank, mu_output):
+    """Claim: PPHJ, Lemma B.6 ("adjust α by a constant")"""
     mu, slack = 0.3 / math.sqrt(rank), 0.1
 
     def missed(q):
@@ -125,6 +126,7 @@ def test_the_density_integrates_to_the_same_constant():
 @pytest.mark.parametrize("neighbors", RELATIONS)
 @pytest.mark.parametrize("k", [3, 5])
 def test_the_stated_delta_is_kept(neighbors, k):
+    """Claim: PPHJ, Lemma B.5 (K-wise: K⁶, 2K²L, 4K³L², rank K³)"""
     for ridge in (None, 200.0):
         noise = mechanism(neighbors, candidates=k, ridge=ridge)
         case = noise.worst_case(neighbors)

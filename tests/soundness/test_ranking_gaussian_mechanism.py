@@ -1,4 +1,10 @@
-"""Noise on rankings, exactly: what a ballot or a person moves in integers, and what hides it."""
+"""Noise on rankings, exactly: what a ballot or a person moves in integers, and what hides it.
+
+Claim: PPHJ, Lemma B.6 ("adjust α by a constant")
+Verdict: unproved; with observed pairs only a ranking shows (1.0e-2 against a claimed 1e-6)
+Ours: sordino.mechanisms.ranking_gaussian.RankingGaussian: Borda counts, short ballots
+    completed; sordino.mechanisms.ranked_tilt.RankedPerturbation: the χ_r formula
+"""
 
 import itertools
 import json

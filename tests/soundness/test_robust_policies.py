@@ -73,10 +73,16 @@ def shares(seeds, certificate):
 
 
 def test_the_certificate_holds_in_a_thousand_problems_and_the_published_form_does_not():
+    """Claim: PPO-DP, suboptimality bound with the optimum evaluated at the returned policy (PPHJ,
+        Theorem 4.2, used as a certificate)
+    Verdict: not a bound: violated in 32 % of random problems (in 35 % with stochastic policies)
+    Ours: sordino.policies.suboptimality.certified_suboptimality: a certificate that does not need
+        the optimum
+    """
     ours, knowing_the_best, at_the_returned = shares(range(1000), certified_suboptimality)
     assert ours == 0
     assert knowing_the_best == 0
-    assert at_the_returned > 0.2
+    assert 0.3 < at_the_returned < 0.4
 
 
 def test_half_the_radius_would_be_noticed(monkeypatch):
@@ -103,6 +109,11 @@ def test_the_certificate_with_a_penalty_holds_in_500_problems():
 
 
 def test_no_policy_has_a_better_worst_case():
+    """Claim: PPHJ, Algorithm 3 (arg max over deterministic policies)
+    Verdict: not tractable as stated; its bound at the returned policy is none
+    Ours: sordino.robust_policy; sordino.plan: convex programs over stochastic policies, with a
+        certificate
+    """
     for seed in range(60):
         contexts, plausible, _ = draw(seed)
         offset = contexts.start()[0]

@@ -19,6 +19,7 @@ FITS, RELEASES = 300, 100
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_the_set_holds_the_truth(setting):
+    """Claim: PPHJ, Theorem 4.2 (radius O(·) and (Σ + λI)^{−1})"""
     # The radius is conservative: in 400 fits a setting it never failed, and its 5% quantile over
     # the error is at least 2.1. A false alarm needs 16 failures in 300, so below 1e-9.
     found = coverage(setting, fits=FITS, seed=1)

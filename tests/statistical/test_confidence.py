@@ -16,6 +16,7 @@ FITS = 300
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=str)
 def test_the_ellipsoid_holds_the_truth(setting):
+    """Claim: PPKL, Theorem 4.2 (linear class)"""
     # The radius is conservative: over 400 fits a setting it never failed, and its 5% quantile
     # over the error is at least 1.7. A false alarm needs a coverage below .95, so below 1e-9.
     found = coverage(setting, fits=FITS, seed=1)

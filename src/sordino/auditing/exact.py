@@ -2,6 +2,9 @@
 
 Where a mechanism has finitely many outputs and its probabilities are known as fractions, nothing
 needs to be sampled: the loss is a maximum over a table. It is computed in 50 decimal digits.
+
+What one given data set loses is another question, and its answer is confidential: for policies
+that a curator draws from, :class:`InstanceLoss` and what returns it are offered here too.
 """
 
 from __future__ import annotations
@@ -12,9 +15,32 @@ from fractions import Fraction
 from itertools import product
 from typing import TypeVar
 
+from sordino.auditing._arm_losses import (
+    arm_class_bound,
+    arm_delta,
+    arm_delta_of,
+    arm_losses,
+    arm_losses_of,
+)
+from sordino.auditing._ridge_class import ridge_class_bound
+from sordino.auditing._ridge_losses import ridge_losses
+from sordino.auditing.instance_loss import InstanceLoss
 from sordino.errors import UsageError
 
-__all__ = ["Channel", "exact_delta", "exact_epsilon", "label_neighbors"]
+__all__ = [
+    "Channel",
+    "InstanceLoss",
+    "arm_class_bound",
+    "arm_delta",
+    "arm_delta_of",
+    "arm_losses",
+    "arm_losses_of",
+    "exact_delta",
+    "exact_epsilon",
+    "label_neighbors",
+    "ridge_class_bound",
+    "ridge_losses",
+]
 
 DIGITS = 50
 Input = TypeVar("Input", bound=Hashable)

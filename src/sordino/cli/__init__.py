@@ -16,7 +16,18 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import typer
 from typer.exceptions import TyperException
 
-from sordino.cli import align, audit, choose, estimate, fit, ledger, privatize, report, simulate  # noqa: F401 (each registers its commands)
+from sordino.cli import (  # noqa: F401 (each registers its commands)
+    align,
+    audit,
+    bandit,
+    choose,
+    estimate,
+    fit,
+    ledger,
+    privatize,
+    report,
+    simulate,
+)
 from sordino.cli._app import app
 from sordino.cli._console import explain_crash, say_error, say_warning
 from sordino.errors import FileSystemError, PrivacyWarning, SordinoError

@@ -27,11 +27,13 @@ __all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs"]
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """Everything that a run reads, checked before anything is spent."""
+    """Everything that a run reads, checked before anything is spent, and how pairs were read."""
 
     pairs: Pairs | PrivatePairs | Rankings
     public: Pairs | None
     truth: TrueReward | None
+    drop_identical: bool
+    person_field: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,18 +76,23 @@ def read_inputs(
         _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
         with Bar.shown("Reading") as bar:
             ballots = read_rankings(source, person_field=person_field, progress=bar)
-        return Inputs(pairs=ballots, public=None, truth=None)
+        return Inputs(
+            pairs=ballots, public=None, truth=None, drop_identical=False, person_field=person_field
+        )
+    if settings.way is Way.intrinsic:
+        _refuse_measuring(evaluate=evaluate, truth=truth)
+    drop_identical = drop_identical or settings.hides_texts  # a record that says nothing
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             source,
-            drop_identical=drop_identical or settings.hides_texts,  # a record that says nothing
+            drop_identical=drop_identical,
             person_field=person_field,
             progress=bar,
         )
-    if settings.way is Way.central:
-        _refuse_randomized(pairs)
-    else:
+    if settings.way is Way.local:
         refuse_too_few(pairs)
+    else:
+        _refuse_randomized(pairs)
     if truth is not None and evaluate is None and settings.hides_texts:
         raise UsageError(
             "--truth compares the policy with the truth on the prompts of the data, which --unit "
@@ -95,16 +102,36 @@ def read_inputs(
     if evaluate is not None:
         public = _read_public(evaluate, pairs, person_field, shared_stay=settings.hides_texts)
     return Inputs(
-        pairs=pairs, public=public, truth=None if truth is None else TrueReward.load(truth)
+        pairs=pairs,
+        public=public,
+        truth=None if truth is None else TrueReward.load(truth),
+        drop_identical=drop_identical,
+        person_field=person_field,
     )
+
+
+def _refuse_measuring(*, evaluate: Path | None, truth: Path | None) -> None:
+    """Refuse to measure a reward that nobody may see.
+
+    Raises:
+        UsageError: A file to measure it on was given.
+    """
+    given = {"--evaluate": evaluate, "--truth": truth}
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} measures a reward, and with --way intrinsic it is withheld. Nothing was "
+            "done. Leave it out."
+        )
 
 
 def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
     """Refuse what rankings cannot be used for, before they are read."""
     if settings.way is not Way.central:
         raise UsageError(
-            "These are rankings, which the local way has no command for. Nothing was done. Use "
-            "--way central; first choices are randomized one by one by privatize_choices in Python."
+            f"These are rankings, which --way {settings.way} has no command for. Nothing was done. "
+            "Use --way central; first choices are randomized one by one by privatize_choices in "
+            "Python."
         )
     given = {
         "--evaluate": evaluate,

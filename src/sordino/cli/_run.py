@@ -19,7 +19,7 @@ from sordino._files import (
 from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
-from sordino.cli import _central_way, _local_way, _rankings_way
+from sordino.cli import _central_way, _intrinsic_way, _local_way, _rankings_way
 from sordino.cli._inputs import Inputs, Learned
 from sordino.cli._settings import Settings, Way
 from sordino.errors import SordinoError
@@ -35,7 +35,7 @@ from sordino.reporting.result import (
 )
 from sordino.reporting.summary import summarize
 
-__all__ = ["page", "plan", "run"]
+__all__ = ["made_folder", "page", "plan", "publish", "run", "spend_is_said"]
 
 
 def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
@@ -52,11 +52,12 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
     """Return the module that plans, opens the ledger and learns."""
     if isinstance(inputs.pairs, Rankings):
         return _rankings_way
-    return _central_way if settings.way is Way.central else _local_way
+    ways = {Way.local: _local_way, Way.central: _central_way, Way.intrinsic: _intrinsic_way}
+    return ways[settings.way]
 
 
 @contextmanager
-def _folder(path: Path) -> Iterator[None]:
+def made_folder(path: Path) -> Iterator[None]:
     """Make the folder of a run; a failure takes it away again if it is still empty."""
     made = not path.exists()
     with explained(f"{path.name} cannot be made"):
@@ -70,7 +71,7 @@ def _folder(path: Path) -> Iterator[None]:
         raise
 
 
-def _publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
+def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
     """Write files that belong together: all of them or, short of a power cut, none.
 
     Args:
@@ -96,15 +97,23 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
     """
     plan(settings, inputs)
     way = _way(settings, inputs)
-    with _folder(settings.out):
+    with made_folder(settings.out):
         refuse_unwritable(settings.out / "result.json")
         ledger = way.open_account(settings, inputs)
-        with _spend_is_said(ledger):
+        if way is _intrinsic_way:
+            return _prepared(settings, way.describe(settings, inputs, ledger))
+        with spend_is_said(ledger):
             return _written(settings, inputs, way.learn(settings, inputs, ledger), started)
 
 
+def _prepared(settings: Settings, result: dict[str, Any]) -> dict[str, Any]:
+    """Write down how draws will be made; nothing was spent, and nothing else leaves."""
+    publish(settings.out, {"result.json": to_json(result)}, force=settings.force)
+    return result
+
+
 @contextmanager
-def _spend_is_said(ledger: Ledger) -> Iterator[None]:
+def spend_is_said(ledger: Ledger) -> Iterator[None]:
     """Add to an error that the spend before it stays recorded."""
     try:
         yield
@@ -138,7 +147,7 @@ def _written(
     )
     files = {"reward.json": model, "report.html": page(result, learned.ledger)}
     files["result.json"] = to_json(result)
-    _publish(settings.out, files, force=settings.force)
+    publish(settings.out, files, force=settings.force)
     return result
 
 

@@ -17,9 +17,10 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.answer_fit import METHODS
 
-__all__ = ["DELTA", "Settings", "Way"]
+__all__ = ["DELTA", "Settings", "Way", "refuse_given"]
 
 DELTA = 1e-6
+_TEMPERATURE = 0.5
 _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
 
 
@@ -52,7 +53,8 @@ class Settings:
     ledger: Path | None
     data: str
     dimension: int
-    temperature: float
+    asked_temperature: float | None
+    draws: int | None
     ridge: float | None
     method: str
     ball: float
@@ -79,9 +81,12 @@ class Settings:
         refuse_existing(self.out, force=self.force)
 
     def _refuse_other_way(self) -> None:
-        """Refuse a way that is not here, and settings that belong to another one."""
+        """Refuse settings that belong to another way."""
         if self.way is Way.intrinsic:
-            raise UsageError("--way intrinsic is not in this version; use local or central.")
+            self._refuse_in_intrinsic_way()
+            return
+        draws = {"--draws": self.draws}
+        refuse_given(draws, "only with --way intrinsic does each draw spend; here all are free")
         if self.way is Way.local:
             self._refuse_in_local_way()
         else:
@@ -91,7 +96,7 @@ class Settings:
         """Refuse what single randomized labels have no use for."""
         refuse_relation(self.neighbors or Neighbors.replace_one)
         refuse_records(self.unit)
-        _refuse_given(
+        refuse_given(
             {
                 "--delta": self.delta,
                 "--bound": self.bound,
@@ -115,16 +120,61 @@ class Settings:
                 "--way central does not do. Nothing was done. Leave it out."
             )
         if self.unit is not Unit.person:
-            _refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+            refuse_given({"--cap": self.cap}, "A cap is for --unit person")
         if self.unit is Unit.record:
             _validate.positive("--bound", self.clip)
             return
         refuse_relation(self.neighbors or Neighbors.replace_one)
-        _refuse_given(
+        refuse_given(
             {"--bound": self.bound, "--second-moment": self.second_moment or None},
             f"--unit {self.unit.value} protects labels; prompts and answers are public then, and "
             "their moments with them",
         )
+
+    def _refuse_in_intrinsic_way(self) -> None:
+        """Refuse what a withheld reward has no use for, or cannot keep."""
+        if self.unit is Unit.person:
+            raise UsageError(
+                "--unit person: a withheld reward bounds what one label or one record shows. "
+                "Nothing was done. Use --unit label or record, or --way central for persons."
+            )
+        _validate.positive("--epsilon", self.total)
+        _validate.failure_probability("--delta", self.failure)
+        _validate.integer("--draws", self.count, at_least=1)
+        given = {
+            "--method": None if self.method == "auto" else self.method,
+            "--confidence": self.confidence,
+            "--scale": self.scale,
+            "--cap": self.cap,
+            "--second-moment": self.second_moment or None,
+            "--metrics-epsilon": self.metrics_epsilon,
+            "--simulate-seed": self.simulate_seed,
+        }
+        refuse_given(given, "--way intrinsic prepares draws and releases nothing by itself")
+        if self.unit is Unit.label:
+            refuse_relation(self.neighbors or Neighbors.replace_one)
+            refuse_given(
+                {"--bound": self.bound}, "it is for --unit record; labels are hidden alone"
+            )
+
+    @property
+    def temperature(self) -> float:
+        """Return the temperature of the policy; chosen here if it was left out."""
+        return _TEMPERATURE if self.asked_temperature is None else self.asked_temperature
+
+    @property
+    def count(self) -> int:
+        """Return how many draws of the intrinsic way epsilon is for.
+
+        Raises:
+            UsageError: It was left out.
+        """
+        if self.draws is None:
+            raise UsageError(
+                "--draws is needed with --way intrinsic: for how many draws together --epsilon is "
+                "meant. Nothing was done."
+            )
+        return self.draws
 
     @property
     def total(self) -> float:
@@ -142,7 +192,7 @@ class Settings:
 
     @property
     def failure(self) -> float:
-        """Return the failure probability of the central way; chosen here if it was left out."""
+        """Return the failure probability of a curator; chosen here if it was left out."""
         return DELTA if self.delta is None else self.delta
 
     @property
@@ -186,7 +236,7 @@ class Settings:
         return self.ledger or self.out / "spend.db"
 
 
-def _refuse_given(options: Mapping[str, Any], why: str) -> None:
+def refuse_given(options: Mapping[str, Any], why: str) -> None:
     """Refuse options that have no meaning here."""
     given = [name for name, value in options.items() if value is not None]
     if given:

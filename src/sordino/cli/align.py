@@ -11,6 +11,7 @@ from sordino import _random
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
+from sordino.cli._draw_table import prepared_rows
 from sordino.cli._inputs import read_inputs
 from sordino.cli._run import plan, run
 from sordino.cli._settings import Settings, Way
@@ -31,8 +32,8 @@ def align(
         Way,
         typer.Option(
             "--way",
-            help="Where the noise is: on every single label, or (central) on one estimate that a "
-            "curator makes of raw judgments.",
+            help="Where the noise is: on every single label; or (central) on one estimate that a "
+            "curator makes of raw judgments; or (intrinsic) nowhere but in the draws of choose.",
         ),
     ] = Way.local,
     epsilon: Annotated[
@@ -42,9 +43,20 @@ def align(
         ),
     ] = None,
     temperature: Annotated[
-        float,
-        typer.Option("--temperature", help="KL strength of the policy, in units of reward."),
-    ] = 0.5,
+        float | None,
+        typer.Option(
+            "--temperature",
+            help="KL strength of the policy, in units of reward. 0.5 by default; with --way "
+            "intrinsic and --ridge, the least that --epsilon allows.",
+        ),
+    ] = None,
+    draws: Annotated[
+        int | None,
+        typer.Option(
+            "--draws",
+            help="With --way intrinsic: how many answers choose may draw for --epsilon together.",
+        ),
+    ] = None,
     dimension: options.Dimension = 512,
     confidence: Annotated[
         float | None,
@@ -104,7 +116,8 @@ def align(
         ledger=ledger,
         data=data,
         dimension=dimension,
-        temperature=temperature,
+        asked_temperature=temperature,
+        draws=draws,
         ridge=ridge,
         method=method,
         ball=ball,
@@ -121,11 +134,13 @@ def align(
         drop_identical=drop_identical,
         person_field=person_field,
     )
-    simulated = simulate_seed is not None
+    simulated, prepared = simulate_seed is not None, settings.way is Way.intrinsic
     if dry_run:
         spend = plan(settings, inputs)
-        finish("sordino align", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
+        rows = prepared_rows(spend, None) if prepared else plan_rows(spend)
+        finish("sordino align", rows, spend, as_json=as_json, simulated=simulated)
         return
     result = run(settings, inputs, started=started)
     simulated = result["guarantee"]["randomness"] == "simulated"
-    finish("sordino align", align_rows(result, out), result, as_json=as_json, simulated=simulated)
+    rows = prepared_rows(result, out) if prepared else align_rows(result, out)
+    finish("sordino align", rows, result, as_json=as_json, simulated=simulated)

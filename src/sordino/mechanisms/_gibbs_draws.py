@@ -19,8 +19,9 @@ from decimal import (
     Overflow,
 )
 from fractions import Fraction
+from functools import lru_cache
 from itertools import accumulate, pairwise
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Int64, UInt64
@@ -29,7 +30,19 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
 
-__all__ = ["DIGITS", "FLOOR", "MOST_ACTIONS", "SLACK", "draw_actions", "log_chances", "thresholds"]
+__all__ = [
+    "DIGITS",
+    "FLOOR",
+    "MOST_ACTIONS",
+    "SLACK",
+    "checked_reference",
+    "draw_actions",
+    "log_chances",
+    "log_of_chance",
+    "range_of_draw",
+    "rounded_up",
+    "thresholds",
+]
 
 DIGITS: Final = Context(
     prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, DivisionByZero, Overflow]
@@ -52,6 +65,10 @@ MOST_ACTIONS: Final = 2**16
 SLACK: Final = Fraction(1, 2**64)
 """How much longer the interval of log-ratios may be than with real arithmetic, at most."""
 
+_WIDEST: Final = 2 * FLOOR  # two actions are at most FLOOR apart, before and after a change
+_SUM_ATOL: Final = 1e-9  # how far the reference may sum from 1; it is normalized anyway
+_FEW: Final = 8  # draws of one policy for which exact thresholds are seldom worth their time
+_DOUBT: Final = 2.0**-35
 _BITS: Final = 128
 _WORD: Final = 2**64
 _SCALE: Final = Decimal(2**160)
@@ -92,9 +109,14 @@ def draw_actions(
         [1, 1, 1]
     """
     trials = _validate.integer("trials", trials, at_least=0)
-    # The last action needs no threshold, nor does any after the last one that can be drawn.
-    cuts = [cut for cut in thresholds(log_weights) if cut < 1 << _BITS]
+    levels = _levels(log_weights)
     words = entropy.words(2 * trials).reshape(trials, 2)
+    if 0 < trials <= _FEW:
+        plain = _drawn_plainly(levels, words[:, 0])
+        if plain is not None:
+            return plain
+    # The last action needs no threshold, nor does any after the last one that can be drawn.
+    cuts = [cut for cut in _thresholds(levels) if cut < 1 << _BITS]
     return _drawn(cuts, words[:, 0], words[:, 1])
 
 
@@ -111,7 +133,11 @@ def thresholds(log_weights: Iterable[float | Decimal]) -> list[int]:
         DataError: As :func:`draw_actions`.
         UsageError: There are too many actions.
     """
-    weights = _weights(_levels(log_weights))
+    return _thresholds(_levels(log_weights))
+
+
+def _thresholds(levels: list[Decimal]) -> list[int]:
+    weights = _weights(levels)
     total = sum(weights)
     return [(part << _BITS) // total for part in accumulate(weights)]
 
@@ -162,6 +188,31 @@ def _weight(depth: Decimal) -> int:
     return int(DIGITS.multiply(_SCALE, DIGITS.exp(depth)))
 
 
+def _drawn_plainly(
+    levels: list[Decimal], high: UInt64[np.ndarray, " n"]
+) -> Int64[np.ndarray, " n"] | None:
+    """Return what exact thresholds would draw, from floats; None where floats cannot tell.
+
+    Depths below 30 are wrong by less than 2^-47, so weights by a factor within 1 ± 2^-46 (with
+    that of ``exp``), sums of 2^16 of them by 1 ± 2^-36, shares by less than 2^-35.9 and words by
+    2^-53: a word that is 2^-35 or more away from every share lies on the same side of the exact
+    threshold.
+    """
+    top = max(levels)
+    depths = [
+        max(float(DIGITS.subtract(level, top)), -float(FLOOR)) if level.is_finite() else -math.inf
+        for level in levels
+    ]
+    shares = np.cumsum(np.exp(depths))
+    shares /= shares[-1]
+    points = high * 2.0**-64
+    drawn = np.searchsorted(shares, points, side="right")
+    # The last share, 1, is no threshold, nor are those of actions after the last possible one.
+    inner = shares[: np.flatnonzero(np.isfinite(depths))[-1]]
+    near = np.abs(points[:, None] - inner[None, :]) < _DOUBT
+    return None if near.any() else np.minimum(drawn, len(inner)).astype(np.int64)
+
+
 def _drawn(
     cuts: list[int], high: UInt64[np.ndarray, " n"], low: UInt64[np.ndarray, " n"]
 ) -> Int64[np.ndarray, " n"]:
@@ -175,3 +226,67 @@ def _drawn(
         span = slice(below[tie], not_above[tie])
         below[tie] += np.searchsorted(lower[span], low[tie], side="right")
     return below.astype(np.int64)
+
+
+@lru_cache(maxsize=1 << 12)
+def range_of_draw(score_range: float | Fraction, temperature: float) -> float:
+    """Return the length of the interval that holds all log-ratios of one draw.
+
+    The range of the change of the scores over the temperature, at most 60 (no two actions are
+    more than e^30 apart), plus 2^-64 for arithmetic; rounded up. Scores that never change cost 0.
+
+    Args:
+        score_range: Bound on max h − min h over the actions, h the change of the scores, ≥ 0.
+        temperature: KL strength in units of the scores, > 0.
+
+    Source:
+        Durfee & Rogers 2019, Definition 3.1; docs/privacy.md, "Bounded range".
+    """
+    ideal = Fraction(score_range) / Fraction(temperature)
+    return rounded_up(min(ideal, Fraction(_WIDEST)) + SLACK, "bounded range") if ideal else 0.0
+
+
+def checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
+    """Return public probabilities as a tuple of floats; refuse what is no distribution.
+
+    Args:
+        reference: Probabilities of the actions; 0 for one that is never drawn.
+        least: How many actions must have more than 0.
+
+    Raises:
+        UsageError: They do not sum to 1, or are too many or too few.
+    """
+    chances = tuple(_validate.non_negative("reference", chance) for chance in reference)
+    drawn = sum(chance > 0 for chance in chances)
+    if len(chances) > MOST_ACTIONS or drawn < least:
+        raise UsageError(
+            f"reference must give at most {MOST_ACTIONS} actions a probability, and at least "
+            f"{least} of them more than 0; got {len(chances)} actions, {drawn} of them above 0."
+        )
+    total = math.fsum(chances)
+    if not abs(total - 1) <= _SUM_ATOL:
+        raise UsageError(f"reference must sum to 1, got a sum of {total!r}.")
+    return chances
+
+
+@lru_cache(maxsize=MOST_ACTIONS)
+def log_of_chance(chance: float) -> Decimal:
+    """Return the logarithm of a public probability in 50 digits; references repeat them."""
+    return DIGITS.ln(Decimal(chance))
+
+
+def rounded_up(value: Fraction, name: str) -> float:
+    """Return a float that is at least value, and so is the decimal number that it prints as.
+
+    Raises:
+        UsageError: No float is that large.
+    """
+    try:
+        result = float(value)
+    except OverflowError:
+        raise UsageError(
+            f"The {name} would be larger than a float. Use a smaller bound or a larger epsilon."
+        ) from None
+    while min(Fraction(result), Fraction(repr(result))) < value:
+        result = math.nextafter(result, math.inf)
+    return result

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -20,11 +20,13 @@ from sordino.mechanisms._calibration import least_that_keeps
 from sordino.mechanisms._gibbs_cases import odds_case
 from sordino.mechanisms._gibbs_draws import (
     DIGITS,
-    FLOOR,
-    MOST_ACTIONS,
     SLACK,
+    checked_reference,
     draw_actions,
     log_chances,
+    log_of_chance,
+    range_of_draw,
+    rounded_up,
     thresholds,
 )
 from sordino.mechanisms._grid import matrix
@@ -46,8 +48,6 @@ _FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum 
 _STEPS: Final = 2**20
 _DIVIDES: Final = 1e-9  # a bound of 1.0 is ten steps of 0.1, whatever their last bits say
 _CELLS: Final = 1 << 20  # numbers held at once
-_WIDEST: Final = 2 * FLOOR  # two actions are at most FLOOR apart, before and after a change
-_SUM_ATOL: Final = 1e-9  # how far the reference may sum from 1; it is normalized anyway
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class ExponentialMechanism:
         """Check the settings."""
         for name in ("temperature", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        object.__setattr__(self, "reference", _checked_reference(self.reference))
+        object.__setattr__(self, "reference", checked_reference(self.reference))
         _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
         _validate.positive("2·bound", 2 * self.bound)
         if self.grid is not None:
@@ -160,7 +160,7 @@ class ExponentialMechanism:
             )
         settings: dict[str, Any] = {"bound": bound, "reference": reference, "grid": grid}
         start = cls(1.0, neighbors=neighbors, **settings).sensitivity(neighbors)
-        temperature = _rounded_up(Fraction(start) / room, "temperature")
+        temperature = rounded_up(Fraction(start) / room, "temperature")
         make = partial(cls, neighbors=neighbors, **settings)
         return least_that_keeps(temperature, make, lambda made: made.event.bounded_range <= target)
 
@@ -201,8 +201,7 @@ class ExponentialMechanism:
             An upper bound for every two neighboring inputs, of the probabilities that are really
             drawn from; shown by tests/soundness/test_exponential_mechanism.py.
         """
-        ideal = Fraction(self.sensitivity(neighbors)) / Fraction(self.temperature)
-        return _rounded_up(min(ideal, Fraction(_WIDEST)) + SLACK, "bounded range")
+        return range_of_draw(self.sensitivity(neighbors), self.temperature)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what drawing one action promises: ε = bounded range, δ = 0.
@@ -321,7 +320,7 @@ class ExponentialMechanism:
                 yield Decimal("-Infinity")
             else:
                 behind = DIGITS.multiply(Decimal(totals[action] - most), step)
-                yield DIGITS.add(_logarithm(chance), behind)
+                yield DIGITS.add(log_of_chance(chance), behind)
 
     def _totals(self, values: Any) -> dict[int, int]:
         """Return the total of every action that can be drawn, in steps; no sum overflows."""
@@ -347,37 +346,3 @@ def _in_steps(
     with np.errstate(over="ignore"):  # an infinite difference is cut like any other
         above = (scores - scores.min(axis=1, keepdims=True)) / bound
     return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)
-
-
-def _checked_reference(reference: Any) -> tuple[float, ...]:
-    """Return public probabilities as a tuple of floats; refuse what is no distribution."""
-    chances = tuple(_validate.non_negative("reference", chance) for chance in reference)
-    drawn = sum(chance > 0 for chance in chances)
-    if len(chances) > MOST_ACTIONS or drawn < 2:  # noqa: PLR2004 - one action is no choice
-        raise UsageError(
-            f"reference must give at most {MOST_ACTIONS} actions a probability, and at least two "
-            f"of them more than 0; got {len(chances)} actions, {drawn} of them above 0."
-        )
-    total = math.fsum(chances)
-    if not abs(total - 1) <= _SUM_ATOL:
-        raise UsageError(f"reference must sum to 1, got a sum of {total!r}.")
-    return chances
-
-
-@lru_cache(maxsize=MOST_ACTIONS)
-def _logarithm(chance: float) -> Decimal:
-    """Return the logarithm of a public probability in 50 digits; references repeat them."""
-    return DIGITS.ln(Decimal(chance))
-
-
-def _rounded_up(value: Fraction, name: str) -> float:
-    """Return a float that is at least value, and so is the decimal number that it prints as."""
-    try:
-        result = float(value)
-    except OverflowError:
-        raise UsageError(
-            f"The {name} would be larger than a float. Use a smaller bound or a larger epsilon."
-        ) from None
-    while min(Fraction(result), Fraction(repr(result))) < value:
-        result = math.nextafter(result, math.inf)
-    return result

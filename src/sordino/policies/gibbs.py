@@ -5,13 +5,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from sordino import _random, _validate
 from sordino.errors import PrivacyError
+from sordino.policies.withheld import WithheldPolicy
+from sordino.policies.withheld_estimate import WithheldEstimate
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
@@ -259,21 +261,29 @@ class GibbsPolicy(CandidatePolicy):
         return rewards, rewards
 
 
-def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy:
-    """Return the policy that follows a private reward as far as the temperature allows.
+@overload
+def gibbs_policy(reward: ReleasedReward, *, temperature: float) -> GibbsPolicy: ...
+@overload
+def gibbs_policy(reward: WithheldEstimate, *, temperature: float) -> WithheldPolicy: ...
+def gibbs_policy(reward: Any, *, temperature: float) -> GibbsPolicy | WithheldPolicy:
+    """Return the policy that follows a reward as far as the temperature allows.
 
     π(a | x) ∝ reference(a | x) · exp(reward(x, a) / temperature). What KLDP writes as η is this
     temperature; PPKL's η is its inverse.
 
     Args:
-        reward: A :class:`sordino.RewardModel`, or what :class:`sordino.FiniteRewards` fitted.
+        reward: A :class:`sordino.RewardModel`, or what :class:`sordino.FiniteRewards` fitted:
+            everything computed from it is free. Or a :class:`sordino.WithheldReward`, of which
+            every draw spends.
         temperature: KL strength in units of reward, finite and > 0.
 
     Raises:
         UsageError: The temperature is not finite and above 0.
-        PrivacyError: The reward is not a released reward model.
+        PrivacyError: The reward is neither released nor withheld by :func:`sordino.fit_reward`.
 
     Source:
         KLDP, §2; PPKL, §2.
     """
+    if isinstance(reward, WithheldEstimate):
+        return WithheldPolicy(reward, temperature=temperature)
     return GibbsPolicy(reward, temperature=temperature)

@@ -14,8 +14,10 @@ from sordino.preferences.records import Record, parse_records
 from sordino.preferences.tables import read_table, separator
 
 __all__ = [
+    "LONGEST_LINE",
     "Progress",
     "alike",
+    "every_line",
     "read_mappings",
     "read_records",
     "read_rows",
@@ -23,7 +25,8 @@ __all__ = [
     "to_line",
 ]
 
-_LONGEST_LINE = 1 << 24
+LONGEST_LINE = 1 << 24
+"""Bytes that one record may not reach."""
 _PANDAS = {
     ".parquet": "read_parquet",
     ".feather": "read_feather",
@@ -44,7 +47,7 @@ class Progress(Protocol):
         """Take note of bytes read so far and of the size of the file."""
 
 
-def _every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
+def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
     """Yield (line number, bytes) of every line, without a byte-order mark; unpacks ``.gz``.
 
     Raises:
@@ -58,9 +61,9 @@ def _every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[
         number = 0
         try:
             reader = unpacked(path, raw)
-            while line := reader.readline(_LONGEST_LINE):
+            while line := reader.readline(LONGEST_LINE):
                 number += 1
-                if len(line) == _LONGEST_LINE:
+                if len(line) == LONGEST_LINE:
                     break
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if progress and number % 1024 == 0:
@@ -81,7 +84,7 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
         DataError: The file is no valid gzip, or one line is larger than 16 MiB.
         FileSystemError: It cannot be read.
     """
-    return ((number, line) for number, line in _every_line(path, progress) if line.strip())
+    return ((number, line) for number, line in every_line(path, progress) if line.strip())
 
 
 def read_mappings(
@@ -149,8 +152,8 @@ def read_rows(
     mark = separator(path)
     if mark is None:
         return read_mappings(path, progress)
-    lines = _every_line(path, progress)
-    table = read_table(lines, mark, longest=_LONGEST_LINE, optional=person_field, answers=answers)
+    lines = every_line(path, progress)
+    table = read_table(lines, mark, longest=LONGEST_LINE, optional=person_field, answers=answers)
     return _some(table)
 
 

@@ -54,7 +54,7 @@ def read_table(
     cell = _cell(mark)
     names: list[str] | None = None
     for where, raw in _records(lines, longest):
-        cells = _cells(_text(raw, where), cell, where)
+        cells = _cells(_text(raw, where), mark, cell, where)
         if names is None:
             names = _header(cells, where, answers=answers)
         elif len(cells) != len(names):
@@ -106,8 +106,10 @@ def _cell(mark: str) -> re.Pattern[str]:
     return re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
 
 
-def _cells(text: str, cell: re.Pattern[str], where: str) -> list[str]:
+def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]:
     """Return the cells of one record."""
+    if '"' not in text and "\r" not in text and "\n" not in text:
+        return text.split(mark)  # the same, several times faster
     cells: list[str] = []
     at, more = 0, True
     while more:

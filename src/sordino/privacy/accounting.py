@@ -238,6 +238,7 @@ def calibrate(
     neighbors: NeighboringRelation,
     bracket: tuple[float, float] = (1e-9, 1e9),
     spent: Events = (),
+    count: int = 1,
     rtol: float = 1e-9,
 ) -> float:
     """Return the largest parameter whose event fits the budget on top of what was spent.
@@ -250,6 +251,7 @@ def calibrate(
         neighbors: What one change is.
         bracket: Where to look: two positive numbers, the smaller first.
         spent: What was already spent, as a mapping or as pairs (event, count).
+        count: How often the event is to happen.
         rtol: Relative width of the final bracket.
 
     Returns:
@@ -279,7 +281,7 @@ def calibrate(
         raise UsageError(f"bracket must be two positive numbers, smaller first, got {bracket!r}.")
 
     def holds(parameter: float, *, numerical: bool) -> bool:
-        more = _counted([*counts.items(), (make_event(parameter), 1)], neighbors)
+        more = _counted([*counts.items(), (make_event(parameter), count)], neighbors)
         return _fits(more, neighbors, epsilon, delta, numerical=numerical)
 
     if not holds(low, numerical=True):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Bool
@@ -20,6 +20,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
+from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.choices import PrivateChoices
 from sordino.privatization.unprotected import use_unprotected
@@ -32,8 +33,44 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.ranking_estimation import RankingMechanism, fit_rankings
 from sordino.rewards.record_fit import fit_records
 from sordino.rewards.ridge_choice import accepted_gradient
+from sordino.rewards.withheld import WithheldReward
+from sordino.rewards.withheld_checks import refuse_spending, refuse_without_withholding
 
 __all__ = ["BALL", "fit_answers", "fit_reward"]
+
+
+if TYPE_CHECKING:
+
+    @overload
+    def fit_reward(
+        pairs: Pairs | Trajectories,
+        *,
+        withhold: Literal[True],
+        unit: Unit,
+        neighbors: NeighboringRelation,
+        ridge: float,
+        features: Features | None = None,
+        ball: float = BALL,
+        bound: float | None = None,
+        penalty: float = 0.0,
+        penalty_ridge: float | None = None,
+    ) -> WithheldReward: ...
+
+    @overload
+    def fit_reward(
+        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices,
+        *,
+        features: Features | None = None,
+        method: str = "auto",
+        ridge: float | None = None,
+        ball: float = BALL,
+        ellipsoid: bool | None = None,
+        mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
+        second_moment: SecondMoment | None = None,
+        held_out: Bool[np.ndarray, " n"] | None = None,
+        ledger: Ledger | None = None,
+        simulate_seed: int | None = None,
+    ) -> RewardModel: ...
 
 
 def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
@@ -49,13 +86,21 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     held_out: Bool[np.ndarray, " n"] | None = None,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
-) -> RewardModel:
+    withhold: bool = False,
+    unit: Unit | None = None,
+    neighbors: NeighboringRelation | None = None,
+    bound: float | None = None,
+    penalty: float = 0.0,
+    penalty_ridge: float | None = None,
+) -> RewardModel | WithheldReward:
     """Return the linear reward that explains private answers best, with a certified fit.
 
     Minimizes Σ softplus(θᵀx) − ỹθᵀx + ridge/2·‖θ‖² over ‖θ‖ ≤ ball, where ỹ is the answer with
     its randomization taken out in expectation, so rewards come out on their true scale. With a
     mechanism for labels, raw judgments are released as one noised sum, which stands for Σ ỹx.
     Trajectories are pairs of their summed features; rankings have likelihoods of their own.
+    With ``withhold=True`` raw judgments are fitted as they are, nothing is spent and nothing may
+    leave but actions drawn from :func:`sordino.gibbs_policy`, each of which spends.
 
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
@@ -86,10 +131,19 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
+        withhold: Return a :class:`~sordino.rewards.withheld.WithheldReward`, for which the rest
+            is: what each draw hides (``unit``, ``neighbors``; no default), and how.
+        unit: ``"label"``, where questions and persons are public, or ``"record"``.
+        neighbors: What one change is; ``REPLACE_ONE`` for labels.
+        bound: Of records: the norm to which feature differences are shortened; twice the bound
+            of the features if left out.
+        penalty: Strength of pessimism about answers unlike those that were compared, ≥ 0.
+        penalty_ridge: λ of the penalty's matrix λI + Σ xxᵀ; ``ridge`` if left out.
 
     Raises:
         PrivacyError: The pairs are raw judgments and no mechanism was given, or the ledger is
-            about another unit, or other rows are held out than the public rule says.
+            about another unit, or other rows are held out than the public rule says; or no bound
+            is known for what a withheld reward should hide.
         UsageError: A setting is out of range, or features do not fit the pairs.
         DataError: Persons must be known and are not, or the vectors cannot be used.
         BudgetExceeded: The mechanism's spend would pass the ledger's budget; nothing was drawn.
@@ -105,17 +159,36 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
         :func:`~sordino.rewards.label_release.release_labels` states, and for records what
         :func:`~sordino.rewards.record_fit.fit_records` does. Shown by
         tests/soundness/test_central_label.py and tests/soundness/test_central_record.py; of
-        rankings by tests/soundness/test_rankings_release.py.
+        rankings by tests/soundness/test_rankings_release.py. Withheld, what its draws promise is
+        shown by tests/soundness/test_withheld_reward.py.
 
     Source:
         Chowdhury, Kini & Natarajan 2024, debiased loss; docs/local.md. PPHJ; docs/central.md,
-        "Label privacy, one Gaussian release".
+        "Label privacy, one Gaussian release"; docs/intrinsic.md, "Withheld rewards of
+        preferences".
     """
     ball = _validate.positive("ball", ball)
     ridge = None if ridge is None else _validate.positive("ridge", ridge)
     _validate.one_of("method", method, METHODS)
     if isinstance(pairs, Trajectories):
         pairs = pairs.pairs
+    terms = {"unit": unit, "neighbors": neighbors, "bound": bound, "penalty_ridge": penalty_ridge}
+    if withhold:
+        refuse_spending(
+            {
+                "method": None if method == "auto" else method,
+                "ellipsoid": ellipsoid,
+                "mechanism": mechanism,
+                "second_moment": second_moment,
+                "held_out": held_out,
+                "ledger": ledger,
+                "simulate_seed": simulate_seed,
+            }
+        )
+        rest = {"features": features, "ridge": ridge, "ball": ball, "penalty": penalty}
+        kept: Any = {"pairs": pairs, **terms, **rest}  # of what kind each is, is checked there
+        return WithheldReward(**kept)
+    refuse_without_withholding(terms | {"penalty": penalty or None})
     if isinstance(pairs, Rankings | PrivateChoices):
         _refuse_settings_of_pairs(method, second_moment, held_out)
         if isinstance(pairs, PrivateChoices):
@@ -161,15 +234,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             simulate_seed=simulate_seed,
         )
         return RewardModel(**vars(found))
-    if second_moment is not None:
-        raise UsageError("second_moment goes with ObjectivePerturbation: leave it out here.")
-    if held_out is not None:
-        raise UsageError(
-            "held_out goes with a mechanism for raw labels or records: metrics on randomized "
-            "answers are free. Nothing was spent. Leave it out here."
-        )
-    if simulate_seed is not None:
-        raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
+    _refuse_settings_of_mechanisms(second_moment, held_out, simulate_seed)
     reward, _ = fit_answers(
         _private(pairs, mechanism, ledger),
         features=features,
@@ -235,6 +300,21 @@ def _account(method: str, ledger: Ledger | None) -> Ledger:
     return ledger
 
 
+def _refuse_settings_of_mechanisms(
+    second_moment: object, held_out: object, simulate_seed: int | None
+) -> None:
+    """Refuse settings that only mechanisms have, where there is none that has them."""
+    if second_moment is not None:
+        raise UsageError("second_moment goes with ObjectivePerturbation: leave it out here.")
+    if held_out is not None:
+        raise UsageError(
+            "held_out goes with a mechanism for raw labels or records: metrics on randomized "
+            "answers are free. Nothing was spent. Leave it out here."
+        )
+    if simulate_seed is not None:
+        raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
+
+
 def _refuse_settings_of_pairs(method: str, second_moment: object, held_out: object) -> None:
     """Refuse settings that rankings do not have."""
     given = {
@@ -293,7 +373,8 @@ def _private(pairs: Any, mechanism: object, ledger: Ledger | None) -> PrivatePai
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
             "sordino privatize wrote; or release their sum with noise, "
             "mechanism=sordino.LabelGaussian(epsilon=..., delta=...) and a ledger; or protect "
-            "whole records, mechanism=sordino.ObjectivePerturbation(...). To record an infinite "
+            "whole records, mechanism=sordino.ObjectivePerturbation(...); or keep the reward to "
+            "yourself and release only actions drawn from it, withhold=True. To record an infinite "
             "spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
             "infinite."
         )

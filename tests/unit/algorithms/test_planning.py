@@ -52,6 +52,7 @@ def tables(seed, *, states=4, actions=3, horizon=5, d=3):
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("radius_scale", [0.0, 0.02, 0.2, 1.0])
 def test_both_solvers_agree(seed, radius_scale):
+    """Claim: PPHJ, Algorithm 3 (arg max over deterministic policies)"""
     known, given = ellipsoid(3, seed), tables(seed)
     if seed % 3 == 0:
         given["reference_vector"] = None

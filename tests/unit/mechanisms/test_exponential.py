@@ -312,7 +312,7 @@ def test_totals_beyond_the_digits_of_a_float_are_told_apart(monkeypatch):
 @given(st.fractions(0, 1000), st.sampled_from([0, 1, -1]))
 def test_a_bound_is_rounded_up_and_so_is_what_it_prints_as(value, bits):
     given = max(Fraction(0), value + bits * Fraction(1, 2**64))
-    result = exponential._rounded_up(given, "value")
+    result = _gibbs_draws.rounded_up(given, "value")
     assert min(Fraction(result), Fraction(repr(result))) >= given
     assert float(given) <= result <= math.nextafter(math.nextafter(float(given), 2e3), 2e3)
 
@@ -320,7 +320,7 @@ def test_a_bound_is_rounded_up_and_so_is_what_it_prints_as(value, bits):
 def test_a_bound_that_prints_as_less_is_raised():
     """The accountant reads the digits that a float prints as."""
     exactly = Fraction(0.1)  # 0.1000000000000000055..., printed as 0.1
-    assert exponential._rounded_up(exactly, "value") == math.nextafter(0.1, 1)
+    assert _gibbs_draws.rounded_up(exactly, "value") == math.nextafter(0.1, 1)
 
 
 def test_integers_are_scores():
@@ -466,3 +466,29 @@ def test_frequencies_are_the_stated_probabilities():
     assert statistic(drawn, np.exp(mechanism.log_probabilities(values))) < limit
     warmer = np.exp(made(2.0 * 1.03, reference=reference).log_probabilities(values))
     assert statistic(drawn, warmer) > limit
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_few_draws_by_floats_are_those_of_exact_thresholds(seed):
+    generator = np.random.default_rng(seed)
+    for _ in range(300):
+        k = int(generator.integers(1, 30))
+        levels = [Decimal(x) for x in (generator.normal(size=k) * 20).tolist()]
+        for index in np.flatnonzero(generator.random(k) < 0.2)[: k - 1]:
+            levels[index] = Decimal("-Infinity")
+        words = Words(generator.integers(0, 2**64, 8, dtype=np.uint64))
+        few = draw_actions(levels, 4, entropy=words)
+        cuts = [cut for cut in thresholds(levels) if cut < 2**128]
+        high, low = words.given.reshape(4, 2).T
+        assert few.tolist() == _gibbs_draws._drawn(cuts, high, low).tolist()
+
+
+@pytest.mark.parametrize("off", [0, 1, -1, 2**20, -(2**20)])
+def test_words_near_a_threshold_are_left_to_exact_arithmetic(off, monkeypatch):
+    """Floats cannot tell on which side such a word lies."""
+    levels = [Decimal(0), Decimal("0.1"), Decimal("-0.2")]
+    cut = thresholds(levels)[0]
+    word = cut + off
+    drawn = draw_actions(levels, 1, entropy=Words(halves(word)))
+    assert drawn.tolist() == [0 if word < cut else 1]
+    assert _gibbs_draws._drawn_plainly(levels, np.array([word >> 64], dtype=np.uint64)) is None

@@ -96,6 +96,7 @@ def test_no_record_changes_what_another_one_contributes(values):
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_the_worst_case_attains_the_sensitivity(relation):
+    """Claim: PPHJ, Algorithm 2 (Lemma A.7): (ε/2, δ/2) with σ² = 64 log(1/δ)L⁴/(ε²n²)"""
     noise = made(relation)
     case = noise.worst_case(relation)
     moved = float(moved_squared(noise, case.one, case.other)) ** 0.5

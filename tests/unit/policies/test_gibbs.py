@@ -37,6 +37,14 @@ def test_probabilities_are_the_reference_tilted_by_reward(reward):
 
 
 def test_the_policy_maximizes_reward_minus_temperature_times_kl(reward):
+    """Claim: KLDP, equation (1): the optimal KL-regularized policy is the Gibbs policy
+    Verdict: true
+    Ours: sordino.gibbs_policy: KLDP's η is the temperature
+
+    Claim: PPKL, equation (5): the optimal KL-regularized policy is the Gibbs policy
+    Verdict: true
+    Ours: sordino.gibbs_policy: PPKL's η is the inverse of the temperature
+    """
     temperature = 0.4
     policy = gibbs_policy(reward, temperature=temperature)
     best = policy.expected_reward(PROMPTS, CANDIDATES) - temperature * policy.kl(

@@ -75,7 +75,7 @@ def test_a_huge_line(tmp_path):
 
 
 def test_the_longest_line_is_refused_one_byte_later(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "_LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "LONGEST_LINE", 100)
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"a" * 98 + b"\n" + b"b" * 99 + b"\n")
     with pytest.raises(DataError, match="line 2"):

@@ -209,7 +209,7 @@ def test_cells_beyond_the_limit_of_pythons_own_parser(tmp_path):
 
 @pytest.mark.parametrize("cell", ["a" * 99, '"' + "a\n" * 60 + '"', '"' + "a\n" * 60])
 def test_the_longest_record_is_refused(tmp_path, monkeypatch, cell):
-    monkeypatch.setattr(files, "_LONGEST_LINE", 100)
+    monkeypatch.setattr(files, "LONGEST_LINE", 100)
     path = write(tmp_path, f"chosen,rejected\nx,y\nb,{cell}\nx,y\n")
     with pytest.raises(DataError, match="line 3: longer than 16 MiB"):
         seen(path)

@@ -78,6 +78,10 @@ def test_the_second_moment_is_of_the_sum():
 
     The curvature of the loss at zero is a quarter of x xᵀ. The sum of the outer products is below
     it, so it bounds nothing.
+
+    Claim: PPHJ, equation (21): trajectory curvature as a sum of outer products
+    Verdict: false
+    Ours: sordino.preferences.trajectories.Trajectories: the outer product of the sum
     """
     horizon = 6
     first = np.zeros((1, horizon, 2))

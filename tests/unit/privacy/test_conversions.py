@@ -58,6 +58,7 @@ def test_bounded_range_composition_of_the_specification(row):
 
 @pytest.mark.parametrize("row", CORE["policy_gradient_noise_times_m_over_RG"])
 def test_policy_gradient_noise_of_the_specification(row):
+    """Claim: PPO-DP, Theorem 1 (DP-PG noise 16 log(1.25/δ)R²G²/(m²ε²))"""
     sensitivity = {"REPLACE_ONE": 4, "REPLACE_SPECIAL": 2}[row["neighbors"]]
     noise = sensitivity / c.gaussian_mu(row["epsilon"], row["delta"])
     assert noise == pytest.approx(row["value"], rel=1e-6)
@@ -65,6 +66,7 @@ def test_policy_gradient_noise_of_the_specification(row):
 
 @pytest.mark.parametrize("row", CORE["randomized_response"])
 def test_randomized_response_of_the_specification(row):
+    """Claim: PPKL, equation (7): randomized response is ε-private for labels, locally"""
     assert 1 - c.flip_probability(row["epsilon"]) == pytest.approx(row["keep"], rel=1e-9)
 
 
@@ -87,6 +89,10 @@ def test_group_approximate_is_the_chain_of_single_changes(epsilon, delta, size):
 
 
 def test_relations():
+    """Claim: KLDP, Proposition 1 (add/remove ⇒ swap)
+
+    Claim: KLDP, Proposition 1 (swap ⇒ add/remove)
+    """
     pair = c.replace_from_add_remove(1.0, 1e-6)
     assert pair == (2.0, pytest.approx(1e-6 * (1 + math.e), rel=1e-12))
     assert c.replace_from_add_remove(1000.0, 1e-6)[1] == 1.0

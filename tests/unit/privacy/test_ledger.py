@@ -297,6 +297,7 @@ def test_a_scope_is_declared_before_it_is_spent_in(path):
 
 
 def test_slots_are_not_disjoint_where_records_come_and_go(path):
+    """Claim: PPO-DP, Proposition 1 (parallel composition)"""
     ledger = opened(path, unit="record", neighbors=sordino.ADD_OR_REMOVE_ONE)
     with pytest.raises(UsageError, match="moves the slots"):
         ledger.declare_disjoint(["a", "b"], rule="slot")

@@ -31,6 +31,7 @@ def ellipsoid_of(rows, candidates=1):
 
 
 def test_the_radius_by_hand(rows):
+    """Claim: PPKL, Theorem 4.2 (linear class)"""
     found = ellipsoid_of(rows)
     weights = [expit(z) * expit(-z) for z in BALL * np.linalg.norm(rows, axis=1)]
     metric = sum(w * np.outer(x, x) for w, x in zip(weights, rows, strict=True)) + RIDGE * np.eye(4)

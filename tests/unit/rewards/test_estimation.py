@@ -121,6 +121,7 @@ def test_a_repeat_of_one_person_counts_once(linear_world, ledger):
 
 
 def test_predictions_are_bradley_terry(budget):
+    """Claim: KLDP, Section 3: σ(z) = 1/(1 + e^z) and Bradley–Terry σ(e^r1 − e^r2)"""
     features = sordino.HashedText(dimension=32)
     reward = sordino.RewardModel(
         weights=np.arange(32.0) / 10,

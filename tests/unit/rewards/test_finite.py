@@ -185,6 +185,7 @@ def test_disagreement_under_the_reference(answers):
 
 @pytest.mark.parametrize("make", [pessimistic_policy, optimistic_policy])
 def test_policies_use_the_definition_of_the_bonus(answers, make):
+    """Claim: PPKL, Theorem 4.2 (finite class)"""
     fitted = REWARDS.fit(answers())
     prompts, options = ["x", "y"], [WORDS[:3], WORDS[3:8]]
     reference = [np.array([0.2, 0.3, 0.5]), np.array([0.1, 0.2, 0.3, 0.2, 0.2])]

@@ -121,6 +121,7 @@ def test_a_wrong_guess_that_the_ball_binds_is_taken_back():
 
 
 def test_an_unbounded_loss_is_held_by_the_ball():
+    """Claim: Others, Chowdhury et al. 2024: debiased logistic loss"""
     # Every answer says yes, so that without ridge the loss falls for ever along x.
     rows, targets = np.ones((50, 1)), debias(np.ones(50, int), 0.4)
     held = minimize_ridge(DebiasedLogistic(rows, targets), ridge=0.0, ball=3.0, atol=1e-9)

@@ -36,6 +36,7 @@ RESULT, REWARD = "result.json", "reward.json"
 RESULT_FORMAT = "sordino.result"
 RESULT_VERSION = 1
 _PROBLEM = "This run cannot be used"
+_DRAWS = {"sordino.bandit", "sordino.intrinsic"}
 _ARTIFACTS = ("reward", "policy")
 _LOOKS = 100  # at a ledger that does not stand still
 _SQLITE = b"SQLite format 3\0"
@@ -112,7 +113,20 @@ def read_result(folder: Path) -> dict[str, Any]:
             f"{_PROBLEM}: {folder.name or 'the folder'} holds no {RESULT}. Give the folder that "
             "sordino align wrote (--out)."
         )
+    _refuse_draws(folder)
     return read_json(folder / RESULT, kind=RESULT_FORMAT, version=RESULT_VERSION, problem=_PROBLEM)
+
+
+def _refuse_draws(folder: Path) -> None:
+    """Refuse a folder of draws, which holds no reward; say where their promise is."""
+    kind = ""
+    with suppress(OSError, ValueError, AttributeError):
+        kind = str(json.loads((folder / RESULT).read_text("utf-8")).get("format"))
+    if kind in _DRAWS:
+        raise DataError(
+            f"{_PROBLEM}: {folder.name} holds draws of a withheld estimate, so there is no reward "
+            "to report or to audit. Read its ledger: sordino ledger show."
+        )
 
 
 @contextmanager

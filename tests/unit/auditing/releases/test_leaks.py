@@ -102,6 +102,11 @@ def test_the_published_file_alone(shared_data, tmp_path):
 
 
 def test_the_published_file_with_its_raw_file(shared_data):
+    """Claim: PPKL, Section 6 (the released "privatized" data are private)
+    Verdict: false: every label was recovered, by position, by hashed id, by a published seed
+    Ours: sordino.preferences.records.canonical: orders before randomizing, random ids, no seed;
+        sordino.audit: finds all three
+    """
     raw = shared_data / "hh_helpful_a.jsonl.gz"
     audit = audited(shared_data / PUBLISHED, raw, epsilon=0.1)
     refuting = {f.attack: f.recovered for f in audit.findings if f.outcome == "refutes"}

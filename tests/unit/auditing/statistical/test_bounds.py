@@ -156,6 +156,10 @@ def slow_one_run_p_value(m, r, v, epsilon, delta):
     ],
 )
 def test_one_run_is_where_the_slow_p_value_passes_the_level(m, r, v, delta):
+    """Claim: Others, Steinke, Nasr & Jagielski 2023: auditing in one run
+    Verdict: true
+    Ours: sordino.auditing.statistical.bounds.one_run_epsilon
+    """
     found = one_run_epsilon(m, r, v, delta=delta, confidence=0.95)
     if found == 0:
         assert slow_one_run_p_value(m, r, v, 0.0, delta) > 0.05

@@ -1,0 +1,334 @@
+"""Policies of an estimate that stays with its curator: every draw spends."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int64
+
+from sordino import _validate
+from sordino._withholding import Withholding
+from sordino.errors import PrivacyError, PrivacyWarning, UsageError
+from sordino.mechanisms.gibbs_sampling import GibbsSampling
+from sordino.policies.withheld_estimate import WithheldEstimate
+from sordino.privacy import accounting
+from sordino.privacy.chain import canonical_json
+from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.privacy.ledger import Ledger
+from sordino.rewards.release_checks import entropy_of
+
+__all__ = ["WithheldPolicy"]
+
+_MOST = 100_000_000  # draws of one call, which are held in memory
+_VACUOUS = 20.0  # e^20: one draw could single out a person among half a billion
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class WithheldPolicy(Withholding):
+    """Draw actions with probability ∝ reference · exp(score / temperature); each draw spends.
+
+    Made by :func:`sordino.multi_armed_policy`, :func:`sordino.linear_policy` or, of a
+    :class:`sordino.WithheldReward`, by :func:`sordino.gibbs_policy`. It hides the estimate in
+    ``repr`` and refuses to be pickled: only what it draws may leave the curator.
+
+    What is asked (context, candidates, reference, number of draws) must not depend on the data,
+    except through what was drawn before.
+
+    Attributes:
+        estimate: What scores the options, and bounds how far one change moves the scores.
+        temperature: KL strength, in units of reward; small follows the estimate, large stays
+            with the reference.
+        reference: Probabilities of the starting policy where every question has the same
+            options, as the arms of a bandit; uniform if left out.
+
+    Warns:
+        PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
+    """
+
+    estimate: WithheldEstimate
+    temperature: float = field(kw_only=True)
+    reference: Sequence[float] | None = field(default=None, kw_only=True)
+
+    _held = "The policy of a withheld estimate"
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if not isinstance(self.estimate, WithheldEstimate):
+            raise UsageError(
+                f"A withheld policy needs a withheld estimate, got {type(self.estimate).__name__}."
+            )
+        value = _validate.positive("temperature", self.temperature)
+        object.__setattr__(self, "temperature", value)
+
+    def __repr__(self) -> str:
+        """Return what is public."""
+        about = f"unit={self.estimate.unit!r}, neighbors={self.estimate.neighbors.name}"
+        return f"{type(self).__name__}(withheld, temperature={self.temperature!r}, {about})"
+
+    def bounded_range(
+        self, context: Any = None, candidates: Any = None, *, reference: Any = None
+    ) -> float:
+        """Return the length of the interval of one draw's log-ratios; it is public.
+
+        Args:
+            context: What the draw is asked about; None where there is nothing to ask.
+            candidates: The options; None for all arms of a bandit.
+            reference: Their starting probabilities; the policy's own if left out.
+        """
+        return self._sampling(self.estimate.options(context, candidates), reference).bounded_range
+
+    def guarantee(
+        self,
+        draws: int = 1,
+        context: Any = None,
+        candidates: Any = None,
+        *,
+        delta: float = 0.0,
+        reference: Sequence[float] | None = None,
+    ) -> Guarantee:
+        """Return what that many draws for one question promise together at a failure probability.
+
+        Args:
+            draws: How many independent draws, made in one call of :meth:`draw_many`.
+            context: What the draws are asked about.
+            candidates: The options.
+            delta: Failure probability in [0, 1).
+            reference: Starting probabilities; the policy's own if left out.
+
+        Returns:
+            The promise, with what was paid before for the estimate (a test of counts).
+
+        Guarantee:
+            The least bound that the accountant shows: the sum, zCDP, or the exact composition of
+            bounded ranges.
+        """
+        options = self.estimate.options(context, candidates)
+        return self._promise(self._sampling(options, reference, draws).event, 1, delta)
+
+    def draw(
+        self,
+        context: Any = None,
+        candidates: Any = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[float] | None = None,
+        simulate_seed: int | None = None,
+    ) -> int:
+        """Return the index of one drawn option, after recording the spend.
+
+        Args:
+            context: What the draw is asked about: a prompt, a vector of features, or None.
+            candidates: The options: answers, rows of features, or arms; None for all arms.
+            ledger: Where the spend is recorded before anything is drawn.
+            reference: Public starting probabilities of the options; uniform if left out.
+            simulate_seed: A seed for study; the entry then says ``simulated``.
+
+        Raises:
+            UsageError: There is no ledger, or the question is none.
+            BudgetExceeded: The spend would pass the ledger's budget; nothing was drawn.
+            PrivacyError: The ledger is about another unit or relation.
+            LedgerMismatch: The ledger belongs to other public data.
+
+        Guarantee:
+            Bounded range :meth:`bounded_range` for this one draw, trust ``"central"``. Shown by
+            tests/soundness/test_withheld_policy.py.
+        """
+        drawn = self.draw_many(
+            1,
+            context,
+            candidates,
+            ledger=ledger,
+            reference=reference,
+            simulate_seed=simulate_seed,
+        )
+        return int(drawn[0])
+
+    def draw_many(
+        self,
+        count: int,
+        context: Any = None,
+        candidates: Any = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[float] | None = None,
+        simulate_seed: int | None = None,
+    ) -> Int64[np.ndarray, " count"]:
+        """Return the indices of that many options drawn for one question; one entry pays for all.
+
+        Independent draws from one policy compose more tightly than draws one by one.
+
+        Args:
+            count: How many draws.
+            context: As :meth:`draw`.
+            candidates: As :meth:`draw`.
+            ledger: Where the spend is recorded before anything is drawn.
+            reference: As :meth:`draw`.
+            simulate_seed: As :meth:`draw`.
+
+        Raises:
+            BudgetExceeded: All of them together would pass the budget; not one was drawn.
+            UsageError: As :meth:`draw`.
+            PrivacyError: As :meth:`draw`.
+            LedgerMismatch: As :meth:`draw`.
+
+        Guarantee:
+            ``count`` independent draws of bounded range :meth:`bounded_range`. Shown by
+            tests/soundness/test_withheld_policy.py.
+        """
+        _validate.integer("count", count, at_least=1, at_most=_MOST)
+        options = self.estimate.options(context, candidates)
+        sampling = self._sampling(options, reference, count)
+        return self._paid([(options, sampling)], sampling.event, 1, ledger, simulate_seed)
+
+    def draw_each(
+        self,
+        contexts: Sequence[Any] | None,
+        candidates: Sequence[Any] | None = None,
+        *,
+        ledger: Ledger,
+        reference: Sequence[Sequence[float]] | None = None,
+        simulate_seed: int | None = None,
+    ) -> Int64[np.ndarray, " n"]:
+        """Return the index of one option drawn for each of n questions; one entry pays for all.
+
+        Args:
+            contexts: n contexts; None if only candidates differ.
+            candidates: n lists of options; None for all arms.
+            ledger: Where the spend is recorded before anything is drawn.
+            reference: n lists of starting probabilities; uniform if left out.
+            simulate_seed: As :meth:`draw`.
+
+        Raises:
+            BudgetExceeded: All of them together would pass the budget; not one was drawn.
+            UsageError: As :meth:`draw`, or the lengths disagree.
+            PrivacyError: As :meth:`draw`.
+            LedgerMismatch: As :meth:`draw`.
+
+        Guarantee:
+            n draws, each of at most the largest bounded range of these questions, from n
+            policies. Shown by tests/soundness/test_withheld_policy.py.
+        """
+        asked = [
+            self.estimate.options(context, some) for context, some in _asked(contexts, candidates)
+        ]
+        chances = [None] * len(asked) if reference is None else reference
+        if len(chances) != len(asked) or not asked:
+            raise UsageError(
+                f"reference must have an entry for each of {len(asked)} questions, and there must "
+                "be one. Nothing was drawn."
+            )
+        pairs = [
+            (options, self._sampling(options, chance))
+            for options, chance in zip(asked, chances, strict=True)
+        ]
+        widest = BoundedRangeEvent(max(sampling.bounded_range for _, sampling in pairs))
+        return self._paid(pairs, widest, len(pairs), ledger, simulate_seed)
+
+    def _paid(
+        self,
+        questions: Iterable[tuple[Any, GibbsSampling]],
+        event: BoundedRangeEvent,
+        count: int,
+        ledger: Ledger,
+        simulate_seed: int | None,
+    ) -> Int64[np.ndarray, " n"]:
+        """Return what is drawn for every question, one after the other, after one entry."""
+        if not isinstance(ledger, Ledger):
+            raise UsageError(
+                "Each draw from a withheld estimate spends, so a ledger is needed to record it. "
+                "Nothing was drawn. Pass ledger=sordino.Ledger.open(...)."
+            )
+        self._refuse_other_ledger(ledger)
+        entropy = entropy_of(simulate_seed)
+        promise = self._promise(event, count, ledger.budget.delta)
+        promise = replace(promise, randomness=entropy.randomness)
+        reservation = ledger.reserve(
+            event,
+            promise=promise,
+            count=count,
+            public_digest=self.estimate.public_digest,
+        )
+        drawn = np.concatenate(
+            [
+                sampling.release(self.estimate.scores(options), entropy=entropy)
+                for options, sampling in questions
+            ]
+        )
+        text = canonical_json({"draws": drawn.tolist()})
+        reservation.commit(hashlib.sha256(text.encode()).hexdigest())
+        return drawn
+
+    def _refuse_other_ledger(self, ledger: Ledger) -> None:
+        """Refuse a ledger that lacks what was paid for the estimate before."""
+        known = {row.release_id for row in ledger.rows}
+        if any(release_id not in known for release_id, _ in self.estimate.payments):
+            raise PrivacyError(
+                f"What these draws rest on was paid for on another ledger than "
+                f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
+            )
+
+    def _promise(self, event: BoundedRangeEvent, count: int, delta: float) -> Guarantee:
+        """Return what so many events promise together, with the estimate's caveats."""
+        held = self.estimate
+        events = [(event, count), *((paid, 1) for _, paid in held.payments)]
+        loss = accounting.composed_epsilon(events, neighbors=held.neighbors, delta=delta)
+        promise = Guarantee(
+            loss, delta=delta, unit=held.unit, neighbors=held.neighbors, trust="central"
+        )
+        return promise.with_caveats(*held.caveats)
+
+    def _sampling(
+        self, options: Any, reference: Sequence[float] | None, draws: int = 1
+    ) -> GibbsSampling:
+        """Return how one question is drawn from; warn where that protects nobody."""
+        sampling = GibbsSampling(
+            self.temperature,
+            score_range=self.estimate.score_range(options),
+            reference=self._reference(len(options), reference),
+            neighbors=self.estimate.neighbors,
+            draws=draws,
+        )
+        if sampling.bounded_range > _VACUOUS:
+            warnings.warn(
+                f"One draw has epsilon={never_less(sampling.bounded_range)}: at temperature "
+                f"{self.temperature!r} it protects nobody. Nothing was drawn yet. Use a larger "
+                "temperature or more regularization.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
+        return sampling
+
+    def _reference(self, k: int, reference: Sequence[float] | None) -> tuple[float, ...]:
+        """Return the starting probabilities of k options."""
+        given = self.reference if reference is None else reference
+        if given is None:
+            return (1.0 / k,) * k
+        if len(given) != k:
+            raise UsageError(
+                f"reference must have one probability for each of {k} options, got {len(given)}. "
+                "Nothing was drawn."
+            )
+        return tuple(float(chance) for chance in given)
+
+
+def _asked(
+    contexts: Sequence[Any] | None, candidates: Sequence[Any] | None
+) -> Iterable[tuple[Any, Any]]:
+    """Return the questions, paired; refuse lengths that disagree."""
+    if contexts is None and candidates is None:
+        raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
+    for name, value in (("contexts", contexts), ("candidates", candidates)):
+        if value is not None and not hasattr(value, "__len__"):
+            raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
+    n = len(candidates) if contexts is None else len(contexts)  # type: ignore[arg-type]
+    asked = [None] * n if contexts is None else contexts
+    options = [None] * n if candidates is None else candidates
+    if len(options) != n:
+        raise UsageError(f"{n} contexts, but {len(options)} lists of candidates.")
+    return zip(asked, options, strict=True)

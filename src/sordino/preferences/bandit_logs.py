@@ -1,0 +1,251 @@
+"""Which arm was pulled for whom, and what it paid: raw, and confidential."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+
+from sordino import _validate
+from sordino._markup import card
+from sordino.errors import DataError, UsageError
+from sordino.preferences.catalogues import Catalogue
+from sordino.preferences.context_columns import ContextColumn
+from sordino.preferences.context_vectors import bounded_vectors, usable_context_bound, vectors_of
+
+__all__ = ["BanditLogs", "usable_reward_range"]
+
+_ENDS = 2  # of a reward range
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class BanditLogs:
+    """Records of a bandit: an arm, its reward, and what was known before; confidential.
+
+    Everything that bounds what one record can do is enforced here, for each record on its own and
+    whatever the others are: a record whose arm is not in the catalogue is left out, a reward
+    outside the range is set to its nearer end, and no context is longer than 1. By contract nothing
+    says how many records that concerned, nor how many there are: under add-or-remove that is
+    private too. No record at all is a data set like any other.
+
+    Attributes:
+        arms: Number of the arm in the catalogue, from 0, of each record.
+        rewards: What it paid, within ``reward_range``.
+        catalogue: The arms that can be pulled; public.
+        reward_range: Lowest and highest reward; public, and known without the logs.
+        contexts: What was known before the arm was pulled, shape (n, p), of norm at most 1; or
+            None.
+        context_columns: The declared columns that contexts were made from; none for vectors.
+        context_bound: What each context was divided by before it was shortened to norm 1.
+        propensities: How likely the arm was to be pulled, each in (0, 1]; or None.
+
+    Raises:
+        DataError: Columns are of different lengths, hold what is not finite, or a context is
+            longer than 1 or a propensity outside (0, 1]; the message gives the row.
+        UsageError: The reward range, the catalogue, or the bound cannot be used.
+
+    Example:
+        >>> BanditLogs.from_arrays([0, 1, 7], [0.5, 9.0, 1.0], catalogue=2, reward_range=(0, 1))
+        BanditLogs(arms=2, reward_range=(0.0, 1.0))
+    """
+
+    arms: Int64[np.ndarray, " n"]
+    rewards: Float[np.ndarray, " n"]
+    _: KW_ONLY
+    catalogue: Catalogue
+    reward_range: tuple[float, float]
+    contexts: Float[np.ndarray, "n p"] | None = None
+    context_columns: tuple[ContextColumn, ...] = ()
+    context_bound: float = 1.0
+    propensities: Float[np.ndarray, " n"] | None = None
+
+    def __post_init__(self) -> None:
+        """Enforce the bounds, and keep arrays that nobody can change afterwards."""
+        low, high = usable_reward_range(self.reward_range)
+        if not isinstance(self.catalogue, Catalogue):
+            raise UsageError(f"catalogue must be a Catalogue, got {self.catalogue!r}.")
+        object.__setattr__(self, "reward_range", (low, high))
+        object.__setattr__(self, "context_bound", usable_context_bound(self.context_bound))
+        arms = np.asarray(self.arms)
+        if arms.dtype.kind not in "iu" or arms.ndim != 1:
+            raise DataError(
+                "arms must be numbers of arms, one for each record; got shape "
+                f"{arms.shape} of dtype {arms.dtype}. Use from_arrays."
+            )
+        kept = (arms >= 0) & (arms < len(self.catalogue))
+        self._keep("arms", arms.astype(np.int64, copy=False), kept)
+        self._keep("rewards", np.clip(self._checked("rewards", len(arms)), low, high), kept)
+        if self.contexts is not None:
+            self._keep("contexts", self._vectors(len(arms)), kept)
+        if self.propensities is not None:
+            shares = self._checked("propensities", len(arms))
+            _refuse_row("propensities", "is not in (0, 1]", ~((shares > 0) & (shares <= 1)))
+            self._keep("propensities", shares, kept)
+
+    def _keep(self, name: str, values: np.ndarray, kept: Bool[np.ndarray, " n"]) -> None:
+        """Set a column to a copy of the rows that are kept."""
+        copied = values[kept]
+        copied.setflags(write=False)
+        object.__setattr__(self, name, copied)
+
+    def _checked(self, name: str, n: int, ndim: int = 1) -> np.ndarray:
+        """Return a column of n finite rows."""
+        column = _validate.finite_array(name, getattr(self, name), ndim=ndim)
+        if len(column) != n:
+            raise DataError(
+                f"{name} must have {n} rows, one for each of the arms, got {len(column)}."
+            )
+        return column
+
+    def _vectors(self, n: int) -> Float[np.ndarray, "n p"]:
+        """Return the contexts, none of which may be longer than 1 or have no entry."""
+        rows = self._checked("contexts", n, ndim=2)
+        width = sum(column.width for column in self.context_columns)
+        if not rows.shape[1] or (self.context_columns and rows.shape[1] != width):
+            raise DataError(
+                f"contexts must have {width or 'at least one'} column(s), got {rows.shape[1]}."
+            )
+        with np.errstate(over="ignore"):
+            squares = np.einsum("ij,ij->i", rows, rows)
+        _refuse_row("contexts", "is longer than 1; from_arrays shortens such rows", squares > 1)
+        return rows
+
+    def __repr__(self) -> str:
+        """Return the public settings; no size and no data."""
+        told = f"arms={len(self.catalogue)}, reward_range={self.reward_range}"
+        if self.context_columns:
+            told += f", context_columns={[str(column) for column in self.context_columns]}"
+        return f"{type(self).__name__}({told})"
+
+    def _repr_html_(self) -> str:
+        """Return the public settings as a card, for notebooks; no size and no data."""
+        low, high = self.reward_range
+        columns = ", ".join(map(str, self.context_columns))
+        rows = [
+            ("arms", len(self.catalogue)),
+            ("rewards", f"{low:g} to {high:g}"),
+            ("contexts", columns or (None if self.contexts is None else "vectors")),
+            ("propensities", None if self.propensities is None else "given"),
+        ]
+        return card(type(self).__name__, rows)
+
+    @classmethod
+    def from_arrays(
+        cls,
+        arms: Any,
+        rewards: Any,
+        *,
+        catalogue: int | str | Sequence[str] | Catalogue,
+        reward_range: tuple[float, float],
+        contexts: Any = None,
+        context_bound: float = 1.0,
+        propensities: Any = None,
+    ) -> BanditLogs:
+        """Return logs from one array for each of their columns.
+
+        Args:
+            arms: n whole numbers or texts, which are looked up in the catalogue by the rule of
+                :class:`Catalogue`; records of other arms are left out silently.
+            rewards: n finite numbers; those outside the range are set to its nearer end.
+            catalogue: The arms that can be pulled: their number, names, a Catalogue, or
+                ``"path:column"`` of a file.
+            reward_range: Lowest and highest reward.
+            contexts: Vectors, shape (n, p). Each is divided by the bound, and shortened to norm 1
+                if it is longer then.
+            context_bound: Within 1e-100 and 1e100. (Logs of declared columns have another default,
+                the square root of their number.)
+            propensities: n numbers in (0, 1].
+
+        Raises:
+            DataError: Lengths differ or a value cannot be used; the message gives row or dtype.
+            UsageError: A setting cannot be used.
+        """
+        bound, ends = usable_context_bound(context_bound), usable_reward_range(reward_range)
+        known = Catalogue.of(catalogue)
+        vectors, shares = None, None
+        if contexts is not None:
+            vectors = bounded_vectors(_rows(contexts), (), bound)
+        if propensities is not None:
+            shares = _validate.finite_array("propensities", propensities, ndim=1)
+        return cls(
+            known.places(arms),
+            _validate.finite_array("rewards", rewards, ndim=1),
+            catalogue=known,
+            reward_range=ends,
+            contexts=vectors,
+            context_bound=bound,
+            propensities=shares,
+        )
+
+    def contexts_of(self, source: Any) -> Float[np.ndarray, "m p"]:
+        """Return the vectors of public contexts, made as those of the logs were.
+
+        Args:
+            source: Mappings that hold the declared columns, or a file of such; an array of shape
+                (m, p) where the logs were made from arrays.
+
+        Raises:
+            DataError: A context cannot be used; the message names place and field.
+            UsageError: The logs have no contexts, or the source is of another kind.
+            FileSystemError: A file cannot be read.
+        """
+        if self.contexts is None:
+            raise UsageError("These logs have no contexts, so nothing can be asked about one.")
+        if self.context_columns:
+            return vectors_of(
+                _mappings(source), columns=self.context_columns, context_bound=self.context_bound
+            )
+        rows = _rows(source)
+        if rows.shape[1] != self.contexts.shape[1]:
+            raise DataError(
+                f"contexts must have {self.contexts.shape[1]} column(s), as those of the logs, got "
+                f"shape {rows.shape}."
+            )
+        return bounded_vectors(rows, (), self.context_bound)
+
+
+def usable_reward_range(value: Any) -> tuple[float, float]:
+    """Return the ends of a reward range as floats, the lower first.
+
+    Raises:
+        UsageError: They are not two finite numbers a finite distance above zero apart.
+    """
+    ends: tuple[float, ...] = ()
+    if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
+        ends = tuple(_validate.number("reward_range", end) for end in value)
+    if len(ends) != _ENDS or not 0 < ends[1] - ends[0] < math.inf:
+        raise UsageError(
+            f"reward_range must be two finite numbers, the lower one first, got {value!r}. Nothing "
+            "was done. It must be known without the logs: read from them, it would give away two "
+            "rewards."
+        )
+    return ends[0], ends[1]
+
+
+def _rows(contexts: Any) -> Float[np.ndarray, "n p"]:
+    """Return contexts that are vectors already."""
+    rows = _validate.finite_array("contexts", contexts, ndim=2)
+    if not rows.shape[1]:
+        raise DataError("contexts must have at least one column, got 0.")
+    return rows
+
+
+def _mappings(source: Any) -> str | Path | Iterable[Mapping[str, Any]]:
+    """Return a file or an iterable of records, which one record is not."""
+    if isinstance(source, Mapping) or not isinstance(source, (str, Path, Iterable)):
+        raise UsageError(
+            "contexts must be a file or a list of mappings that hold the declared columns, got "
+            f"{type(source).__name__}."
+        )
+    return source
+
+
+def _refuse_row(name: str, problem: str, wrong: Bool[np.ndarray, " n"]) -> None:
+    """Refuse the first row that is wrong, by its number."""
+    if wrong.any():
+        raise DataError(f"{name}: row {int(np.argmax(wrong))} {problem}.")

@@ -1,0 +1,202 @@
+"""The mean reward of every arm of a bandit, shrunken towards a public center and withheld."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+    localcontext,
+)
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Int64
+
+from sordino._withholding import Withholding
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms._outward import size
+from sordino.mechanisms.arm_sensitivity import (
+    rewards_only_range,
+    shrunken_mean_range,
+)
+from sordino.preferences.bandit_logs import BanditLogs
+from sordino.privacy.events import Event
+from sordino.privacy.guarantee import NeighboringRelation, Unit
+from sordino.rewards.withheld_checks import changes_of, refuse_other_terms
+
+__all__ = ["ArmMeans", "arms_digest"]
+
+STEPS: Final = 2**20  # of one reward: sums of 2^32 of them stay exact
+_MOST: Final = 2**32
+_DIGITS: Final = Context(
+    prec=200, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, DivisionByZero, Overflow]
+)  # whatever the caller's own arithmetic is; sizes are within 1e-60 and 1e60
+
+
+class ArmMeans(Withholding):
+    """The score of every arm: its shrunken mean reward less a penalty for few pulls.
+
+    f(a) = (S_a + shrinkage · center)/(N_a + shrinkage) − penalty/√(N_a + shrinkage), S_a being
+    the sum of N_a rewards above the lower end of their range. Rewards are cut to the range and
+    rounded to 2^-20 of it one by one, and sums are sums of integers: scores are exact to 50
+    digits, and need no arithmetic caveat. Nothing depends on how many records there are.
+
+    The object counts the logs itself, so that no counts can stand beside other settings.
+
+    Args:
+        logs: Raw records; arms and reward range are public.
+        unit: ``"record"``: a pull and its reward are hidden. ``"label"``: the arms are public
+            and one reward is hidden.
+        neighbors: What one change is; ``REPLACE_ONE`` for labels.
+        shrinkage: How many made-up pulls of reward ``center`` each arm gets, > 0.
+        center: Their mean above the lower end; half the range if left out, which shows least.
+        penalty: Strength of pessimism about arms that were pulled rarely, ≥ 0.
+
+    Raises:
+        UsageError: A setting is out of range.
+        PrivacyError: No bound is known for the unit under the relation.
+        DataError: There are more than 2^32 records.
+
+    Guarantee:
+        :meth:`score_range` bounds how far one change moves the scores. Shown by
+        tests/soundness/test_offline_bandit.py.
+
+    Source:
+        KLDP, Theorem 1 and Algorithm 1; docs/intrinsic.md, "Multi-armed bandits".
+        Differs: a shrunken mean, so that the bound holds for every data set.
+    """
+
+    _held = "The means of a bandit's arms"
+    caveats: tuple[str, ...] = ()
+    unit: Unit
+    neighbors: NeighboringRelation
+    reward_range: float
+    shrinkage: float
+    penalty: float
+    center: float
+    public_digest: str | None
+    _counts: Int64[np.ndarray, " k"]
+    _sums: Int64[np.ndarray, " k"]
+
+    @property
+    def payments(self) -> tuple[tuple[str, Event], ...]:
+        """Return what was paid for the scores before any draw: nothing."""
+        return ()
+
+    def __init__(
+        self,
+        logs: BanditLogs,
+        *,
+        unit: Unit,
+        neighbors: NeighboringRelation,
+        shrinkage: float,
+        center: float | None = None,
+        penalty: float = 0.0,
+    ) -> None:
+        """Check the settings and count."""
+        refuse_other_terms(unit, neighbors)
+        low, high = logs.reward_range
+        width = size("the width of reward_range", high - low)
+        middle = width / 2 if center is None else float(center)
+        if not 0 <= middle <= width:
+            raise UsageError(
+                f"center must lie between 0 and the reward range {width!r} (it counts from the "
+                f"lower end), got {center!r}."
+            )
+        counts, sums = _totals(logs)
+        self._keep(
+            unit=unit,
+            neighbors=neighbors,
+            reward_range=width,
+            shrinkage=self._usable(shrinkage),
+            penalty=size("penalty", penalty, zero=True),
+            center=middle,
+            public_digest=arms_digest(logs) if unit == "label" else None,
+            _counts=counts,
+            _sums=sums,
+        )
+
+    @staticmethod
+    def _usable(shrinkage: float) -> float:
+        """Return the shrinkage; without one, arms that were never pulled would have no mean."""
+        return size("shrinkage", shrinkage)
+
+    def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:
+        """Return the arms to choose from, as indices; all of them if candidates is None.
+
+        Raises:
+            UsageError: There is a context, or an index is no arm.
+        """
+        if context is not None:
+            raise UsageError("A multi-armed bandit has no context: leave it out.")
+        k = len(self._counts)
+        if candidates is None:
+            return np.arange(k)
+        arms = np.array(candidates)
+        wrong = arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms)
+        if wrong or arms.min() < 0 or arms.max() >= k or len(set(arms.tolist())) < len(arms):
+            raise UsageError(f"candidates must be different indices of arms, 0 to {k - 1}.")
+        return arms.astype(np.int64)
+
+    def score_range(self, options: Int64[np.ndarray, " c"]) -> float:
+        """Return how far one change can move the difference of two scores.
+
+        Guarantee:
+            An upper bound for every two neighboring data sets; of labels, for those with these
+            public arms.
+        """
+        if self.unit == "label":
+            return rewards_only_range(
+                self._counts[options], shrinkage=self.shrinkage, reward_range=self.reward_range
+            )
+        return changes_of(self.neighbors) * self._range_of_one()
+
+    def _range_of_one(self) -> float:
+        """Return how far a record that is added or removed moves its arm."""
+        return shrunken_mean_range(
+            self.shrinkage,
+            reward_range=self.reward_range,
+            center=self.center,
+            penalty=self.penalty,
+        )
+
+    def scores(self, options: Int64[np.ndarray, " c"]) -> Sequence[Decimal]:
+        """Return the score of every option, exact to 50 digits; confidential."""
+        return [self._score(int(self._counts[arm]), int(self._sums[arm])) for arm in options]
+
+    def _score(self, count: int, total: int) -> Decimal:
+        """Return the score of an arm with so many pulls and such a sum of steps."""
+        with localcontext(_DIGITS):
+            shrinkage, center = Decimal(self.shrinkage), Decimal(self.center)
+            weight = count + shrinkage
+            if weight == 0:  # after a test only, and then with its failure probability
+                return center
+            reward = Decimal(total) * Decimal(self.reward_range) / STEPS
+            mean = (reward + shrinkage * center) / weight
+            return mean - Decimal(self.penalty) / weight.sqrt()
+
+
+def _totals(logs: BanditLogs) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
+    """Return how often each arm was pulled, and its rewards in steps of 2^-20 of the range."""
+    if len(logs.arms) > _MOST:
+        raise DataError("More than 2^32 records cannot be summed exactly.")
+    low, high = logs.reward_range
+    steps = np.rint(np.clip((logs.rewards - low) / (high - low), 0.0, 1.0) * STEPS)
+    k = len(logs.catalogue)
+    sums = np.bincount(logs.arms, weights=steps, minlength=k)  # whole numbers below 2^53
+    found = np.bincount(logs.arms, minlength=k).astype(np.int64), sums.astype(np.int64)
+    for column in found:
+        column.setflags(write=False)
+    return found
+
+
+def arms_digest(logs: BanditLogs) -> str:
+    """Return the SHA-256 of which arm was pulled in which row, where that is public."""
+    return hashlib.sha256(b"arms\n" + logs.arms.astype("<i8").tobytes()).hexdigest()

@@ -1,0 +1,128 @@
+"""Score ranges of arms: what they are worth in simple cases, and what they refuse."""
+
+import math
+
+import numpy as np
+import pytest
+
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms import arm_sensitivity as arms_
+from sordino.mechanisms import pessimism_sensitivity as alone
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+
+PESSIMISM = {
+    "actions": 5,
+    "least_count": 200,
+    "temperature": 0.1,
+    "penalty": 47.0,
+    "reward_range": 1.0,
+}
+
+
+def test_simple_cases():
+    assert arms_.shrunken_mean_range(1.0, reward_range=1.0) == 0.25
+    assert arms_.shrunken_mean_range(1.0, reward_range=1.0, center=0.0) == 0.5
+    assert arms_.shrunken_mean_range(1.0, reward_range=1.0, center=1.0) == 0.5
+    assert arms_.shrunken_mean_range(1.0, reward_range=4.0, inexactness=0.5) == 3.0
+    assert arms_.mean_range_after_test(3, reward_range=1.0) == 0.25
+    assert arms_.rewards_only_range([4, 0, 9], shrinkage=0.0, reward_range=2.0) == 0.5
+    assert arms_.rewards_only_range([0, 0], shrinkage=1.0, reward_range=2.0, inexactness=1.0) == 0
+
+
+def test_a_penalty_adds_its_first_step():
+    step = 1 - 1 / math.sqrt(2)
+    assert arms_.shrunken_mean_range(1.0, reward_range=1.0, penalty=2.0) == pytest.approx(
+        0.25 + 2 * step, rel=1e-12
+    )
+    assert arms_.mean_range_after_test(1, reward_range=1.0, penalty=2.0) == pytest.approx(
+        0.5 + 2 * step, rel=1e-12
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("shrinkage", 0.0),
+        ("shrinkage", math.inf),
+        ("shrinkage", "one"),
+        ("reward_range", 0.0),
+        ("reward_range", math.nan),
+        ("center", -0.1),
+        ("center", 1.1),
+        ("center", math.inf),
+        ("penalty", -1.0),
+        ("penalty", math.inf),
+        ("inexactness", -1.0),
+        ("inexactness", math.inf),
+    ],
+)
+def test_settings_of_shrunken_means_that_are_refused(name, value):
+    settings = {"shrinkage": 1.0, "reward_range": 1.0, name: value}
+    with pytest.raises(UsageError, match=name):
+        arms_.shrunken_mean_range(settings.pop("shrinkage"), **settings)
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_without_a_count_there_is_no_range(count):
+    with pytest.raises(UsageError, match="count"):
+        arms_.mean_range_after_test(count, reward_range=1.0)
+
+
+def test_a_range_beyond_all_floats_is_refused():
+    with pytest.raises(UsageError, match="score range"):
+        arms_.shrunken_mean_range(1e-300, reward_range=1e308, penalty=1e308)
+
+
+@pytest.mark.parametrize("counts", [[], [[1, 2]], [1.0, 2.0], ["1"], [True, False], 3])
+def test_counts_of_a_wrong_shape_or_type_are_refused(counts):
+    with pytest.raises(DataError, match="whole numbers"):
+        arms_.rewards_only_range(counts, shrinkage=1.0, reward_range=1.0)
+
+
+def test_a_negative_count_is_named_by_its_index_alone():
+    with pytest.raises(DataError, match="index 1 ") as caught:
+        arms_.rewards_only_range(np.array([7, -12345]), shrinkage=1.0, reward_range=1.0)
+    assert "12345" not in str(caught.value)
+
+
+def test_pessimism_alone_is_for_replacements_of_a_public_number():
+    epsilon, delta = alone.pessimism_only_loss(10_000, **PESSIMISM)
+    twice, more = alone.pessimism_only_guarantee(10_001, neighbors=REPLACE_ONE, **PESSIMISM)
+    assert twice == 2 * epsilon
+    assert more == pytest.approx((1 + math.exp(epsilon)) * delta, rel=1e-12)
+    for neighbors in (ADD_OR_REMOVE_ONE, REPLACE_SPECIAL):
+        with pytest.raises(PrivacyError, match=neighbors.name):
+            alone.pessimism_only_guarantee(10_001, neighbors=neighbors, **PESSIMISM)
+    with pytest.raises(UsageError, match="neighbors"):
+        alone.pessimism_only_guarantee(10_001, neighbors="replace", **PESSIMISM)
+
+
+def test_pessimism_that_is_too_weak_promises_nothing():
+    weak = {**PESSIMISM, "penalty": 0.0, "temperature": 1e-3}
+    _, delta = alone.pessimism_only_loss(10_000, **weak)
+    assert delta == 1.0
+    assert alone.pessimism_only_guarantee(10_001, neighbors=REPLACE_ONE, **weak)[1] == 1.0
+
+
+def test_a_delta_below_all_floats_is_rounded_up():
+    _, delta = alone.pessimism_only_loss(10_000, **{**PESSIMISM, "temperature": 1e-6})
+    assert delta == math.ulp(0.0)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("n_min", 199),
+        ("actions", 1),
+        ("least_count", 0),
+        ("temperature", 0.0),
+        ("penalty", -1.0),
+        ("reward_range", -1.0),
+        ("reference_ratio", 0.5),
+        ("reference_ratio", math.inf),
+    ],
+)
+def test_settings_of_pessimism_alone_that_are_refused(name, value):
+    settings = {**PESSIMISM, "n_min": 10_000, name: value}
+    with pytest.raises(UsageError, match=name):
+        alone.pessimism_only_loss(settings.pop("n_min"), **settings)

@@ -1,0 +1,278 @@
+"""Bandit logs from files: every format says the same, and no message quotes a record."""
+
+import csv
+import gzip
+import io
+import json
+
+import numpy as np
+import pytest
+
+from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.preferences.bandit_files import read_bandit_logs
+from sordino.preferences.bandit_logs import BanditLogs
+from sordino.preferences.catalogues import Catalogue
+
+ROWS = [
+    {"item": 14, "click": 1, "share": 0.5, "age": 0.25, "city": "Berlin", "other": "x"},
+    {"item": 3, "click": 0, "share": 1, "age": -7.5, "city": "東京", "other": None},
+    {"item": 99, "click": 1, "share": 0.25, "age": 0, "city": "", "other": "y"},
+    {"item": 3, "click": 2.5, "share": 0.125, "age": 1, "city": 'a,"b"\nc', "other": "z"},
+]
+SETTINGS = {
+    "arm": "item",
+    "reward": "click",
+    "catalogue": ["3", "14"],
+    "reward_range": (0, 1),
+    "propensity": "share",
+    "context_columns": ["age", "city:8"],
+}
+
+
+def read(source=ROWS, **changes):
+    return read_bandit_logs(source, **(SETTINGS | changes))
+
+
+def columns(logs):
+    return [one.tobytes() for one in (logs.arms, logs.rewards, logs.contexts, logs.propensities)]
+
+
+def as_table(mark):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(ROWS[0]), delimiter=mark, restval="")
+    writer.writeheader()
+    writer.writerows(ROWS)
+    return text.getvalue()
+
+
+def as_lines():
+    return "".join(json.dumps(row) + "\n" for row in ROWS)
+
+
+def test_what_is_read():
+    logs = read()
+    assert logs.arms.tolist() == [1, 0, 0]
+    assert logs.rewards.tolist() == [1.0, 0.0, 1.0]
+    assert logs.propensities.tolist() == [0.5, 1.0, 0.125]
+    assert logs.context_bound == 2**0.5
+    assert list(map(str, logs.context_columns)) == ["age", "city:8"]
+    assert logs.contexts.shape == (3, 9)
+    assert np.isclose(logs.contexts[0, 0], 0.25 / 2**0.5, rtol=1e-15)
+    assert np.isclose(logs.contexts[1, 0], -7.5 / (7.5**2 + 1) ** 0.5, rtol=1e-9)
+    assert (logs.contexts[:, 1:] != 0).sum(axis=1).tolist() == [1, 1, 1]
+
+
+def test_every_format_says_the_same(tmp_path):
+    wanted = columns(read())
+    texts = {"x.csv": as_table(","), "x.tsv": as_table("\t"), "x.jsonl": as_lines()}
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text, newline="")
+        packed = tmp_path / f"{name}.gz"
+        packed.write_bytes(gzip.compress(text.encode()))
+        for source in (tmp_path / name, str(tmp_path / name), packed):
+            assert columns(read(source)) == wanted
+    assert columns(read(iter(ROWS))) == wanted
+    assert columns(read(csv.DictReader(io.StringIO(as_table(","), newline="")))) == wanted
+
+
+def test_arrays_say_the_same():
+    logs = read(context_columns=["age"], context_bound=2)
+    known = BanditLogs.from_arrays(
+        [row["item"] for row in ROWS],
+        [row["click"] for row in ROWS],
+        catalogue=["3", "14"],
+        reward_range=(0, 1),
+        contexts=[[row["age"]] for row in ROWS],
+        context_bound=2,
+        propensities=[row["share"] for row in ROWS],
+    )
+    assert columns(logs) == columns(known)
+
+
+def test_queries_are_made_as_the_logs_were(tmp_path):
+    logs = read()
+    inside = [ROWS[0], ROWS[1], ROWS[3]]
+    assert logs.contexts_of(inside).tobytes() == logs.contexts.tobytes()
+    for row, vector in zip(inside, logs.contexts, strict=True):
+        asked = {name: row[name] for name in ("age", "city")}
+        assert logs.contexts_of([asked]).tobytes() == vector.tobytes()
+    path = tmp_path / "queries.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in inside))
+    assert logs.contexts_of(path).tobytes() == logs.contexts.tobytes()
+    with pytest.raises(DataError, match="record 2: field 'city' is missing"):
+        logs.contexts_of([ROWS[0], {"age": 1}])
+    for source in (ROWS[0], 5, None):
+        with pytest.raises(UsageError, match="list of mappings"):
+            logs.contexts_of(source)
+    with pytest.raises(DataError, match="record 1: expected an object"):
+        logs.contexts_of(np.zeros((1, 9)))
+
+
+def test_a_record_does_not_change_another():
+    whole = read([*ROWS, {**ROWS[0], "age": 1e300, "click": -1e300}])
+    assert [a[: len(b)] for a, b in zip(columns(whole), columns(read()), strict=True)] == columns(
+        read()
+    )
+
+
+def test_without_contexts_and_propensities():
+    logs = read(context_columns=(), propensity=None)
+    assert logs.contexts is None
+    assert logs.propensities is None
+    assert logs.context_columns == ()
+
+
+def test_arms_are_texts(tmp_path):
+    rows = [{"item": item, "click": 1} for item in (14, "14", " 14 ", "14.0", "014", "", 10**30)]
+    settings = {"context_columns": (), "propensity": None}
+    assert read(rows, **settings).arms.tolist() == [1, 1, 1]
+    path = tmp_path / "x.csv"
+    path.write_text("item,click\n14,1\n 14 ,1\n14.0,1\n014,1\n,1\n")
+    assert read(path, **settings).arms.tolist() == [1, 1]
+    path.write_text("item,click\n14.0,1\n")
+    assert len(read(path, **settings).arms) == 0
+
+
+@pytest.mark.parametrize("catalogue", [15, "15", Catalogue(("14", "3")), "FILE:id"])
+def test_catalogues(tmp_path, catalogue):
+    path = tmp_path / "arms.csv"
+    path.write_text("id\n14\n3\n")
+    if catalogue == "FILE:id":
+        catalogue = f"{path}:id"
+    logs = read(catalogue=catalogue)
+    assert [logs.catalogue.names[arm] for arm in logs.arms] == ["14", "3", "3"]
+
+
+def changed(**fields):
+    return {**ROWS[0], **fields}
+
+
+def without(name):
+    return {field: value for field, value in ROWS[0].items() if field != name}
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        (changed(click="secret"), "'click' must be a finite number"),
+        (changed(click=None), "'click' must be a finite number"),
+        (changed(click=""), "'click' must be a finite number"),
+        (changed(click=float("nan")), "'click' must be a finite number"),
+        (changed(click="inf"), "'click' must be a finite number"),
+        (changed(share=0), "'share' must be a probability"),
+        (changed(share=-0.5), "'share' must be a probability"),
+        (changed(share=1.5), "'share' must be a probability"),
+        (changed(share="nan"), "'share' must be a finite number"),
+        (changed(share="secret"), "'share' must be a finite number"),
+        (changed(age="secret"), "'age' must be a finite number"),
+        (changed(city=["secret"]), "'city' must be a text or a number"),
+        (changed(item=14.0), "'item' must be a text or a whole number"),
+        (changed(item=None), "'item' must be a text or a whole number"),
+        (changed(item=True), "'item' must be a text or a whole number"),
+        (changed(item=["secret"]), "'item' must be a text or a whole number"),
+        (changed(item="outside", share=0), "'share' must be a probability"),
+        (without("item"), "field 'item' is missing"),
+        (without("click"), "field 'click' is missing"),
+        (without("share"), "field 'share' is missing"),
+        (without("age"), "field 'age' is missing"),
+        (without("city"), "field 'city' is missing"),
+        (["secret"], "expected an object"),
+        ("secret", "expected an object"),
+    ],
+)
+def test_records_that_cannot_be_used(row, problem):
+    with pytest.raises(DataError, match=f"^record 2: .*{problem}") as caught:
+        read([ROWS[0], row])
+    assert "secret" not in str(caught.value)
+    assert caught.value.__context__ is None, "the cause would quote the cell"
+
+
+def test_lines_of_files_are_named(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("item,click,share,age,city\n3,1,1,0,x\n\n3,1,1,secret,x\n")
+    with pytest.raises(DataError, match=r"^line 4: field 'age' must be a finite number\.$"):
+        read(path)
+    path.write_text("item,click,share,age\n3,1,1,0\n")
+    with pytest.raises(DataError, match=r"^line 2: field 'city' is missing\.$"):
+        read(path)
+
+
+def test_nothing_to_read(tmp_path):
+    for name, text in (("x.csv", ""), ("x.csv", "item,click\n"), ("x.jsonl", "\n")):
+        (tmp_path / name).write_text(text)
+        with pytest.raises(DataError, match="empty"):
+            read(tmp_path / name)
+    with pytest.raises(DataError, match="empty"):
+        read([])
+    with pytest.raises(FileSystemError):
+        read(tmp_path / "none.csv")
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"reward_range": (1, 0)}, "reward_range"),
+        ({"reward_range": (0, 0)}, "reward_range"),
+        ({"reward_range": (0, float("inf"))}, "reward_range"),
+        ({"catalogue": 0}, "number of arms"),
+        ({"catalogue": "arms.csv"}, "catalogue must be"),
+        ({"reward": "item"}, "different columns"),
+        ({"propensity": "click"}, "different columns"),
+        ({"context_columns": ["click"]}, "different columns"),
+        ({"context_columns": ["item:8"]}, "different columns"),
+        ({"context_columns": "age"}, "list of columns"),
+        ({"context_columns": ["age", "age:8"]}, "twice"),
+        ({"context_bound": 0}, "context_bound"),
+        ({"arm": ""}, "must have a name"),
+        ({"reward": None, "arm": None}, "must have a name"),
+    ],
+)
+def test_settings_that_cannot_be_used(changes, problem):
+    """They are refused before the first record is read."""
+
+    def never():
+        raise AssertionError
+        yield
+
+    with pytest.raises(UsageError, match=problem):
+        read(never(), **changes)
+
+
+def test_arms_are_not_collected_from_the_logs(tmp_path):
+    path = tmp_path / "logs.csv"
+    path.write_text("item,click\n14,1\n3,0\n")
+    with pytest.raises(UsageError, match="would be released"):
+        read(path, catalogue=f"{path}:item", context_columns=(), propensity=None)
+
+
+def test_progress(tmp_path):
+    path = tmp_path / "x.csv"
+    path.write_text("item,click\n" + "14,1\n" * 3000)
+    seen = []
+    read(
+        path,
+        context_columns=(),
+        propensity=None,
+        progress=lambda done, total: seen.append((done, total)),
+    )
+    assert seen
+    assert all(done <= total == path.stat().st_size for done, total in seen)
+
+
+def test_real_logs(shared_data):
+    logs = read_bandit_logs(
+        shared_data / "obd_random_men.csv.gz",
+        arm="item_id",
+        reward="click",
+        catalogue=f"{shared_data / 'obd_men_item_context.csv'}:item_id",
+        reward_range=(0, 1),
+        propensity="propensity_score",
+        context_columns=[f"user_feature_{i}:8" for i in range(4)],
+    )
+    assert len(logs.catalogue) == 34
+    assert logs.contexts.shape == (10_000, 32)
+    assert np.isclose(np.linalg.norm(logs.contexts, axis=1), 1, rtol=0, atol=1e-11).all()
+    assert set(logs.rewards.tolist()) == {0.0, 1.0}
+    assert 0.002 < logs.rewards.mean() < 0.008
+    assert np.bincount(logs.arms, minlength=34).min() > 200, "it was drawn uniformly"
+    assert (logs.propensities == 1 / 34).all()
