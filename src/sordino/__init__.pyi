@@ -51,6 +51,8 @@ from .environments.annotators import simulate_pairs as simulate_pairs
 from .algorithms.planning import plan as plan
 from .algorithms.offline_bandit import linear_policy as linear_policy
 from .algorithms.offline_bandit import multi_armed_policy as multi_armed_policy
+from .algorithms.online_alignment import align_online as align_online
+from .algorithms.policy_optimization import optimize as optimize
 from .certificates import Certificate as Certificate
 from .certificates import certify as certify
 from .auditing.findings import Audit as Audit

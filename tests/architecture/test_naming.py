@@ -11,6 +11,12 @@ ALSO_NOUNS = {"spend", "release", "audit", "account", "draw", "measure"}
 FORBIDDEN = {"eta", "beta", "phi", "sigma", "adjacency", "ref", "prior", "embed", "privacy_params"}
 ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "cli"}
 ABOUT_PRIVACY_ALSO = {
+    "sordino.algorithms._online_answers",  # what an answer on a device costs
+    "sordino.algorithms.online_alignment",  # likewise
+    "sordino.algorithms.policy_optimization",  # what a run promises
+    "sordino.algorithms.policy_updates",  # what an update promises
+    "sordino.algorithms.run_plans",  # what a run may spend
+    "sordino.environments.online_worlds",  # whose devices randomize
     "sordino.algorithms.draw_calibration",  # what draws may show together
     "sordino.algorithms.offline_bandit",  # likewise
     "sordino.policies.withheld",  # what draws promise

@@ -67,6 +67,8 @@ PUBLIC = [
     "plan",
     "linear_policy",
     "multi_armed_policy",
+    "align_online",
+    "optimize",
     # tying it to its spend, trying to break it, showing it
     "Certificate",
     "certify",

@@ -3,6 +3,8 @@
 import ast
 
 SPENDERS = {
+    "sordino.algorithms.online_alignment.align_online",
+    "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",
     "sordino.policies.withheld.draw",
     "sordino.policies.withheld.draw_each",
@@ -38,6 +40,7 @@ FREE_DRAWS = {  # whose `draw` is another: of a released policy, of what an atta
 }
 ENTROPY = "sordino._random"
 SEEDED = {
+    "sordino.environments.online_worlds",
     "sordino.environments.annotators",
     "sordino.environments.hard_instances",
     "sordino.environments.preference_bandits",
@@ -102,6 +105,12 @@ def test_noise_is_released_in_one_place(functions):
     assert (
         callers
         == {
+            "sordino.algorithms._online_answers.asking",
+            "sordino.algorithms.policy_updates.direction",
+            "sordino.mechanisms._noised_moments.release",
+            "sordino.mechanisms.adaptive_statistics.release",
+            "sordino.mechanisms.gaussian_regression.release",
+            "sordino.mechanisms.gibbs_regression.release",
             "sordino.policies.withheld._paid",
             "sordino.privatization.choices.privatize_choices",
             "sordino.privatization.crossing.answers",

@@ -31,7 +31,7 @@ def test_the_noise_of_the_gradient_is_short_by_a_root_of_two():
     Claim: PPO-DP, Theorem 1 (DP-PG noise 16 log(1.25/δ)R²G²/(m²ε²))
     Verdict: √2 short for replace-one (3.7e-5 against 1e-5 at ε = 1; refuted in 6 of 9
         settings); fine for zero-out
-    Ours: none yet; planned: per-person clipping, and analytic calibration as in
+    Ours: sordino.algorithms.policy_updates.GradientUpdate: per-person clipping, calibrated with
         sordino.privacy.conversions.gaussian_mu
     """
     reward_bound, score_bound, users = 2.0, 0.5, 100
@@ -55,7 +55,7 @@ def test_the_bound_on_the_score_is_an_expectation():
 
     Claim: PPO-DP, Assumption 1 (softmax: G² = 1 − 1/|Y|)
     Verdict: an expectation, not a supremum (√2)
-    Ours: none yet; planned: clipping
+    Ours: sordino.algorithms.policy_updates.GradientUpdate: clips
     """
     for answers in (2, 4, 50):
         bound = published_score_bound(answers)
@@ -89,7 +89,7 @@ def test_the_exponential_mechanism_realizes_up_to_four_times_its_loss():
 
     Claim: PPO-DP, Algorithm 5 (exponential mechanism at ε/(8R²))
     Verdict: realizes 2 to 4 ε for r ∈ [−R, R] (0.999 only where both are within R, 3.993 otherwise)
-    Ours: none yet; planned: ε/(2(R_h + R_A)²)
+    Ours: sordino.mechanisms.gibbs_regression.GibbsRegression: ε/(2(R_h + R_A)²)
     """
     assert 0.99 < realized(1.0, 1.0) <= 1.0
     assert 1.95 < realized(1.0, 2.0) <= 2.0
@@ -112,7 +112,8 @@ def test_a_user_who_leaves_moves_every_later_batch():
 
     Claim: PPO-DP, Proposition 1 (parallel composition)
     Verdict: true for replace and zero-out with fixed slots; false for add/remove
-    Ours: sordino.privacy.spend.check_disjoint: the ledger's rule `slot` refuses add/remove
+    Ours: sordino.algorithms.user_slots.refuse_shifting; sordino.privacy.spend.check_disjoint: the
+        ledger's rule `slot` refuses add/remove
     """
     batches, epsilon, delta = 30, 1.0, 1e-6
     mu = gaussian_mu(epsilon, delta)  # of a change by 1 in one batch
@@ -141,7 +142,8 @@ def test_oracles_without_constants_are_not_shipped():
 
     Claim: PPO-DP, Corollary 2, Corollary 3 (ISSP, improper batch SGD)
     Verdict: constants not verified
-    Ours: none yet; planned: sufficient statistics, exponential mechanism, one-pass SGD
+    Ours: none of these two; sordino.optimize: sufficient statistics, exponential mechanism,
+        one-pass SGD
     """
     text = {path: path.read_text(encoding="utf-8").lower() for path in SOURCE.rglob("*.py")}
     assert len(text) > 100

@@ -53,6 +53,8 @@ CAVEATS: Mapping[str, str] = {
     "record counts as a person of its own.",
     "simulated": "Randomness came from a seed. Whoever knows the seed can undo the noise: for "
     "study only, never for release.",
+    "timing": "How long the draw took depends on the data: whoever can time it learns more than "
+    "what was released.",
 }
 """What every caveat means, in one sentence."""
 

@@ -1,8 +1,7 @@
 """Pure, approximate and Gaussian releases together, exactly and without a grid.
 
 The worst release of loss ε answers one of two ways whose probabilities differ by a factor of e^ε,
-and fails outright with its δ. A few of them and Gaussian noise therefore have a loss with few
-values plus a normal one, and δ(ε) is a short sum.
+and fails outright with its δ. With Gaussian noise beside it, δ(ε) is a short sum.
 """
 
 from __future__ import annotations

@@ -1,0 +1,257 @@
+"""Who teaches which batch: each user has one slot, by order of arrival and public person id.
+
+One change of one person then alters one batch alone. Deleting a user would move everybody behind
+into another slot, so a relation that adds or removes users is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float, Int64
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["RULE", "Slots", "UserBatch", "UserSlots", "generator_from", "refuse_shifting"]
+
+RULE: Final = "person-id"
+"""The ledger's rule by which batches share no person."""
+
+Reward = Callable[[Any, Any, np.random.Generator], Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slots:
+    """How many users a run takes, and in how many batches of one size.
+
+    Args:
+        users: N, how many users there are; those that fill no batch are left out.
+        batches: T, how many updates.
+
+    Raises:
+        UsageError: There are fewer users than batches, or a number is out of range.
+
+    Example:
+        >>> Slots(users=103, batches=10).batch, Slots(users=103, batches=10).unused
+        (10, 3)
+    """
+
+    users: int
+    batches: int
+
+    def __post_init__(self) -> None:
+        """Refuse batches without users."""
+        _validate.integer("batches", self.batches, at_least=1)
+        _validate.integer("users", self.users, at_least=1)
+        if self.users < self.batches:
+            raise UsageError(
+                f"users must be at least batches={self.batches}, one for each slot, got "
+                f"{self.users!r}. Nothing was spent. Use fewer batches."
+            )
+
+    @property
+    def batch(self) -> int:
+        """Return m, how many users one update learns from."""
+        return self.users // self.batches
+
+    @property
+    def unused(self) -> int:
+        """Return how many users have no slot."""
+        return self.users - self.batch * self.batches
+
+    def scopes(self, run: str) -> list[str]:
+        """Return the name of every batch's scope on a ledger."""
+        return [f"{run}/batch-{number}" for number in range(self.batches)]
+
+    @staticmethod
+    def declare(ledger: Ledger, scopes: list[str]) -> None:
+        """Record, before the first spend, that no two batches share a person.
+
+        Raises:
+            UsageError: The ledger does not count persons, or too many scopes were declared on it.
+        """
+        if len(scopes) > 1:  # one batch alone is disjoint from nothing
+            ledger.declare_disjoint(scopes, rule=RULE)
+
+
+def refuse_shifting(neighbors: NeighboringRelation) -> None:
+    """Refuse a relation under which one change moves the slots of others.
+
+    Raises:
+        PrivacyError: The relation adds or removes a person.
+        UsageError: It is no relation.
+
+    Source:
+        docs/policy_optimization.md, "Setting and privacy unit".
+    """
+    _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+    if neighbors is ADD_OR_REMOVE_ONE:
+        raise PrivacyError(
+            "Adding or removing a user moves everybody behind into another slot, so one change "
+            "would alter every later batch: ADD_OR_REMOVE_ONE is not promised here. Nothing was "
+            "spent. Use REPLACE_SPECIAL (all of a user is zeroed out) or REPLACE_ONE."
+        )
+
+
+def generator_from(entropy: Entropy) -> np.random.Generator:
+    """Return a generator for users, actions and rewards, seeded by a source of entropy.
+
+    Nothing is hidden by its coins: the noise of an update hides a user whatever the user was
+    shown, so whoever knew every action would learn no more.
+
+    Args:
+        entropy: Where four 64-bit words are taken from.
+
+    Guarantee:
+        None, and none rests on it. That all others' actions show no more of a user than the
+        updates do is shown by tests/soundness/test_policy_optimization.py.
+    """
+    return np.random.Generator(np.random.PCG64([int(word) for word in entropy.words(4)]))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class UserBatch:
+    """The users of one closed batch, as an environment that has no others.
+
+    Attributes:
+        features: Of every action of every user.
+        feature_bound: Norm to which features are clipped.
+        feel: What a user feels after an action, as :class:`UserSlots` takes it.
+    """
+
+    features: Float[np.ndarray, "m k d"]
+    feature_bound: float
+    feel: Reward
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "m k d"]:
+        """Return the features of the users of this batch, whatever is asked for."""
+        del rng, n
+        return self.features
+
+    def reward(
+        self,
+        context: Float[np.ndarray, "m k d"],
+        action: Int64[np.ndarray, " m"],
+        rng: np.random.Generator,
+    ) -> Any:
+        """Return what the reward function says of one action of every user."""
+        return self.feel(context, action, rng)
+
+
+class UserSlots:
+    """Real users in their order of arrival: an environment for :func:`optimize`.
+
+    A batch closes as soon as it has its m users. A person who arrives again has a slot already:
+    later arrivals of the same id are shown actions like anybody, and teach nothing. Ids are
+    public and decide alone; two users of equal content are two users.
+
+    Args:
+        arrivals: Pairs (person id, features of shape (k, d)), in order of arrival.
+        reward: ``reward(features, actions, rng)`` with features (m, k, d) and actions (m,);
+            returns (m,) numbers.
+        feature_bound: Norm to which features are clipped.
+        reward_bound: Rewards are clipped to ±reward_bound.
+        served: Ids that had a slot before, in batches that are not among these arrivals.
+        first_batch: Number of the batch that the first arrival belongs to, from 0.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Source:
+        docs/policy_optimization.md, "Setting and privacy unit".
+    """
+
+    def __init__(
+        self,
+        arrivals: Iterable[tuple[str | int, Any]],
+        reward: Reward,
+        *,
+        feature_bound: float = 1.0,
+        reward_bound: float = 1.0,
+        served: Collection[str | int] = (),
+        first_batch: int = 0,
+    ) -> None:
+        """Take nobody yet: users are read as batches ask for them."""
+        self.feature_bound = _validate.positive("feature_bound", feature_bound)
+        self.reward_bound = _validate.positive("reward_bound", reward_bound)
+        self._reward = reward
+        self._arrivals = iter(arrivals)
+        self._served = set(served)
+        self._number = _validate.integer("first_batch", first_batch, at_least=0)
+        self._rows: list[Any] = []
+
+    def __repr__(self) -> str:
+        """Return which batch is open; no user."""
+        return f"UserSlots(batch={self._number})"
+
+    @property
+    def served(self) -> frozenset[str | int]:
+        """Return the ids of all who have a slot so far: keep them to resume in another process."""
+        return frozenset(self._served)
+
+    def extend(self, arrivals: Iterable[tuple[str | int, Any]]) -> None:
+        """Add users who arrived since."""
+        self._arrivals = chain(self._arrivals, arrivals)
+
+    def batch(self, number: int, size: int) -> UserBatch:
+        """Return a batch once it has all its users; asked again, it has the same ones.
+
+        Args:
+            number: Which batch, from 0; never one before the last that was asked for.
+            size: m, the same for every batch.
+
+        Raises:
+            UsageError: The batch was closed and left behind.
+            DataError: Fewer users arrived than it has slots, or their features do not fit.
+        """
+        if number < self._number:
+            raise UsageError(
+                f"Batch {number} is past: users are in batch {self._number} by now. Nothing was "
+                "spent. Start from the arrivals of that batch, with first_batch."
+            )
+        while self._number < number:
+            self._fill(size)
+            self._rows, self._number = [], self._number + 1
+        self._fill(size)
+        return UserBatch(
+            features=_stacked(self._rows), feature_bound=self.feature_bound, feel=self._reward
+        )
+
+    def _fill(self, size: int) -> None:
+        """Give slots of the open batch to persons who have none yet."""
+        while len(self._rows) < size:
+            arrival = next(self._arrivals, None)
+            if arrival is None:
+                raise DataError(
+                    f"Batch {self._number} has {size} slots and only {len(self._rows)} users "
+                    "arrived who had none before. Nothing was spent on this batch. Use fewer "
+                    "users, or resume from the checkpoint when more have arrived."
+                )
+            person, features = arrival
+            if person not in self._served:
+                self._served.add(person)
+                self._rows.append(features)
+
+
+def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
+    """Return the features of a batch as one array.
+
+    Raises:
+        DataError: Users have other numbers of actions or features.
+    """
+    shapes = [np.shape(row) for row in rows]
+    if len(shapes[0]) != 2 or len(set(shapes)) > 1:  # noqa: PLR2004 - actions and features
+        index = next(i for i, shape in enumerate(shapes) if len(shape) != 2 or shape != shapes[0])  # noqa: PLR2004
+        raise DataError(
+            f"Features of every user must be of one shape (k, d): user {index} of a batch has "
+            f"{shapes[index]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
+        )
+    return np.asarray(rows, dtype=np.float64)

@@ -1,0 +1,151 @@
+"""What a world must offer to be learned in, and the bounds that hold whatever it returns."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+from sordino.preferences.features import clipped_rows
+
+__all__ = ["Environment", "bounded_contexts", "bounded_rewards", "feature_bound_of"]
+
+_USUAL_BOUND = 1.0  # for a world that states none
+
+
+@runtime_checkable
+class Environment(Protocol):
+    """A world of users: two methods, both for many users at once.
+
+    Row i is user i. It may depend on that user and on the generator, never on another row: a
+    reward that is ranked, averaged or standardized within the batch would let one user change the
+    rewards of others, and no clipping would bound that.
+
+    A world may state ``feature_bound``, the largest norm of its features (1 where it does not),
+    and ``reward_bound``, the largest absolute reward; where its truth is known also
+    ``suboptimality(policy, rng, n)``.
+    """
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of all k actions of n users."""
+        ...
+
+    def reward(
+        self,
+        context: Float[np.ndarray, "n k d"],
+        action: Int[np.ndarray, " n"],
+        rng: np.random.Generator,
+    ) -> Float[np.ndarray, " n"]:
+        """Return what each of n users felt after the action taken."""
+        ...
+
+
+def feature_bound_of(environment: Any) -> float:
+    """Return the bound on the norm of features that a world states, or 1.
+
+    Raises:
+        UsageError: It is not finite and greater than 0.
+    """
+    stated = getattr(environment, "feature_bound", _USUAL_BOUND)
+    return _validate.positive("feature_bound", stated)
+
+
+def bounded_contexts(
+    environment: Environment,
+    rng: np.random.Generator,
+    n: int,
+    *,
+    feature_bound: float | None = None,
+) -> Float[np.ndarray, "n k d"]:
+    """Return the features of n users, each action's of norm at most the bound, up to rounding.
+
+    A longer vector is shortened on its own, so no user changes another.
+
+    Source:
+        docs/policy_optimization.md, "Environments".
+
+    Args:
+        environment: Any world with ``contexts``.
+        rng: Its randomness.
+        n: Number of users, ≥ 1.
+        feature_bound: Largest norm; the world's own if left out.
+
+    Raises:
+        UsageError: The environment has not the two methods, or the bound cannot be used.
+        DataError: What it returned is no array of n users, or a row holds a NaN or an infinity;
+            of the data only the row's index is named.
+    """
+    if isinstance(environment, type) or not isinstance(environment, Environment):
+        raise UsageError(
+            "environment must have the methods contexts(rng, n) and reward(context, action, rng), "
+            f"got {_kind(environment)}. Nothing was drawn."
+        )
+    bound = feature_bound_of(environment) if feature_bound is None else feature_bound
+    count = _validate.integer("n", n, at_least=1)
+    features = _numbers("contexts", environment.contexts(rng, count))
+    if features.ndim != 3 or len(features) != count or not features.size:  # noqa: PLR2004
+        raise DataError(f"contexts must have shape ({count}, k, d), got {features.shape}.")
+    return _shortened(features, _validate.positive("feature_bound", bound))
+
+
+def bounded_rewards(
+    environment: Environment,
+    context: Float[np.ndarray, "n k d"],
+    action: Int[np.ndarray, " n"],
+    rng: np.random.Generator,
+    *,
+    reward_bound: float,
+) -> Float[np.ndarray, " n"]:
+    """Return the rewards of n users, each cut to ±reward_bound.
+
+    Source:
+        docs/policy_optimization.md, "Environments".
+
+    Args:
+        environment: Any world with ``reward``.
+        context: What :func:`bounded_contexts` returned.
+        action: Which action each user got, from 0 to k − 1.
+        rng: The world's randomness.
+        reward_bound: Largest absolute reward, > 0.
+
+    Raises:
+        DataError: There is not one number for every user, or a reward is a NaN or an infinity; of
+            the data only the row's index is named.
+    """
+    bound = _validate.positive("reward_bound", reward_bound)
+    found = _numbers("reward", environment.reward(context, action, rng))
+    if found.shape != (len(context),):
+        raise DataError(f"reward must have shape ({len(context)},), got {found.shape}.")
+    return np.asarray(np.clip(_validate.finite_array("reward", found, ndim=1), -bound, bound))
+
+
+def _kind(value: Any) -> str:
+    """Return what a value is; a class in place of its object is a common slip."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
+def _numbers(name: str, value: Any) -> np.ndarray:
+    """Return an array of floats; refuse what is none, without quoting it."""
+    try:
+        found = np.asarray(value)
+    except ValueError:
+        found = np.asarray(None)
+    if found.dtype.kind not in "biuf":
+        raise DataError(f"{name} must return one array of numbers, got dtype {found.dtype}.")
+    return found.astype(np.float64, copy=False)
+
+
+def _shortened(features: Float[np.ndarray, "n k d"], bound: float) -> Float[np.ndarray, "n k d"]:
+    """Return features within the bound; copy only where one is not."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.einsum("nkd,nkd->nk", features, features)
+        outside = ~(squares <= bound * bound)  # also NaN, and squares that overflowed
+    if not outside.any():
+        return features
+    _validate.finite_array("contexts", features, ndim=3)
+    kept = features.copy()
+    kept[outside] = clipped_rows(features[outside], bound)
+    return kept

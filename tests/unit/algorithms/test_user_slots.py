@@ -1,0 +1,105 @@
+"""Every user has one slot, whatever else happens."""
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino._random import SimulatedEntropy
+from sordino.algorithms.policy_optimization import optimize
+from sordino.algorithms.user_slots import Slots, UserSlots, generator_from
+from sordino.errors import DataError, UsageError
+
+
+def arriving(*ids):
+    return [(person, np.full((2, 1), 0.1 * number)) for number, person in enumerate(ids)]
+
+
+def reward(context, action, rng):
+    return context[np.arange(len(context)), action, 0]
+
+
+def test_slots_are_of_one_size():
+    slots = Slots(users=11, batches=3)
+    assert (slots.batch, slots.unused) == (3, 2)
+    assert slots.scopes("a") == ["a/batch-0", "a/batch-1", "a/batch-2"]
+    for users, batches in ((2, 3), (0, 1), (3, 0), (2.5, 1)):
+        with pytest.raises(UsageError):
+            Slots(users=users, batches=batches)
+
+
+def test_a_batch_closes_with_its_last_arrival():
+    slots, taken = None, []
+
+    def stream():
+        for person, features in arriving(*"abcdef"):
+            taken.append(person)
+            yield person, features
+
+    slots = UserSlots(stream(), reward)
+    assert not taken
+    slots.batch(0, 2)
+    assert taken == ["a", "b"]
+    slots.batch(2, 2)
+    assert taken == list("abcdef")
+
+
+def test_asked_again_a_batch_has_the_same_users():
+    slots = UserSlots(arriving(*"abcd"), reward)
+    one, again = slots.batch(1, 2), slots.batch(1, 2)
+    assert np.array_equal(one.contexts(None, 2), again.contexts(None, 2))
+    assert np.array_equal(one.features[:, 0, 0], [0.2, 0.1 * 3])
+    with pytest.raises(UsageError, match="past"):
+        slots.batch(0, 2)
+
+
+def test_who_was_served_before_has_no_second_slot():
+    slots = UserSlots(arriving(*"abcab"), reward, served="ab", first_batch=4)
+    assert slots.batch(4, 1).features.shape == (1, 2, 1)
+    with pytest.raises(DataError, match="Batch 5 has 1 slots and only 0 users"):
+        slots.batch(5, 1)
+    slots.extend(arriving("z"))
+    assert slots.batch(5, 1).features.shape == (1, 2, 1)
+    assert repr(slots) == "UserSlots(batch=5)"
+    assert slots.served == {*"abcz"}
+
+
+@pytest.mark.parametrize("shape", [(3, 1), (2, 2), (2,), (1, 2, 1)])
+def test_users_of_another_shape_are_refused(shape):
+    rows = [("a", np.zeros((2, 1))), ("b", np.zeros(shape))]
+    with pytest.raises(DataError, match="user 1"):
+        UserSlots(rows, reward).batch(0, 2)
+
+
+def test_settings_are_checked():
+    for wrong in ({"feature_bound": 0.0}, {"reward_bound": -1.0}, {"first_batch": -1}):
+        with pytest.raises(UsageError):
+            UserSlots([], reward, **wrong)
+
+
+def test_generators_follow_their_entropy():
+    one, same, other = (generator_from(SimulatedEntropy(seed)).random(4) for seed in (1, 1, 2))
+    assert np.array_equal(one, same)
+    assert not np.array_equal(one, other)
+
+
+def test_a_stream_that_ends_early_is_resumed_when_more_arrive(tmp_path):
+    budget = sordino.Guarantee(
+        1.0, delta=1e-5, unit="person", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="users", budget=budget)
+    slots = UserSlots(arriving(*range(7)), reward)
+    given = {
+        "users": 9,
+        "batches": 3,
+        "epsilon": 1.0,
+        "delta": 1e-5,
+        "neighbors": sordino.REPLACE_ONE,
+        "ledger": ledger,
+        "checkpoint": tmp_path / "run.json",
+    }
+    with pytest.raises(DataError, match="3 slots and only 1 users"):
+        optimize(slots, **given)
+    assert len(ledger.spends) == 2
+    slots.extend(arriving(*range(9)))  # seven of them return
+    assert len(optimize(slots, **given).policies) == 4
+    assert len(ledger.spends) == 3
