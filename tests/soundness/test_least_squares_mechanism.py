@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sordino.errors import PrivacyError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms import _noised_moments
 from sordino.mechanisms._noised_moments import joint_loss, split_noise, worst_cosine
 from sordino.mechanisms.adaptive_statistics import AdaptiveRegression, AdaptiveStatistics
@@ -197,3 +197,19 @@ def test_sums_are_those_of_the_rows():
     steps = _noised_moments.clipped_rows(rows, 2**20, regression._sums._moment.step)
     slow = [sum(int(a) * int(b) for a, b in zip(column, whole, strict=True)) for column in steps.T]
     assert regression._sums._cross(rows, targets).tolist() == slow
+
+
+def test_the_eigenvalue_is_that_of_the_rows_that_are_summed():
+    """With coarse steps the three sums would otherwise not share one cosine."""
+    regression = made(3, REPLACE_ONE, moment=2.0**31, cross=1.4, least=1.0)
+    rows, _ = regression.batch(np.array([[0.3, 0.4], [0.11, -0.2], [0.7, 0.1]]), np.zeros(3))
+    seen = regression._sums.steps_of(rows) * regression._sums.step
+    assert not np.allclose(seen, rows, atol=1e-6)
+    least = np.linalg.eigvalsh(seen.T @ seen)[0]
+    assert abs(regression._steps_of_least(rows) * regression._step - least) <= regression._step
+
+
+@pytest.mark.parametrize("target", [2.0**-401, 2.0**401])
+def test_targets_beyond_the_range_of_floats_are_refused(target):
+    with pytest.raises(UsageError, match="out of the range of floats"):
+        made(3, REPLACE_ONE, target_bound=target)

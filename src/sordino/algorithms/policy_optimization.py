@@ -36,6 +36,7 @@ __all__ = ["Run", "optimize"]
 Output = Literal["last", "average", "drawn"]
 _OUTPUTS: Final = ("last", "average", "drawn")
 _CURRENT: Final = "current"
+_LARGEST = 2.0**400  # of a public size, so that no product of a few overflows
 
 
 def optimize(  # noqa: PLR0913 (each is one choice of the user)
@@ -176,6 +177,9 @@ def _bounds(
     longest = feature_bound_of(environment)
     stated = getattr(environment, "reward_bound", 1.0) if reward_bound is None else reward_bound
     most = _validate.positive("reward_bound", stated)
+    for name, value in (("feature_bound", longest), ("reward_bound", most)):
+        if not 1 / _LARGEST <= value <= _LARGEST:
+            raise UsageError(f"{name} must be within 2^-400 and 2^400, got {value!r}.")
     size = 2 * most / longest if radius is None else radius
     clip = 4 * most * longest if gradient_bound is None else gradient_bound
     return UpdateBounds(

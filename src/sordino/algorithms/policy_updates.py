@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.errors import UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.least_squares import LeastSquares, Oracle
 from sordino.privacy.events import Event, NonPrivateEvent
@@ -261,6 +261,12 @@ def update_of(
         neighbors=neighbors,
         rows=batch,
     )
+    meant = getattr(regression, "neighbors", neighbors)
+    if meant != neighbors:
+        raise PrivacyError(
+            f"The oracle made a regression for {getattr(meant, 'name', meant)}, and this run is "
+            f"about {neighbors.name}. Nothing was spent."
+        )
     return RegressionUpdate(regression, differences=name == "rebel")
 
 

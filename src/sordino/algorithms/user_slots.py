@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -236,9 +237,10 @@ class UserSlots:
                     "users, or resume from the checkpoint when more have arrived."
                 )
             person, features = arrival
+            _refuse_no_id(person)
             if person not in self._served:
                 self._served.add(person)
-                self._rows.append(features)
+                self._rows.append(np.array(features))  # a caller may reuse its buffer
 
 
 def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
@@ -255,3 +257,12 @@ def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
             f"{shapes[index]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
         )
     return np.asarray(rows, dtype=np.float64)
+
+
+def _refuse_no_id(person: object) -> None:
+    """Refuse what tells no person from another: NaN is not even equal to itself."""
+    if isinstance(person, bool) or not isinstance(person, str | Integral):
+        raise DataError(
+            f"A person id must be a text or a whole number, got {type(person).__name__}. Nothing "
+            "was spent on this batch."
+        )

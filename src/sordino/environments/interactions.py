@@ -22,7 +22,9 @@ class Environment(Protocol):
 
     Row i is user i. It may depend on that user and on the generator, never on another row: a
     reward that is ranked, averaged or standardized within the batch would let one user change the
-    rewards of others, and no clipping would bound that.
+    rewards of others, and no clipping would bound that. Every call of ``contexts`` returns people
+    who were never returned before: a run counts only its worst batch because no person is in two.
+    Where people may come again, use :class:`~sordino.algorithms.user_slots.UserSlots` with ids.
 
     A world may state ``feature_bound``, the largest norm of its features (1 where it does not),
     and ``reward_bound``, the largest absolute reward; where its truth is known also

@@ -27,6 +27,7 @@ _LEAST_BITS = 10
 _HALF = 10  # bits of a target that are multiplied at once, so that floats add exactly
 _CHUNK = 1 << 18
 _MOST = 2**62
+_SMALLEST = 2.0**-900
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,11 @@ class NoisedMoments:
     def __post_init__(self) -> None:
         """Refuse noise that no grid holds."""
         _ = self._moment
+        if not 2.0**-400 <= self.target_bound <= 2.0**400 or self._cross_step < _SMALLEST:
+            raise UsageError(
+                f"target_bound={self.target_bound!r} with feature_bound={self.feature_bound!r} is "
+                "out of the range of floats."
+            )
         if self._target_bits < 1 or self._cross_scale < STEPS_OF_NOISE[0]:
             raise UsageError(
                 f"cross_deviation={self.cross_deviation!r} fits no grid with "
@@ -173,9 +179,17 @@ class NoisedMoments:
         total = np.zeros(rows.shape[1], dtype=object)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            steps = clipped_rows(rows[part], 2 ** max(self._bits, _LEAST_BITS), self._moment.step)
-            total += _products(steps, whole[part])
+            total += _products(self.steps_of(rows[part]), whole[part])
         return np.clip(total, -_MOST, _MOST).astype(np.int64)
+
+    @property
+    def step(self) -> float:
+        """Return the step that rows are rounded to."""
+        return self._moment.step
+
+    def steps_of(self, rows: Float[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"]:
+        """Return rows in whole steps, none longer than the bound: those that all sums are of."""
+        return clipped_rows(rows, 2 ** max(self._bits, _LEAST_BITS), self._moment.step)
 
     def _noised(self, total: Int64[np.ndarray, " n"], entropy: Entropy) -> Float[np.ndarray, " n"]:
         """Return steps with noise, as multiples of the step."""

@@ -199,7 +199,8 @@ class AdaptiveRegression(GaussianRegression):
         """Return the least eigenvalue of Σxxᵀ in whole steps; 0 with fewer rows than features."""
         if len(rows) < rows.shape[1]:
             return 0.0
-        least = max(0.0, float(np.linalg.eigvalsh(rows.T @ rows)[0]))
+        seen = self._sums.steps_of(rows) * self._sums.step  # the rows that the sums are made of
+        least = max(0.0, float(np.linalg.eigvalsh(seen.T @ seen)[0]))
         return float(np.rint(min(least / self._step, _MOST)))
 
     def _noised_least(

@@ -207,7 +207,9 @@ def _spectrum(
     levels, axes = np.linalg.eigh(matrix / 2 + matrix.T / 2)
     least, most = float(levels[0]), float(levels[-1])
     asymmetry = float(np.abs(matrix - matrix.T).max())
-    if least < -_NEGATIVE * max(most, 0.0) or asymmetry > _NEGATIVE * max(most, 0.0):
+    # what is far below 1/W² moves no draw, and may be subnormal, where nothing is symmetric
+    doubt = _NEGATIVE * max(most, 2.0**-900 / radius / radius)
+    if least < -doubt or asymmetry > doubt:
         raise DataError(
             "matrix must be symmetric and positive semidefinite, and is not. Nothing was drawn."
         )

@@ -139,3 +139,20 @@ def test_directions_survive_json():
     again = Direction.from_dict(json.loads(json.dumps(found.to_dict())))
     assert np.array_equal(again.weights, found.weights)
     assert (again.error, again.projected, again.squared_gradient) == (math.inf, True, None)
+
+
+class ForAnotherRelation:
+    """An oracle that calibrates for zero-out, whatever it was asked for."""
+
+    name = "other"
+
+    def calibrated(self, epsilon, **settings):
+        settings["neighbors"] = sordino.REPLACE_SPECIAL
+        return GaussianStatistics().calibrated(epsilon, **settings)
+
+
+def test_a_regression_for_another_relation_is_refused():
+    settings = {"epsilon": 1.0, "delta": 1e-5, "bounds": BOUNDS, "batch": 10}
+    with pytest.raises(PrivacyError, match="for REPLACE_SPECIAL, and this run is about REPLACE_ON"):
+        update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_ONE, **settings)
+    update_of("npg", ForAnotherRelation(), neighbors=sordino.REPLACE_SPECIAL, **settings)

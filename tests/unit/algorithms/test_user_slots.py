@@ -103,3 +103,24 @@ def test_a_stream_that_ends_early_is_resumed_when_more_arrive(tmp_path):
     slots.extend(arriving(*range(9)))  # seven of them return
     assert len(optimize(slots, **given).policies) == 4
     assert len(ledger.spends) == 3
+
+
+def test_a_buffer_that_is_used_again_makes_no_user_of_another():
+    buffer = np.zeros((2, 1))
+
+    def stream():
+        for number in range(4):
+            buffer[:] = number / 10
+            yield number, buffer
+
+    slots = UserSlots(stream(), reward)
+    batch = slots.batch(0, 4)
+    found = batch.contexts(np.random.default_rng(0), 4)
+    np.testing.assert_allclose(found[:, 0, 0], [0.0, 0.1, 0.2, 0.3])
+
+
+@pytest.mark.parametrize("person", [float("nan"), None, 1.5, True])
+def test_what_tells_no_person_from_another_is_no_id(person):
+    slots = UserSlots([(person, np.zeros((2, 1)))] * 2, reward)
+    with pytest.raises(DataError, match="A person id must be a text or a whole number"):
+        slots.batch(0, 2)

@@ -244,3 +244,11 @@ def test_what_is_no_density_is_refused(matrix, shift, message):
 def test_a_ball_needs_a_radius(radius):
     with pytest.raises(UsageError, match="radius"):
         truncated_gaussian(np.eye(2), np.zeros(2), radius, entropy=SimulatedEntropy(0))
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-157, 1e-159, 1e-161, 1e-162])
+def test_a_matrix_of_subnormal_numbers_is_as_good_as_none(scale):
+    """Rounding makes it neither symmetric nor positive; nothing of it moves a draw."""
+    row = np.array([[1.0, 1.37, -0.2]]) * scale
+    drawn = truncated_gaussian(row.T @ row, np.zeros(3), 2.0, entropy=SimulatedEntropy(0), size=5)
+    assert np.isfinite(drawn).all()
