@@ -256,6 +256,15 @@ def checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
     Raises:
         UsageError: They do not sum to 1, or are too many or too few.
     """
+    chances = tuple(reference)
+    if all(isinstance(chance, float) for chance in chances):
+        return _checked_reference(chances, least)
+    return _checked_reference.__wrapped__(chances, least)
+
+
+@lru_cache(maxsize=256)
+def _checked_reference(reference: tuple[Any, ...], least: int) -> tuple[float, ...]:
+    """Return checked probabilities; many draws repeat one reference."""
     chances = tuple(_validate.non_negative("reference", chance) for chance in reference)
     drawn = sum(chance > 0 for chance in chances)
     if len(chances) > MOST_ACTIONS or drawn < least:

@@ -180,7 +180,7 @@ class ArmMeans(Withholding):
                 return center
             reward = Decimal(total) * Decimal(self.reward_range) / STEPS
             mean = (reward + shrinkage * center) / weight
-            return mean - Decimal(self.penalty) / weight.sqrt()
+            return mean - Decimal(self.penalty) / weight.sqrt() if self.penalty else mean
 
 
 def _totals(logs: BanditLogs) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:

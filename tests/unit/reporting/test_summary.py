@@ -240,11 +240,11 @@ def test_a_metric_of_zero_is_a_value(result):
 
 
 def test_caveats_take_the_given_sentence_then_the_librarys_then_say_so(result):
-    result["caveats"] = ["real-arithmetic", "timing", "own"]
+    result["caveats"] = ["real-arithmetic", "weather", "own"]
     texts = {"own": "My sentence."}
     rows = {row["name"]: row["text"] for row in summarize(result, caveat_texts=texts)["caveats"]}
     assert "floating-point" in rows["real-arithmetic"]
-    assert rows["timing"] == "No sentence is on file for this caveat."
+    assert rows["weather"] == "No sentence is on file for this caveat."
     assert rows["own"] == "My sentence."
 
 

@@ -120,7 +120,7 @@ def read_result(folder: Path) -> dict[str, Any]:
 def _refuse_draws(folder: Path) -> None:
     """Refuse a folder of draws, which holds no reward; say where their promise is."""
     kind = ""
-    with suppress(OSError, ValueError, AttributeError):
+    with suppress(OSError, ValueError, AttributeError, RecursionError):
         kind = str(json.loads((folder / RESULT).read_text("utf-8")).get("format"))
     if kind in _DRAWS:
         raise DataError(
