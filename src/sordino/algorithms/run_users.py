@@ -40,7 +40,9 @@ class RunUsers:
     def __post_init__(self) -> None:
         """Draw the seeds of a study."""
         n = self.slots.batches
-        self._seeds = self.entropy.words(2 * n).reshape(n, 2) if self.simulated else None
+        self._seeds: list[list[int]] = []
+        if self.simulated:
+            self._seeds = self.entropy.words(2 * n).reshape(n, 2).tolist()
 
     def batch(self, number: int) -> tuple[Any, Float[np.ndarray, "m k d"], np.random.Generator]:
         """Return the environment of a batch, its users' features, and the coins for them.
@@ -51,8 +53,8 @@ class RunUsers:
             DataError: Features are not finite, or fewer users arrived than there are slots.
         """
         if number not in self._open:
-            seeded = self.entropy if self._seeds is None else self._seeded(number, 0)
-            rng, size, world = generator_from(seeded), self.slots.batch, self.environment
+            source = self._source(number, 0)
+            rng, size, world = generator_from(source), self.slots.batch, self.environment
             open_now: Environment | UserBatch = (
                 world.batch(number, size) if isinstance(world, UserSlots) else world
             )
@@ -66,7 +68,8 @@ class RunUsers:
             None of its own: it is handed to the update, after the entry was written.
         """
         self._open.pop(number, None)
-        return self.entropy if self._seeds is None else self._seeded(number, 1)
+        return self._source(number, 1)
 
-    def _seeded(self, number: int, which: int) -> _random.Entropy:
-        return _random.entropy(int(self._seeds[number, which]))  # type: ignore[index]
+    def _source(self, number: int, which: int) -> _random.Entropy:
+        """Return system entropy, or in a study that of one of the batch's two seeds."""
+        return _random.entropy(self._seeds[number][which]) if self._seeds else self.entropy

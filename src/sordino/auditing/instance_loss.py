@@ -129,4 +129,7 @@ class InstanceLoss(Withholding):
 
     __le__ = __gt__ = __ge__ = __lt__
     __ne__ = __eq__
-    __hash__ = None  # type: ignore[assignment] # what cannot be compared is no key
+
+    def __hash__(self) -> int:
+        """Refuse to be a key: what cannot be compared is none."""
+        return int(_refuse("hashed"))

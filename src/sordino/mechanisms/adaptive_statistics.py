@@ -20,8 +20,7 @@ from sordino.mechanisms._noised_moments import split_noise
 from sordino.mechanisms._regressions import Regression, RegressionTerms, keeps, solved, usable_mu
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian_regression import GaussianRegression
-from sordino.mechanisms.least_squares import LeastSquares
-from sordino.mechanisms.plain_regression import PlainRegression
+from sordino.mechanisms.least_squares import LeastSquares, RegressionOracle
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
 
 __all__ = ["AdaptiveRegression", "AdaptiveStatistics"]
@@ -212,7 +211,7 @@ class AdaptiveRegression(GaussianRegression):
 
 
 @dataclass(frozen=True)
-class AdaptiveStatistics:
+class AdaptiveStatistics(RegressionOracle):
     """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue.
 
     Args:
@@ -245,32 +244,10 @@ class AdaptiveStatistics:
         """Return a short name."""
         return "adaptive-statistics"
 
-    def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta), μ/√3 for each sum.
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range, or the noise fits no grid.
-
-        Guarantee:
-            What the regression states is at most (epsilon, delta): it was computed and compared.
-            At epsilon=inf nothing is promised.
-        """
-        terms = RegressionTerms(
-            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
-        )
-        if epsilon == math.inf:
-            return PlainRegression(**vars(terms), neighbors=neighbors)
+        """Return noise that costs μ/√3 for each of three sums."""
         mu = usable_mu(epsilon, delta) / GRID_SLACK
         moment, cross, least = split_noise(mu, neighbors, (1 / 3, 1 / 3, 1 / 3))
 

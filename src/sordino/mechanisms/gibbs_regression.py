@@ -36,8 +36,7 @@ from sordino.mechanisms._regressions import (
 from sordino.mechanisms.ball_sampler import LONGEST_PULL, log_mass, truncated_gaussian
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.exponential import ExponentialMechanism
-from sordino.mechanisms.least_squares import LeastSquares
-from sordino.mechanisms.plain_regression import PlainRegression
+from sordino.mechanisms.least_squares import LeastSquares, RegressionOracle
 from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent
@@ -293,7 +292,7 @@ class GibbsRegression(RegressionTerms):
 
 
 @dataclass(frozen=True)
-class ExponentialRegression:
+class ExponentialRegression(RegressionOracle):
     """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose.
 
     Args:
@@ -319,35 +318,13 @@ class ExponentialRegression:
         """Return a short name."""
         return "exponential-ball" if self.candidates is None else "exponential-candidates"
 
-    def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
-        """Return the regression of least temperature that keeps (epsilon, delta).
+        """Return the least temperature, Δ/ε if a row is emptied and 2Δ/ε if it is replaced.
 
-        At delta=0 that is Δ/epsilon if a row is emptied, and 2Δ/epsilon if it is replaced. A
-        delta above 0 buys a little, by the exact curve of a bounded range.
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range, or no finite temperature keeps the promise.
-
-        Guarantee:
-            What the regression states is at most (epsilon, delta): it was computed and compared.
-            At epsilon=inf nothing is promised.
+        A delta above 0 buys a little, by the exact curve of a bounded range.
         """
-        terms = RegressionTerms(
-            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
-        )
-        if epsilon == math.inf:
-            return self._unprotected(terms, neighbors)
         target = bounded_range_for(_validate.positive("epsilon", epsilon), delta)
         room = Fraction(target) - (SLACK if self.candidates is not None else 0)
         if room <= 0:
@@ -369,10 +346,10 @@ class ExponentialRegression:
         start = rounded_up(changes * Fraction(loss_range(terms)) / room, "temperature")
         return least_that_keeps(start, make, lambda made: keeps(made, epsilon))
 
-    def _unprotected(
+    def _without_noise(
         self, terms: RegressionTerms, neighbors: NeighboringRelation
-    ) -> PlainRegression:
-        """Return the regression without a promise, for comparison."""
+    ) -> LeastSquares:
+        """Return the regression, or the choice of a candidate, without a promise."""
         if self.candidates is None:
-            return PlainRegression(**vars(terms), neighbors=neighbors)
+            return super()._without_noise(terms, neighbors)
         return BestCandidate(**vars(terms), neighbors=neighbors, candidates=self.candidates)

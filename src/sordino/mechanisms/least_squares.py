@@ -8,6 +8,7 @@ weights. Another oracle is another file with two classes of these shapes.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -19,7 +20,13 @@ from sordino._random import Entropy
 from sordino.mechanisms._calibration import least_that_keeps
 from sordino.mechanisms._grid import GRID_SLACK
 from sordino.mechanisms._noised_moments import split_noise
-from sordino.mechanisms._regressions import Regression, RegressionTerms, keeps, usable_mu
+from sordino.mechanisms._regressions import (
+    Regression,
+    RegressionTerms,
+    keeps,
+    slot_relation,
+    usable_mu,
+)
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian_regression import GaussianRegression
 from sordino.mechanisms.plain_regression import PlainRegression
@@ -136,8 +143,53 @@ class Oracle(Protocol):
         ...
 
 
+class RegressionOracle(ABC):
+    """What every oracle does alike: it checks the public terms, and adds no noise at ε = ∞."""
+
+    def calibrated(
+        self,
+        epsilon: float,
+        *,
+        delta: float,
+        feature_bound: float,
+        target_bound: float,
+        radius: float,
+        neighbors: NeighboringRelation,
+        rows: int,
+    ) -> LeastSquares:
+        """Return the regression of least noise that keeps (epsilon, delta); see :class:`Oracle`.
+
+        Raises:
+            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
+            UsageError: A setting is out of range, or no noise keeps the promise.
+
+        Guarantee:
+            What the regression states is at most (epsilon, delta): it was computed and compared.
+            At epsilon=inf nothing is promised.
+        """
+        terms = RegressionTerms(
+            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
+        )
+        slot_relation(neighbors)
+        if epsilon == math.inf:
+            return self._without_noise(terms, neighbors)
+        return self._within_budget(terms, epsilon, delta, neighbors)
+
+    def _without_noise(
+        self, terms: RegressionTerms, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return the regression without a promise, for comparison."""
+        return PlainRegression(**vars(terms), neighbors=neighbors)
+
+    @abstractmethod
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return the regression that keeps a finite epsilon."""
+
+
 @dataclass(frozen=True)
-class GaussianStatistics:
+class GaussianStatistics(RegressionOracle):
     """The oracle of :class:`GaussianRegression`: Gaussian noise on Σxxᵀ and on ΣxA.
 
     Args:
@@ -173,32 +225,10 @@ class GaussianStatistics:
         """Return a short name."""
         return "gaussian-statistics"
 
-    def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta), at this share.
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range, or the noise fits no grid.
-
-        Guarantee:
-            What the regression states is at most (epsilon, delta): it was computed and compared.
-            At epsilon=inf nothing is promised.
-        """
-        terms = RegressionTerms(
-            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
-        )
-        if epsilon == math.inf:
-            return PlainRegression(**vars(terms), neighbors=neighbors)
+        """Return noise of this share."""
         mu = usable_mu(epsilon, delta) / GRID_SLACK
         moment, cross = split_noise(mu, neighbors, (self.share, 1 - self.share))
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from sordino import _validate
 from sordino.errors import UsageError
-from sordino.mechanisms._regressions import RegressionTerms, slot_relation
+from sordino.mechanisms._regressions import RegressionTerms
 from sordino.mechanisms.descent_regression import DescentRegression
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.least_squares import LeastSquares
-from sordino.mechanisms.plain_regression import PlainRegression
+from sordino.mechanisms.least_squares import LeastSquares, RegressionOracle
 from sordino.privacy.guarantee import NeighboringRelation
 
 __all__ = ["DescentRegression", "OnePassDescent"]
 
 
 @dataclass(frozen=True)
-class OnePassDescent:
+class OnePassDescent(RegressionOracle):
     """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once.
 
     Args:
@@ -62,39 +60,15 @@ class OnePassDescent:
         """Return a short name."""
         return "one-pass-descent"
 
-    def calibrated(
-        self,
-        epsilon: float,
-        *,
-        delta: float,
-        feature_bound: float,
-        target_bound: float,
-        radius: float,
-        neighbors: NeighboringRelation,
-        rows: int,
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta).
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range, there are fewer rows than inner batches, or the
-                noise fits no grid.
-
-        Guarantee:
-            What the regression states is at most (epsilon, delta): it was computed and compared.
-            At epsilon=inf nothing is promised.
-        """
-        terms = RegressionTerms(
-            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
-        )
-        slot_relation(neighbors)
+        """Return the noise of one pass over the batch."""
         if self.inner_batches is not None and self.inner_batches > terms.rows:
             raise UsageError(
-                f"inner_batches={self.inner_batches} needs as many rows, got rows={rows}. Nothing "
-                "was spent."
+                f"inner_batches={self.inner_batches} needs as many rows, got rows={terms.rows}. "
+                "Nothing was spent."
             )
-        if epsilon == math.inf:
-            return PlainRegression(**vars(terms), neighbors=neighbors)
         allowed = terms.radius * terms.feature_bound
         bound = self.prediction_bound or min(allowed, terms.target_bound)
         noise = GaussianMechanism.calibrated(

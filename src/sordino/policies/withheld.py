@@ -321,14 +321,24 @@ def _asked(
     contexts: Sequence[Any] | None, candidates: Sequence[Any] | None
 ) -> Iterable[tuple[Any, Any]]:
     """Return the questions, paired; refuse lengths that disagree."""
-    if contexts is None and candidates is None:
+    given = {"contexts": contexts, "candidates": candidates}
+    sizes = {name: _length(name, value) for name, value in given.items() if value is not None}
+    if not sizes:
         raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
-    for name, value in (("contexts", contexts), ("candidates", candidates)):
-        if value is not None and not hasattr(value, "__len__"):
-            raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
-    n = len(candidates) if contexts is None else len(contexts)  # type: ignore[arg-type]
-    asked = [None] * n if contexts is None else contexts
-    options = [None] * n if candidates is None else candidates
-    if len(options) != n:
-        raise UsageError(f"{n} contexts, but {len(options)} lists of candidates.")
-    return zip(asked, options, strict=True)
+    if len(set(sizes.values())) > 1:
+        raise UsageError(
+            f"{sizes['contexts']} contexts, but {sizes['candidates']} lists of candidates."
+        )
+    blank = [None] * max(sizes.values())
+    return zip(
+        blank if contexts is None else contexts,
+        blank if candidates is None else candidates,
+        strict=True,
+    )
+
+
+def _length(name: str, value: Sequence[Any]) -> int:
+    """Return how many there are; refuse what is no list."""
+    if not hasattr(value, "__len__"):
+        raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
+    return len(value)

@@ -452,3 +452,26 @@ def test_no_privacy_needs_an_infinite_budget(opened):
         run(World(), opened(), epsilon=math.inf)
     found = run(World(), opened(math.inf, name="b"), epsilon=math.inf)
     assert found.guarantee.epsilon == math.inf
+
+
+@pytest.mark.parametrize("bound", [1.7e308, 2.0**401, 2.0**-401])
+def test_rewards_beyond_the_range_of_floats_are_refused_before_anything_is_spent(tmp_path, bound):
+    """Twice such a bound may be infinite, and then one person would decide whether a run fails."""
+    budget = sordino.Guarantee(
+        1.0, delta=1e-5, unit="person", neighbors=sordino.REPLACE_SPECIAL, trust="central"
+    )
+    with sordino.Ledger.open(tmp_path / "spend.db", data="users", budget=budget) as ledger:
+        for update in ("pg", "npg"):
+            with pytest.raises(UsageError, match="reward_bound must be within"):
+                optimize(
+                    Sphere(),
+                    update=update,
+                    users=40,
+                    batches=2,
+                    epsilon=1.0,
+                    delta=1e-5,
+                    neighbors=sordino.REPLACE_SPECIAL,
+                    ledger=ledger,
+                    reward_bound=bound,
+                )
+        assert not ledger.spends
