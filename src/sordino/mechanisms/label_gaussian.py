@@ -14,9 +14,8 @@ from jaxtyping import Bool, Float, Int32, Int64, Integer
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms._designed_sum import DesignedSum
 from sordino.mechanisms._grid import (
-    GRID_SLACK,
-    STEPS_OF_NOISE,
     PersonIds,
     refuse_persons,
     with_noise,
@@ -211,13 +210,7 @@ class LabelGaussian:
         ellipsoid = (minimum_volume_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
         halves = half_steps(differences, used, ellipsoid.whiten / self.grid)
         design = LabelDesign(self, ellipsoid, halves, used, persons)
-        least, most = STEPS_OF_NOISE
-        if not least <= design.scale <= most:
-            raise UsageError(
-                f"The noise must be between {least} and {most} steps of the grid, and it would be "
-                f"{design.scale:.6g}. Nothing was released. Choose another grid than "
-                f"{self.grid!r}, or another epsilon."
-            )
+        design.refuse_unusable_noise()
         return design
 
     def release(
@@ -252,7 +245,7 @@ class LabelGaussian:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class LabelDesign:
+class LabelDesign(DesignedSum):
     """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
 
     Made by :meth:`LabelGaussian.prepare`, from public vectors alone.
@@ -294,50 +287,9 @@ class LabelDesign:
         return f"LabelDesign({self.mechanism!r}, n={n}, rank={r})"
 
     @property
-    def scale(self) -> float:
-        """Return the standard deviation of the noise in steps of the grid."""
-        return self.moved * GRID_SLACK / self.mechanism.mu
-
-    @property
     def step(self) -> Float[np.ndarray, "d r"]:
         """Return what one step in each direction is worth: from steps to the released sum."""
         return self.ellipsoid.unwhiten * self.mechanism.grid
-
-    @property
-    def factor(self) -> Float[np.ndarray, "d r"]:
-        """Return F with covariance FFᵀ."""
-        return self.step * self.scale
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the noise, V: known before anything is spent."""
-        return np.asarray(self.factor @ self.factor.T)
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does, for the ledger."""
-        return self.mechanism.event
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, in its own noise."""
-        return self.mechanism.sensitivity(neighbors)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises: what :meth:`LabelGaussian.guarantee` does."""
-        return self.mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return the noised sum alone: the value of :meth:`statistic`.
-
-        Raises:
-            DataError: A label is something else, or there is not one for each row.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        return self.statistic(values, entropy=entropy).value
 
     def statistic(self, labels: Integer[np.ndarray, " n"], *, entropy: Entropy) -> LabelStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.

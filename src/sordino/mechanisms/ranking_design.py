@@ -11,7 +11,8 @@ from jaxtyping import Bool, Float, Int64, Integer
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.mechanisms._grid import GRID_SLACK, PersonIds, with_noise
+from sordino.mechanisms._designed_sum import DesignedSum, SumSettings
+from sordino.mechanisms._grid import PersonIds, with_noise
 from sordino.mechanisms._label_steps import farthest
 from sordino.mechanisms._ranking_sensitivity import farthest_choices, farthest_orders
 from sordino.mechanisms._ranking_steps import SlateSteps, ballot_sum, top_sum
@@ -19,42 +20,23 @@ from sordino.mechanisms._slates import doubled_ranks, part_of
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.ellipsoid import Ellipsoid
 from sordino.mechanisms.label_gaussian import LabelStatistic
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import NeighboringRelation
 
 __all__ = ["RankingDesign"]
 
 
 @runtime_checkable
-class RankingSettings(Protocol):
+class RankingSettings(SumSettings, Protocol):
     """What a design is made with: the settings of ``RankingGaussian``, and what they promise."""
-
-    @property
-    def mu(self) -> float:
-        """Return how far one change moves the sum, in standard deviations."""
-        ...
 
     @property
     def statistic(self) -> str:
         """Return which sum it is."""
         ...
 
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does."""
-        ...
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, in its own noise."""
-        ...
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises."""
-        ...
-
 
 @dataclass(frozen=True, eq=False)
-class RankingDesign:
+class RankingDesign(DesignedSum):
     """A release of rankings whose slates are known: a mechanism from orders to their noised sum.
 
     Made by :meth:`RankingGaussian.prepare`, from public features alone.
@@ -100,24 +82,9 @@ class RankingDesign:
         return self.steps.ellipsoid
 
     @property
-    def scale(self) -> float:
-        """Return the standard deviation of the noise in steps of the grid."""
-        return self.moved * GRID_SLACK / self.mechanism.mu
-
-    @property
     def step(self) -> Float[np.ndarray, "d r"]:
         """Return what one step in each direction is worth: from steps to the released sum."""
         return self.ellipsoid.unwhiten * self.steps.unit
-
-    @property
-    def factor(self) -> Float[np.ndarray, "d r"]:
-        """Return F with covariance FFᵀ."""
-        return self.step * self.scale
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the noise, V: known before anything is spent."""
-        return np.asarray(self.factor @ self.factor.T)
 
     @property
     def rounding(self) -> float:
@@ -129,32 +96,6 @@ class RankingDesign:
         sizes = np.diff(self.starts)[self.slates[self.used]]
         once = sizes**2 // 2 if self.mechanism.statistic == "borda" else np.full(len(sizes), 2)
         return float(once.sum()) / 2 * float(np.sqrt(self.ellipsoid.rank)) / self.scale
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does, for the ledger."""
-        return self.mechanism.event
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, in its own noise."""
-        return self.mechanism.sensitivity(neighbors)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises: what :meth:`RankingGaussian.guarantee` does."""
-        return self.mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Integer[np.ndarray, " m"], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return the noised sum alone: the value of :meth:`statistic`.
-
-        Raises:
-            DataError: Ranks are no orders, or not as many as the candidates.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        return self.statistic(values, entropy=entropy).value
 
     def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.

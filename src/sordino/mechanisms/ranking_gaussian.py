@@ -16,7 +16,7 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import _ranking_steps
-from sordino.mechanisms._grid import STEPS_OF_NOISE, PersonIds, refuse_persons
+from sordino.mechanisms._grid import PersonIds, refuse_persons
 from sordino.mechanisms._label_steps import Order, counted_rows
 from sordino.mechanisms._ranking_steps import Statistic
 from sordino.mechanisms._slates import checked_starts
@@ -178,13 +178,7 @@ class RankingGaussian:
             persons=persons,
             offset=_ranking_steps.middle(features, cuts, which[used]),
         )
-        least, most = STEPS_OF_NOISE
-        if not least <= design.scale <= most:
-            raise UsageError(
-                f"The noise must be between {least} and {most} steps of the grid, and it would be "
-                f"{design.scale:.6g}. Nothing was released. Choose another grid than "
-                f"{self.grid!r}, or another epsilon."
-            )
+        design.refuse_unusable_noise()
         return design
 
     def release(
