@@ -2,11 +2,12 @@
 
 ``oracles``: suboptimality by update, oracle, number of users and epsilon. ``dimensions``: one-pass
 descent against sufficient statistics as features grow. ``exploration``: a fixed uniform policy
-against the current one. ``gradients``: the squared norm of the true gradient at drawn policies of
-PG. ``slopes``: what privacy adds at epsilon 1, private less non-private of equal users, against
-the number of users. The step is 2 and directions are within 2, as the world has it; where features
-are many the radius is the same and the step is the square root of their number, for rewards are
-smaller there. ``--quick`` does less of everything, in about two minutes.
+against the current one. ``gradients``: the squared norm of the true gradient, averaged over the
+policies of PG. ``slopes``: what privacy adds at epsilon 1, private less non-private of equal
+users, against the number of users. The step is 2 and directions are within 2, as the world has it;
+where features are many the radius is the same and the step is the square root of their number, for
+rewards are smaller there. Ten minutes without 2,048 features, which take most of an hour; with
+``--quick`` less of everything, in about two minutes.
 
     python benchmarks/utility/policy_optimization.py [--seeds 20] [--quick]
 """
@@ -37,7 +38,7 @@ DELTA, NEIGHBORS, STEP, BATCHES = 1e-5, sordino.REPLACE_SPECIAL, 2.0, 20
 EPSILONS = (0.5, 1.0, 5.0, math.inf)
 FRESH = 3_000
 MEMORY = Path("/dev/shm")  # noqa: S108 (ledgers of a study; forty durable writes are slow on a disk)
-MOST_STATISTICS, FEW = 256, 3  # a matrix of 2,048² noised entries takes minutes a run
+MOST_STATISTICS, FEW = 256, 1  # a matrix of 2,048² noised entries takes minutes a run
 
 
 def played(world: Sphere, *, epsilon: float, seed: int, **more: Any) -> Run:
@@ -56,9 +57,12 @@ def lost(world: Sphere, run: Run, seed: int) -> float:
 
 
 def summary(values: Sequence[float]) -> dict[str, float]:
-    """Return mean and half width of a 95 % interval over seeds."""
-    half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
-    return {"mean": round(float(np.mean(values)), 6), "half_width": round(half, 6)}
+    """Return mean and half width of a 95 % interval over seeds; one seed alone has none."""
+    found = {"mean": round(float(np.mean(values)), 6)}
+    if len(values) > 1:
+        half = 1.96 * float(np.std(values, ddof=1)) / math.sqrt(len(values))
+        found["half_width"] = round(half, 6)
+    return found
 
 
 def losses(world: Sphere, seeds: int, **given: Any) -> list[float]:
@@ -156,7 +160,7 @@ def exploration(seeds: int, users: int, epsilons: Sequence[float]) -> list[dict[
 
 def squared_gradient(world: Sphere, policy: LogLinearPolicy, seed: int) -> float:
     """Return ‖∇J‖² of a policy on fresh users, less what so few users add on average."""
-    features = world.contexts(np.random.default_rng([seed, 2]), 20_000)
+    features = world.contexts(np.random.default_rng([seed, 2]), FRESH)
     chances = policy.probabilities(features)
     parts = np.einsum(
         "nk,nkd->nd", chances * world.mean_rewards(features), policy.centered(features)
@@ -165,19 +169,21 @@ def squared_gradient(world: Sphere, policy: LogLinearPolicy, seed: int) -> float
     return float((parts.mean(axis=0) ** 2).sum() - excess)
 
 
-def gradients(seeds: int, sizes: Sequence[int], epsilons: Sequence[float]) -> list[dict[str, Any]]:
-    """Return the true ‖∇J‖² at drawn policies of PG, and what the run itself reports of it."""
+def gradients(
+    seeds: int, sizes: Sequence[int], counts: Sequence[int], epsilons: Sequence[float]
+) -> list[dict[str, Any]]:
+    """Return the true ‖∇J‖² of PG averaged over its policies, which is what one drawn has."""
     rows, world = [], Sphere()
     for users in sizes:
-        for epsilon in epsilons:
-            runs = [
-                played(world, update="pg", output="drawn", users=users, epsilon=epsilon, seed=seed)
-                for seed in range(seeds)
-            ]
-            true = [squared_gradient(world, run.policy, seed) for seed, run in enumerate(runs)]
-            told = [float(np.mean(run.squared_gradients or [math.nan])) for run in runs]
-            row = {"users": users, "epsilon": shown(epsilon)}
-            rows.append(row | {"at_drawn": summary(true), "reported_mean": summary(told)})
+        for batches in counts:
+            for epsilon in epsilons:
+                given = {"update": "pg", "users": users, "batches": batches, "epsilon": epsilon}
+                means = []
+                for seed in range(seeds):
+                    run = played(world, seed=seed, output="drawn", **given)
+                    squares = [squared_gradient(world, one, seed) for one in run.policies[:-1]]
+                    means.append(float(np.mean(squares)))
+                rows.append(given | {"epsilon": shown(epsilon), **summary(means)})
     return rows
 
 
@@ -219,11 +225,11 @@ def measure(seeds: int = 20, *, quick: bool = False) -> dict[str, Any]:
         "batches": BATCHES,
         "step": STEP,
         "oracles": oracles(few, sizes, epsilons),
-        "dimensions": dimensions(
-            few, (8, 256) if quick else (8, 256, 2048), 5_000 if quick else 20_000
-        ),
+        "dimensions": dimensions(few, (8, 256), 5_000)
+        if quick
+        else dimensions(few, (8, 256, 2048), 20_000) + dimensions(5, (8, 256), 400_000),
         "exploration": exploration(few, 20_000, epsilons),
-        "gradients": gradients(few, sizes, epsilons),
+        "gradients": gradients(few, sizes, (5, 20, 80), epsilons),
         "slopes": [
             slope(max(few, 6), [2**power for power in powers], update, growing=growing)
             for growing in (False, True)
