@@ -28,7 +28,8 @@ def test_a_reference_that_was_trained_on_chosen_answers_shows_every_label(shared
 
     Claim: PPKL, Section 6 (the pipeline is label-private)
     Verdict: false: its fine-tuning targets are the chosen answers (4,401 of 4,413)
-    Ours: none yet; planned: a reference that does not look at labels, and a warning
+    Ours: sordino.language.references.pretraining.both_answers: a reference that looks at no label;
+    sordino.language.references.label_free.warn_of_labels
     """
 
     def read(name):
@@ -69,7 +70,8 @@ def test_a_reference_of_targets_loses_what_the_coins_hide():
 def test_ppo_has_left_the_maintained_trainers():
     """Claim: PPKL, Section 6 (PPO with a value head)
     Verdict: PPO has left the maintained libraries
-    Ours: none yet; planned: adapters for maintained trainers (RLOO, GRPO) and REBEL
+    Ours: sordino.language.rewards.reward_functions.reward_function for RLOO and GRPO;
+    sordino.language.policies.rebel.RebelTrainer
     """
     root = Path(__file__).parents[2]
     assert "trl>=1.14" in (root / "pyproject.toml").read_text(encoding="utf-8")
@@ -183,7 +185,7 @@ def test_a_self_normalized_radius_holds_for_pairs_that_depend_on_earlier_answers
 
     Claim: PPKL, Theorem 5.2
     Verdict: plausible; constants were reconstructed
-    Ours: none yet; planned: the self-normalized radius, in online alignment
+    Ours: sordino.algorithms.online_alignment.align_online: the self-normalized radius
     """
     found = np.array([worst_ratios(seed) for seed in range(40)])
     assert found[:, 0].max() <= 1

@@ -81,3 +81,72 @@ def features(_saved):
     from sordino.language import SentenceEmbeddings
 
     return SentenceEmbeddings(_saved, device="cpu")
+
+
+GOOD, BAD = ("kind", "clear", "useful", "warm"), ("rude", "vague", "wrong", "cold")
+PLAIN = ("the", "answer", "is", "about", "bread", "music", "water", "paper")
+
+
+def true_reward(answer):
+    """Return what the people of the tests like: good words, not bad ones."""
+    words = answer.split()
+    return sum((word in GOOD) - (word in BAD) for word in words) / 2
+
+
+@pytest.fixture(scope="session")
+def word_pairs():
+    """Return a maker of raw pairs whose labels come from :func:`true_reward` (Bradley-Terry)."""
+    import numpy as np
+
+    import sordino
+
+    def make(n, *, seed=0, strength=1.0):
+        rng = np.random.default_rng(seed)
+        records = []
+        while len(records) < n:
+            words = rng.choice([*GOOD, *BAD, *PLAIN, *PLAIN], size=(2, 5))
+            first, second = (" ".join(row[: rng.integers(2, 6)]) for row in words)
+            if first == second:
+                continue
+            gap = strength * (true_reward(first) - true_reward(second))
+            likes = rng.random() < 1 / (1 + np.exp(-gap))
+            records.append(
+                {"prompt": f"tell me about {rng.choice(PLAIN)}", "first": first, "second": second,
+                 "label": int(likes)}
+            )  # fmt: skip
+        return sordino.read_pairs(records)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_models(tmp_path_factory, word_pairs):
+    """Return folders of tiny causal models by architecture; no test may damage them."""
+    pytest.importorskip("trl", reason="the extra 'language' is not installed")
+    from sordino.language.references.pretraining import both_answers, pretrain
+    from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+
+    dialogues = list(both_answers(word_pairs(400, seed=9)))
+    folders = {}
+    for architecture in ("llama", "gpt2"):
+        size = TinyModel(
+            architecture=architecture, vocabulary=320, width=32, layers=2, heads=2, context=64
+        )
+        tokenizer = train_tokenizer([text for both in dialogues for text in both], size)
+        model = build_tiny(size, tokenizer)
+        pretrain(model, tokenizer, dialogues, steps=150, batch_size=16, learning_rate=5e-3)
+        folders[architecture] = tmp_path_factory.mktemp(architecture)
+        save_tiny(model, tokenizer, folders[architecture])
+    return folders
+
+
+@pytest.fixture(scope="session")
+def tiny_llama(tiny_models):
+    """Return the folder of a tiny Llama."""
+    return tiny_models["llama"]
+
+
+@pytest.fixture(scope="session")
+def tiny_gpt2(tiny_models):
+    """Return the folder of a tiny GPT-2."""
+    return tiny_models["gpt2"]

@@ -23,6 +23,7 @@ from sordino.cli import (  # noqa: F401 (each registers its commands)
     choose,
     estimate,
     fit,
+    language,
     ledger,
     privatize,
     report,

@@ -1,9 +1,57 @@
 """The same stages on language models; needs the extra ``language`` and is never imported for you.
 
+Nothing heavy is loaded before a name is used.
+
 Example:
     >>> from sordino.language import SentenceEmbeddings
 """
 
-from .embeddings import SentenceEmbeddings
+from __future__ import annotations
 
-__all__ = ["SentenceEmbeddings"]
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from sordino.errors import MissingExtra
+from sordino.language.features.embeddings import SentenceEmbeddings
+
+if TYPE_CHECKING:
+    from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
+    from sordino.language.policies.rebel import RebelConfig, RebelTrainer
+    from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
+    from sordino.language.rewards.text_rewards import TextRewardModel
+
+_HOMES = {
+    "PrivateDPOConfig": "policies.dpo_training",
+    "PrivateDPOTrainer": "policies.dpo_training",
+    "PrivateRewardConfig": "rewards.reward_training",
+    "PrivateRewardTrainer": "rewards.reward_training",
+    "RebelConfig": "policies.rebel",
+    "RebelTrainer": "policies.rebel",
+    "TextRewardModel": "rewards.text_rewards",
+}
+
+__all__ = [
+    "PrivateDPOConfig",
+    "PrivateDPOTrainer",
+    "PrivateRewardConfig",
+    "PrivateRewardTrainer",
+    "RebelConfig",
+    "RebelTrainer",
+    "SentenceEmbeddings",
+    "TextRewardModel",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is asked for, and only then the libraries that it needs."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    except ImportError as error:
+        if (error.name or "").startswith("sordino"):
+            raise
+        raise MissingExtra(
+            f"{name} needs libraries that are not installed. Make sure you have installed "
+            "everything with: pip install 'sordino[language]'"
+        ) from error

@@ -19,7 +19,7 @@ from sordino.reporting._numbers import plain
 from sordino.rewards.forecast import Forecast
 from sordino.rewards.utility_curves import growth_curve, utility_curve
 
-__all__ = ["describe_curves", "refuse_plot", "write_curves"]
+__all__ = ["STYLE", "describe_curves", "labeled", "refuse_plot", "write_curves"]
 
 _FORMATS = ("svg", "png", "pdf")
 _TITLE = "Predicted accuracy of a reward learned from private judgments"
@@ -29,7 +29,7 @@ _COUNTS = 61
 _BEYOND = 100.0  # how far the axis of labels reaches, as a factor
 _MOST_LABELS = 1e18  # where the axis ends at the latest
 _PLAIN = 1_000_000  # labels that are written out on the axis
-_STYLE = {
+STYLE = {
     "font.family": "DejaVu Sans",
     "font.size": 10.0,
     "axes.spines.top": False,
@@ -44,6 +44,7 @@ _STYLE = {
     "svg.hashsalt": "sordino",
     "pdf.fonttype": 42,
 }
+"""How every picture of ours looks."""
 _WAYS: dict[str, dict[str, Any]] = {
     "local": {"color": "#0072b2", "linewidth": 2.2, "label": "local way"},
     "label-central": {"color": "#e69f00", "linewidth": 3.6, "label": "label-central way"},
@@ -173,7 +174,7 @@ def _render(forecast: Forecast, kind: str) -> bytes:
     from matplotlib.figure import Figure  # noqa: PLC0415
 
     buffer = io.BytesIO()
-    with mpl.rc_context(_STYLE):
+    with mpl.rc_context(STYLE):
         figure = Figure(figsize=(10.4, 4.9), layout="constrained")
         left, right = figure.subplots(1, 2, sharey=True)
         _draw_epsilons(left, forecast)
@@ -181,7 +182,7 @@ def _render(forecast: Forecast, kind: str) -> bytes:
         _dress(figure, left, forecast)
         figure.savefig(buffer, format=kind, dpi=200, metadata=_metadata(forecast, kind))
     drawn = buffer.getvalue()
-    return _labeled(drawn, describe_curves(forecast)) if kind == "svg" else drawn
+    return labeled(drawn, describe_curves(forecast)) if kind == "svg" else drawn
 
 
 def _metadata(forecast: Forecast, kind: str) -> dict[str, str | None]:
@@ -195,7 +196,7 @@ def _metadata(forecast: Forecast, kind: str) -> dict[str, str | None]:
     return {"Title": _TITLE, **details[kind]}
 
 
-def _labeled(svg: bytes, text: str) -> bytes:
+def labeled(svg: bytes, text: str) -> bytes:
     """Return an SVG that screen readers announce as one picture with a description."""
     label = html.escape(text).encode()
     return svg.replace(b"<svg ", b'<svg role="img" aria-label="' + label + b'" ', 1)

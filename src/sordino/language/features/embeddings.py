@@ -13,12 +13,15 @@ from jaxtyping import Float
 
 from sordino._validate import integer, number, one_of
 from sordino.errors import UsageError
+from sordino.language.features.local_models import (
+    load_sentence_model,
+    model_digest,
+    sentence_model_folder,
+)
 from sordino.preferences._signals import SIGNALS
 from sordino.preferences._tokens import flatten
 from sordino.preferences.features import FunctionFeatures, HashedText
 from sordino.preferences.records import Text
-
-from .local_models import load_sentence_model, model_digest, sentence_model_folder
 
 __all__ = ["SentenceEmbeddings"]
 

@@ -6,18 +6,17 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sordino._files import explained, sha256_of
 from sordino.errors import FileSystemError, MissingExtra, UsageError
+from sordino.language.models._loading import FOREIGN, offline, quiet, refuse_pickles, seeded
 
 __all__ = ["load_sentence_model", "model_digest", "sentence_model_folder"]
 
 _MODULES = "modules.json"
 _NEVER_READ = {".bin", ".gguf", ".h5", ".md", ".msgpack", ".onnx", ".ot", ".tflite"}
-_FOREIGN = {"onnx", "openvino"}
 
 
 def sentence_model_folder(path: str | Path) -> Path:
@@ -43,7 +42,7 @@ def sentence_model_folder(path: str | Path) -> Path:
         )
     with explained(f"The folder {str(path)!r} cannot be read"):
         _refuse_other_code(folder)
-        _refuse_pickles(folder)
+        refuse_pickles(folder)
         _refuse_adapters(folder)
     return folder
 
@@ -80,7 +79,7 @@ def load_sentence_model(folder: Path, device: str | None) -> Any:
     """
     library = _sentence_transformers()
     try:
-        with _offline(), _quiet(), _seeded():
+        with offline(), quiet(), seeded():
             model = library.SentenceTransformer(
                 str(folder),
                 device=device,
@@ -130,17 +129,6 @@ def _refuse_other_code(folder: Path) -> None:
         )
 
 
-def _refuse_pickles(folder: Path) -> None:
-    """Refuse weights that can only be read by unpickling, which may run code."""
-    for pickled in folder.rglob("*.bin"):
-        beside = pickled.parent
-        if not _FOREIGN & set(beside.parts) and not any(beside.glob("*.safetensors")):
-            raise UsageError(
-                f"The weights {pickled.name} are pickled, which can run code. Nothing was loaded. "
-                "Save the model again with safe_serialization=True, as *.safetensors."
-            )
-
-
 def _refuse_adapters(folder: Path) -> None:
     """Refuse an adapter: what it is an adapter of lies elsewhere, and no digest would hold it."""
     if any(folder.rglob("adapter_config.json")):
@@ -155,48 +143,6 @@ def _read(folder: Path) -> Iterator[str]:
     for path in folder.rglob("*"):
         name = path.relative_to(folder)
         hidden = any(part.startswith(".") for part in name.parts)
-        foreign = bool(_FOREIGN & set(name.parts)) or path.suffix.lower() in _NEVER_READ
+        foreign = bool(FOREIGN & set(name.parts)) or path.suffix.lower() in _NEVER_READ
         if path.is_file() and not hidden and not foreign:
             yield name.as_posix()
-
-
-@contextmanager
-def _offline() -> Iterator[None]:
-    """Refuse every request to a hub while a model is loaded, whatever its settings ask for."""
-    from huggingface_hub import constants  # noqa: PLC0415
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep the loader's bars and remarks from standard error."""
-    from transformers.utils import logging  # noqa: PLC0415
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def _seeded() -> Iterator[None]:
-    """Give weights that the files leave out the same values every time, and keep the user's RNG.
-
-    They are public settings of a feature map, not randomness of a release.
-    """
-    import torch  # noqa: PLC0415
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield

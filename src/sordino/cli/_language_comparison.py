@@ -1,0 +1,205 @@
+"""A comparison of policies across epsilons: what is asked, refused, planned and told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sordino import _validate
+from sordino._files import finite, refuse_existing
+from sordino.cli._console import Bar, finish, grid
+from sordino.cli._language_options import language_module
+from sordino.cli._language_releases import NON_PRIVATE, Releases, unlinked
+from sordino.cli._language_study import Study
+from sordino.cli._run import made_folder
+from sordino.errors import DataError, UsageError
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.reading import read_pairs
+from sordino.privatization.stream import FileSettings
+
+__all__ = ["Comparison", "run_comparison"]
+
+_TITLE = "sordino language table"
+_METHODS = ("dpo", "rebel")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the user asked for; the names are those of the options."""
+
+    source: Path
+    out: Path
+    model: Path | None
+    quick: bool
+    seeds: int | None
+    epsilons: str
+    update: str
+    judge: Path | None
+    public_judge_half: bool
+    non_private: bool
+    data: str
+    budget: float | None
+    settings: FileSettings
+    simulate_seed: int | None
+    force: bool
+
+    def rows(self) -> tuple[float, ...]:
+        """Return the epsilons of the table, the infinite one last.
+
+        Raises:
+            UsageError: A part is no positive number, or one is given twice.
+        """
+        try:
+            found = [float(part) for part in self.epsilons.split(",")]
+        except ValueError:
+            found = [math.nan]
+        wrong = len(set(found)) < len(found) or any(not 0 < each < math.inf for each in found)
+        if wrong:
+            raise UsageError(
+                f"--epsilons must be different positive numbers with commas between, such as "
+                f"0.1,0.5,2; got {self.epsilons!r}. Nothing was done."
+            )
+        return (*sorted(found), *([NON_PRIVATE] if self.non_private else []))
+
+    def methods(self) -> tuple[str, ...]:
+        """Return how policies are trained."""
+        return tuple(
+            _validate.one_of("--update", part, _METHODS) for part in self.update.split(",")
+        )
+
+    def refuse_judge(self) -> None:
+        """Refuse a comparison that nobody judges, or of which nobody said who may.
+
+        Raises:
+            UsageError: Neither a judge nor judgments for one are given, or both.
+        """
+        if (self.judge is None) != self.public_judge_half:
+            raise UsageError(
+                "A judge is needed whose judgments are not those that are protected. Nothing was "
+                "done. Give one (--judge DIR), or say with --public-judge-half that half of the "
+                "prompts of this file have judgments that may be used unprotected: the win rates "
+                "tell about them, and the other half stays protected."
+            )
+
+
+def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
+    """Do the whole study, or say what it would spend."""
+    epsilons, methods = asked.rows(), asked.methods()
+    asked.refuse_judge()
+    pairs = _judgments(asked)
+    study = _study(asked, pairs, epsilons, methods)
+    study.training.check(anew=asked.force)
+    simulated = asked.simulate_seed is not None
+    if dry_run:
+        value = study.planned()
+        finish(_TITLE, _planned_rows(value), value, as_json=as_json, simulated=simulated)
+        return
+    refuse_existing(asked.out / "table.json", force=asked.force)
+    with made_folder(asked.out), Bar.shown("Comparing") as bar:
+        value = finite(study.run(progress=bar, force=asked.force))
+    if not as_json:
+        _show(value)
+    finish(_TITLE, _rows(value, asked.out), value, as_json=as_json, simulated=simulated)
+
+
+def _judgments(asked: Comparison) -> Pairs:
+    """Return raw judgments.
+
+    Raises:
+        DataError: They are randomized already, so that no other epsilon can be studied.
+    """
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            asked.source,
+            drop_identical=asked.settings.drop_identical,
+            person_field=asked.settings.person_field,
+            progress=bar,
+        )
+    if not isinstance(pairs, Pairs):
+        raise DataError(
+            "A comparison across epsilons needs raw judgments, and these are randomized already. "
+            "Nothing was done. Train on them with sordino language dpo."
+        )
+    return pairs
+
+
+def _study(
+    asked: Comparison, pairs: Pairs, epsilons: tuple[float, ...], methods: tuple[str, ...]
+) -> Study:
+    """Return the study: judgments in parts, sizes, and where everything is kept."""
+    split_by_prompt = language_module("studies.preference_split").split_by_prompt
+    split = split_by_prompt(pairs, judge=0.0 if asked.judge else 0.5)
+    presets = language_module("studies.study_sizes")
+    sizes = presets.QUICK if asked.quick else presets.FULL
+    sizes = sizes if asked.model is None else sizes.for_checkpoint()
+    learned, alone = split.learned, unlinked(pairs)
+    held_out = set(split.held_out)
+    training = Releases(
+        pairs=alone.part(learned),
+        held_out=frozenset(at for at, row in enumerate(learned) if row in held_out),
+        epsilons=epsilons,
+        seeds=asked.seeds or sizes.seeds,
+        path=asked.out / "training.spend.db",
+        data=f"{asked.data}-training",
+        answers=asked.out / "answers",
+        budget=asked.budget,
+        simulate_seed=asked.simulate_seed,
+    )
+    return Study(
+        folder=asked.out,
+        all_pairs=pairs,
+        training=training,
+        judge_pairs=alone.part(split.judge) if split.judge else None,
+        judge=asked.judge,
+        model=asked.model,
+        methods=methods,
+        sizes=sizes,
+        data=asked.data,
+    )
+
+
+def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
+    """Return what a dry run has to say."""
+    spend = value["spend"]
+    judge = value["judge_spend"]
+    return {
+        "would spend": f"{_size(spend)} on {value['pairs']:,} judgments "
+        f"({value['runs']} policies would be trained)",
+        "on the judge": "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}",
+        "touched": "nothing (dry run)",
+    }
+
+
+def _size(epsilon: float) -> str:
+    """Return an epsilon, or that nothing is protected."""
+    return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={epsilon:g}"
+
+
+def _show(value: dict[str, Any]) -> None:
+    """Print the table."""
+    columns = ("method", "labels", "win rate [95 %]", "at equal length", "seeds")
+    describe = language_module("studies.comparison_table").describe_share
+    rows = [
+        [
+            row["method"],
+            row["labels"],
+            describe(row["win_rate"]),
+            describe(row["length_matched"]),
+            str(row["seeds"]),
+        ]
+        for row in value["rows"]
+    ]
+    grid("win rate against the reference", columns, rows)
+
+
+def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
+    """Return the closing summary."""
+    spent = value["spent"]
+    return {
+        "prompts": f"{value['prompts']:,} held out, judged by {value['judge']['name']}",
+        "spent": "everything (NOT PRIVATE)" if spent is None else f"epsilon={spent:g} in total",
+        "written": f"table.json, table.md and curves.svg in {out.name}",
+        "seconds": f"{value['seconds']:.0f}",
+    }

@@ -1,0 +1,254 @@
+"""A study of policies across epsilons, run by run; one that was interrupted goes on."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sordino import _random
+from sordino._files import finite, read_json, to_json, write_json
+from sordino._version import __version__
+from sordino.cli._accounts import open_ledger, spending_limit
+from sordino.cli._language_options import language_module
+from sordino.cli._language_releases import Releases, labels_name
+from sordino.cli._run import publish
+from sordino.errors import UsageError
+from sordino.mechanisms.no_privacy import NonPrivate
+from sordino.preferences.pairs import Pairs
+from sordino.privatization.unprotected import use_unprotected
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.reporting.training_curves import write_training_curves
+
+__all__ = ["Study"]
+
+_FORMAT, _VERSION = "sordino.language-table", 1
+_RUN = "sordino.language-run"
+_STUDY = "sordino.language-study"
+_PROBLEM = "This study cannot be gone on with"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """Everything that a comparison needs.
+
+    Attributes:
+        folder: Where it is kept.
+        all_pairs: Whose texts the tiny reference reads; no label of them.
+        training: Judgments to learn from.
+        judge_pairs: Judgments that may be used unprotected, to train the judge.
+        judge: A judge that is there already.
+        model: The label-free reference, or None to build one.
+        methods: How policies are trained.
+        sizes: Of everything.
+        data: Name of the data set.
+    """
+
+    folder: Path
+    all_pairs: Pairs
+    training: Releases
+    judge_pairs: Pairs | None
+    judge: Path | None
+    model: Path | None
+    methods: tuple[str, ...]
+    sizes: Any
+    data: str
+
+    @property
+    def runs(self) -> list[tuple[str, float, int]]:
+        """Return every run as (method, epsilon, seed); that of the reference has epsilon 0."""
+        seeds = range(self.training.seeds)
+        rows = [("reference", 0.0)]
+        rows += [(method, each) for method in self.methods for each in self.training.epsilons]
+        return [(method, epsilon, seed) for method, epsilon in rows for seed in seeds]
+
+    def planned(self) -> dict[str, Any]:
+        """Return what the study would spend."""
+        judged = self.judge_pairs
+        return {
+            "spend": self.training.spend,
+            "pairs": len(self.training.pairs),
+            "judge_spend": 0.0 if judged is None else math.inf,
+            "judge_pairs": 0 if judged is None else len(judged),
+            "runs": len(self.runs) - self.training.seeds,
+            "sizes": self.sizes.to_dict(),
+        }
+
+    def run(self, *, progress: Callable[[int, int], None], force: bool) -> dict[str, Any]:
+        """Do what is left to do, write everything, and return what ``table.json`` holds."""
+        started = _random.clock()
+        self._begin(force=force)
+        table = language_module("studies.comparison_table")
+        alone = nullcontext if self.model else language_module("studies.comparison_runs").one_thread
+        runs = []
+        with alone():
+            contest, judge = self._contest()
+            for done, asked in enumerate(self.runs, start=1):
+                runs.append(self._run(table.ComparisonRun, contest, *asked))
+                progress(done, len(self.runs))
+        value = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "sordino": __version__,
+            "rows": table.summary_rows(runs),
+            "curves": table.learning_curves(runs),
+            "judge": judge,
+            "prompts": len(contest.prompts),
+            "pairs": len(self.training.pairs),
+            "held_out": len(self.training.held_out),
+            "spent": self._spent(),
+            "simulated": self.training.simulate_seed is not None,
+            "sizes": self.sizes.to_dict(),
+            "seconds": round(_random.clock() - started, 1),
+        }
+        self._write(value, table)
+        return value
+
+    def _begin(self, *, force: bool) -> None:
+        """Write down what is studied, or check that it is the study that was begun here.
+
+        Raises:
+            UsageError: Another study was begun here.
+        """
+        path, wanted = self.folder / "study.json", self._settings()
+        if force:
+            for name in ("runs", "answers", "judge", "reference"):
+                shutil.rmtree(self.folder / name, ignore_errors=True)
+        elif path.exists():
+            known = read_json(path, kind=_STUDY, version=_VERSION, problem=_PROBLEM)
+            if known != wanted:
+                raise UsageError(
+                    f"{self.folder.name} holds another study, with other settings or of other "
+                    "judgments. Nothing was done. Choose another folder, or pass --force to start "
+                    "anew."
+                )
+            self._make_folders()
+            return
+        self._make_folders()
+        write_json(path, wanted, force=True)
+
+    def _make_folders(self) -> None:
+        """Make the folders for what is kept between runs."""
+        for name in ("runs", "answers"):
+            (self.folder / name).mkdir(exist_ok=True)
+
+    def _settings(self) -> dict[str, Any]:
+        """Return everything public that a result depends on, but for where files lie."""
+        digest = language_module("features.local_models").model_digest
+        models = {"model": self.model, "judge": self.judge}
+        return {
+            "format": _STUDY,
+            "version": _VERSION,
+            "questions": self.all_pairs.public_digest,
+            "data": self.data,
+            "methods": list(self.methods),
+            "epsilons": [labels_name(epsilon) for epsilon in self.training.epsilons],
+            "seeds": self.training.seeds,
+            "simulate_seed": self.training.simulate_seed,
+            "sizes": self.sizes.to_dict(),
+            **{name: None if path is None else digest(path) for name, path in models.items()},
+        }
+
+    def _contest(self) -> tuple[Any, dict[str, Any]]:
+        """Return what all runs share, and what is told of the judge."""
+        reference = self.model or self._reference()
+        folder = self.judge or self._trained_judge(reference)
+        reward = language_module("rewards.text_rewards").TextRewardModel.load(folder)
+        unique = language_module("studies.preference_split").unique_prompts
+        prompts = self.training.pairs.prompts
+        parts: tuple[list[Any], list[Any]] = ([], [])
+        for row, prompt in enumerate(prompts):
+            parts[row in self.training.held_out].append(prompt)
+        contest = language_module("studies.comparison_runs").Contest(
+            reference=reference,
+            judge=language_module("judging.policy_comparison").RewardJudge(reward),
+            prompts=unique(parts[True])[: self.sizes.prompts],
+            trained_prompts=unique(parts[False]),
+            sizes=self.sizes,
+        )
+        who = "a reward of yours" if self.judge else "a reward of the other half"
+        told = {"name": who, "pairs": None if self.judge_pairs is None else len(self.judge_pairs)}
+        return contest, {**told, **describe_guarantee_and_caveats(reward.guarantee)}
+
+    def _reference(self) -> Path:
+        """Return the tiny label-free model, built if it is not there yet."""
+        folder, marker = self.folder / "reference", self.folder / "reference" / "built.json"
+        if not marker.exists():
+            losses = language_module("studies.pipeline").build_reference(
+                self.all_pairs, self.sizes.model, folder, steps=self.sizes.pretraining
+            )
+            write_json(marker, {"loss": losses[-1]})
+        return folder
+
+    def _trained_judge(self, reference: Path) -> Path:
+        """Return the judge, trained on unprotected judgments if it is not there yet."""
+        folder = self.folder / "judge"
+        if not (folder / "training_log.json").exists():
+            assert self.judge_pairs is not None  # noqa: S101 - for the type checker
+            limit = spending_limit(math.inf, None, unit="label", trust="central")
+            path = self.folder / "judge.spend.db"
+            ledger = open_ledger(path, f"{self.data}-judge", limit, change=False)
+            private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
+            language_module("studies.pipeline").train_reward(
+                private, reference, folder, self.sizes.judge, uncertain=False
+            )
+        return folder
+
+    def _run(self, kind: Any, contest: Any, method: str, epsilon: float, seed: int) -> Any:
+        """Return one run: read if it was done before, else done and kept."""
+        labels = "label-free" if method == "reference" else labels_name(epsilon)
+        path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
+        if path.exists():
+            found = read_json(path, kind=_RUN, version=_VERSION, problem=_PROBLEM)
+            return kind(**{name: found[name] for name in kind.__dataclass_fields__})
+        if method == "reference":
+            found = contest.baseline(seed)
+        else:
+            found = contest.run(method, *self.training.paid_answers(epsilon, seed), seed=seed)
+        run = kind(method=method, labels=labels, seed=seed, **found)
+        write_json(path, {"format": _RUN, "version": _VERSION, **run.to_dict()})
+        return run
+
+    def _spent(self) -> float:
+        """Return what all releases spent together."""
+        total = self.training.open().total()
+        return 0.0 if total is None else total.epsilon
+
+    def _write(self, value: dict[str, Any], table: Any) -> None:
+        """Write the table and the curves."""
+        write_training_curves(self.folder / "curves.svg", value["curves"], force=True)
+        lines = table.markdown_table(value["rows"], list(self._notes(value)))
+        publish(
+            self.folder,
+            {"table.md": lines, "table.json": to_json(finite(value))},
+            force=True,
+        )
+
+    def _notes(self, value: dict[str, Any]) -> Iterator[str]:
+        """Yield what a reader of the table must know."""
+        judge, seeds = value["judge"], self.training.seeds
+        yield (
+            f"Win rate: how often the judge prefers an answer to that of the reference, on "
+            f"{value['prompts']} prompts that nothing was trained on. A tie counts one half."
+        )
+        if seeds > 1:
+            yield f"Intervals are over {seeds} seeds: coins, training and draws."
+        promise = judge["guarantee"]
+        if judge["pairs"] is not None:
+            yield (
+                f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
+                "tells about them."
+            )
+        else:
+            yield f"The judge's labels: epsilon={promise['epsilon']} per {promise['unit']}."
+        yield (
+            f"Every row is about one release of its own; all of them together spent "
+            f"epsilon={value['spent']:g} per label on the ledger."
+        )
+        yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+        if value["simulated"]:
+            yield "**SIMULATED: a seed was used, so nothing here is private.**"

@@ -1,0 +1,1 @@
+"""Features of text from a sentence model of your own machine."""

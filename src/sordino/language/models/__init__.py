@@ -1,0 +1,1 @@
+"""Language models as this package reads, tokenizes, samples and saves them."""

@@ -1,0 +1,69 @@
+"""Models as a trainer takes them and gives them back: with a tokenizer, a head, and adapters."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+from sordino.errors import UsageError
+from sordino.language.models.checkpoints import load_tokenizer, ready_tokenizer
+from sordino.language.rewards._head_first import HEAD
+
+__all__ = ["is_adapted", "matching_tokenizer", "plain", "refuse_other_heads", "with_head"]
+
+_PATCHES = ("forward", "_original_forward")  # what trl and 16-bit training lay over a model
+
+
+def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
+    """Return a tokenizer that is ready, from the folder of the model if none is given.
+
+    Raises:
+        UsageError: None is given and the model does not know its folder, or it cannot be used.
+    """
+    if tokenizer is not None:
+        return ready_tokenizer(tokenizer, name="processing_class")
+    folder = Path(getattr(model.config, "_name_or_path", "") or "no folder")
+    if not folder.is_dir():
+        raise UsageError("The model knows no folder of a tokenizer: pass processing_class.")
+    return load_tokenizer(folder)
+
+
+def refuse_other_heads(model: Any) -> None:
+    """Refuse a model that gives an answer anything but one number.
+
+    Raises:
+        UsageError: It does.
+    """
+    outputs = getattr(getattr(model, "config", None), "num_labels", None)
+    if outputs != 1 or not hasattr(model, HEAD):
+        raise UsageError(
+            f"A reward model has one output, called {HEAD!r}; this {type(model).__name__} has "
+            f"{outputs if hasattr(model, HEAD) else 'none of that name'}. Nothing was trained. "
+            "Pass the folder of a causal model, which gets a new head."
+        )
+
+
+def with_head(peft_config: Any) -> Any:
+    """Return settings of adapters, in a copy, that train and save the head as well."""
+    if peft_config is None:
+        return None
+    settings = copy.deepcopy(peft_config)
+    settings.modules_to_save = sorted({*(settings.modules_to_save or ()), HEAD})
+    return settings
+
+
+def is_adapted(model: Any) -> bool:
+    """Return whether a model is another one with adapters of peft."""
+    return hasattr(model, "peft_config") and hasattr(model, "merge_and_unload")
+
+
+def plain(model: Any) -> Any:
+    """Return a model as transformers knows it, with adapters merged into a copy of its weights.
+
+    Without adapters the weights are shared, not copied.
+    """
+    whole = copy.deepcopy(model).merge_and_unload() if is_adapted(model) else copy.copy(model)
+    for patched in _PATCHES:
+        whole.__dict__.pop(patched, None)
+    return whole

@@ -1,0 +1,173 @@
+"""Prompts and answers as tokens: a prompt gives way on the left, an answer never."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, get_args
+
+from sordino._validate import integer, one_of
+from sordino.errors import DataError, UsageError
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.records import Text
+
+__all__ = ["SEPARATOR", "Dialogue", "DialogueTokens", "Overlong"]
+
+SEPARATOR = "\n\n"
+"""What stands between a prompt and its answer where the tokenizer has no chat template."""
+
+Overlong = Literal["refuse", "drop"]
+
+
+class Dialogue(NamedTuple):
+    """One prompt with one answer, as tokens; the answer ends with the end-of-text token."""
+
+    prompt: list[int]
+    answer: list[int]
+
+
+@dataclass(frozen=True)
+class DialogueTokens:
+    """Turns prompts and answers into tokens that fit a model.
+
+    Texts are wrapped by the tokenizer's chat template if it has one, as one turn of the user and
+    one of the assistant; without a template, prompt and answer stand one below the other. The two
+    are tokenized apart, so no token straddles the border and both answers of a pair see the same
+    prompt. What is too long loses the beginning of its *prompt*; an answer is never cut.
+
+    Args:
+        tokenizer: As :func:`sordino.language.models.checkpoints.load_tokenizer` returns it.
+        max_length: Most tokens of prompt and answer together.
+        overlong: What happens to a pair of which an answer alone is longer: ``"refuse"`` or
+            ``"drop"``, a rule that looks at texts only.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    tokenizer: Any
+    max_length: int
+    overlong: Overlong = "refuse"
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used."""
+        integer("max_length", self.max_length, at_least=2)
+        one_of("overlong", self.overlong, get_args(Overlong))
+
+    def prompt(self, prompt: Text, *, room: int = 0) -> list[int]:
+        """Return the tokens of a prompt, its end if it is too long, with room for an answer.
+
+        Args:
+            prompt: A text or chat messages.
+            room: Tokens to keep free for the answer.
+        """
+        return _end(self._ids(self._asked(prompt)), self.max_length - room)
+
+    def dialogue(self, prompt: Text, answer: Text, *, where: str = "the answer") -> Dialogue:
+        """Return a prompt and an answer that fit together.
+
+        Raises:
+            DataError: The answer is empty, or alone longer than ``max_length``.
+        """
+        if not _content(answer).strip():
+            raise DataError(f"{where} is empty, so there is nothing to judge. Remove the pair.")
+        asked = self._asked(prompt)
+        said = self._answer(prompt, answer, asked)
+        if len(said) >= self.max_length:
+            raise DataError(
+                f"{where} has {len(said)} tokens and the model reads {self.max_length}: nothing of "
+                "the prompt would be left, and answers are never cut. Choose a model with a longer "
+                "context or a larger max_length, or leave such pairs out with overlong='drop' "
+                "(--drop-overlong)."
+            )
+        return Dialogue(_end(self._ids(asked), self.max_length - len(said)), said)
+
+    def pairs(self, pairs: Comparisons) -> tuple[list[Dialogue], list[Dialogue], list[int]]:
+        """Return both answers of each pair, first and second, and the rows that they are of.
+
+        Raises:
+            DataError: A pair holds no texts, or an answer cannot be used; its index is named.
+        """
+        if pairs.given is not None:
+            raise DataError("A language model reads texts, and these pairs hold feature vectors.")
+        kept: list[tuple[Dialogue, Dialogue, int]] = []
+        for row, both in enumerate(zip(pairs.prompts, pairs.first, pairs.second, strict=True)):
+            try:
+                kept.append((*self._pair(*both, row), row))
+            except DataError:
+                if self.overlong == "refuse" or not self._too_long(both):
+                    raise
+        if not kept:
+            raise DataError("No pair is left whose answers fit the model.")
+        first, second, rows = zip(*kept, strict=True)
+        return list(first), list(second), list(rows)
+
+    def _pair(self, prompt: Text, first: Text, second: Text, row: int) -> tuple[Dialogue, Dialogue]:
+        """Return both answers after one and the same end of the prompt."""
+        both = [
+            self.dialogue(prompt, answer, where=f"pair {row}: an answer")
+            for answer in (first, second)
+        ]
+        room = min(len(one.prompt) for one in both)
+        one, other = (Dialogue(_end(each.prompt, room), each.answer) for each in both)
+        return one, other
+
+    def _too_long(self, texts: Sequence[Text]) -> bool:
+        """Return whether an answer of (prompt, first, second) does not fit alone."""
+        prompt, *answers = texts
+        asked = self._asked(prompt)
+        sizes = [len(self._answer(prompt, one, asked)) for one in answers]
+        return all(_content(one).strip() for one in answers) and max(sizes) >= self.max_length
+
+    def _answer(self, prompt: Text, answer: Text, asked: str) -> list[int]:
+        """Return the tokens of an answer and of its end."""
+        said, end = self._ids(self._said(prompt, answer, asked), special=False), self._eos
+        return said if said and said[-1] == end else [*said, end]
+
+    @property
+    def _eos(self) -> int:
+        """Return the token that ends a text."""
+        return int(self.tokenizer.eos_token_id)
+
+    def _asked(self, prompt: Text) -> str:
+        """Return the prompt as the model reads it, up to where the answer starts."""
+        if self.tokenizer.chat_template is None:
+            return _content(prompt) + SEPARATOR
+        return str(
+            self.tokenizer.apply_chat_template(
+                _messages(prompt, "user"), tokenize=False, add_generation_prompt=True
+            )
+        )
+
+    def _said(self, prompt: Text, answer: Text, asked: str) -> str:
+        """Return what follows the prompt."""
+        if self.tokenizer.chat_template is None:
+            return _content(answer)
+        both = [*_messages(prompt, "user"), *_messages(answer, "assistant")]
+        whole = str(self.tokenizer.apply_chat_template(both, tokenize=False))
+        if not whole.startswith(asked):
+            raise UsageError(
+                "The chat template writes a prompt differently once an answer follows, so prompt "
+                "and answer cannot be told apart. Use another template."
+            )
+        return whole[len(asked) :].rstrip("\n")
+
+    def _ids(self, text: str, *, special: bool | None = None) -> list[int]:
+        """Return tokens; a template writes the special ones itself."""
+        wanted = self.tokenizer.chat_template is None if special is None else special
+        return list(self.tokenizer(text, add_special_tokens=wanted, verbose=False)["input_ids"])
+
+
+def _messages(text: Text, role: str) -> list[dict[str, Any]]:
+    """Return a text as one turn, and messages as they are."""
+    return [{"role": role, "content": text}] if isinstance(text, str) else list(text)
+
+
+def _content(text: Text) -> str:
+    """Return what was said, without who said it."""
+    return text if isinstance(text, str) else SEPARATOR.join(turn["content"] for turn in text)
+
+
+def _end(ids: list[int], most: int) -> list[int]:
+    """Return the last tokens."""
+    return ids[len(ids) - most :] if 0 <= most < len(ids) else ids

@@ -1,0 +1,1 @@
+"""Policies from randomized answers, or from a private reward."""

@@ -1,0 +1,127 @@
+"""A tiny language model and its tokenizer, built here: what a demonstration runs on, offline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from sordino._validate import integer, one_of
+from sordino.language.models._loading import quiet
+
+__all__ = ["TinyModel", "build_tiny", "save_tiny", "train_tokenizer"]
+
+Architecture = Literal["llama", "gpt2"]
+_BEGIN, _END, _PAD = "<|begin|>", "<|end|>", "<|pad|>"
+_TEMPLATE = (
+    "{% for message in messages %}"
+    "{{ '<|' + message['role'] + '|>\n' + message['content'] + '<|end|>' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+_ROLES = ("<|user|>", "<|assistant|>", "<|system|>")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyModel:
+    """The size of a model that is built here; the defaults read and write in seconds.
+
+    Args:
+        architecture: ``"llama"`` or ``"gpt2"``.
+        vocabulary: Tokens of the tokenizer.
+        width: Numbers that stand for one token.
+        layers: How many blocks.
+        heads: Attention heads of each; they divide the width.
+        context: Most tokens that it reads.
+        seed: Of the weights it starts with; they are public.
+    """
+
+    architecture: Architecture = "llama"
+    vocabulary: int = 2048
+    width: int = 96
+    layers: int = 3
+    heads: int = 4
+    context: int = 256
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built."""
+        one_of("architecture", self.architecture, get_args(Architecture))
+        for name in ("vocabulary", "width", "layers", "heads", "context"):
+            integer(name, getattr(self, name), at_least=2 if name != "layers" else 1)
+        one_of("width % heads", self.width % self.heads, (0,))
+
+
+def train_tokenizer(texts: Sequence[str], size: TinyModel) -> Any:
+    """Return a byte-level tokenizer with a chat template, learned from public texts."""
+    special = [_PAD, _BEGIN, _END, *_ROLES]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size.vocabulary,
+        special_tokens=special,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    made = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        pad_token=_PAD,
+        bos_token=_BEGIN,
+        eos_token=_END,
+        model_max_length=size.context,
+        padding_side="right",
+    )
+    made.chat_template = _TEMPLATE
+    return made
+
+
+def build_tiny(size: TinyModel, tokenizer: Any) -> Any:
+    """Return a model of that size with random weights, on the processor."""
+    ids = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+    }
+    with quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(size.seed)
+        if size.architecture == "gpt2":
+            config = GPT2Config(
+                n_embd=size.width,
+                n_layer=size.layers,
+                n_head=size.heads,
+                n_positions=size.context,
+                **ids,
+            )
+            return GPT2LMHeadModel(config)
+        return LlamaForCausalLM(
+            LlamaConfig(
+                hidden_size=size.width,
+                intermediate_size=3 * size.width,
+                num_hidden_layers=size.layers,
+                num_attention_heads=size.heads,
+                num_key_value_heads=size.heads,
+                max_position_embeddings=size.context,
+                **ids,
+            )
+        )
+
+
+def save_tiny(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write model and tokenizer as a checkpoint that transformers loads."""
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)

@@ -1,0 +1,1 @@
+"""Rewards that read text: trained on randomized answers, saved, and handed to trainers."""

@@ -1,0 +1,135 @@
+"""A private reward as the callable that trl's policy trainers take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino.errors import PrivacyError, UsageError
+from sordino.language.models.promises import CheckpointPromise
+from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.preferences.records import Text
+
+__all__ = ["RewardFunction", "reward_function"]
+
+
+@dataclass(frozen=True)
+class RewardFunction:
+    """What trl calls for rewards; made by :func:`reward_function`.
+
+    Guarantee:
+        What ``promise.guarantee`` says; calling it is post-processing. Shown by
+        tests/language/test_reward_functions.py.
+
+    Attributes:
+        reward: The private reward.
+        pessimism: ``scale`` of its pessimistic score.
+    """
+
+    reward: TextRewardModel
+    pessimism: float = field(default=0.0, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no private reward, and pessimism that nothing was measured for."""
+        if not isinstance(self.reward, TextRewardModel):
+            raise PrivacyError(
+                f"A policy is trained on a TextRewardModel, got {type(self.reward).__name__}. "
+                "Nothing was made. Use PrivateRewardTrainer.text_reward() or "
+                "TextRewardModel.load(folder)."
+            )
+        if not np.isfinite(_validate.non_negative("pessimism", self.pessimism)):
+            raise UsageError("pessimism must be finite, got inf.")
+        if self.pessimism and self.reward.uncertainty is None:
+            raise UsageError(
+                "pessimism needs an uncertainty, and none was measured. Nothing was made. Call "
+                "reward.with_uncertainty(pairs) with the pairs it was trained on first."
+            )
+
+    @property
+    def __name__(self) -> str:
+        """Return what trl calls the reward in its logs."""
+        return "pessimistic_reward" if self.pessimism else "private_reward"
+
+    @property
+    def promise(self) -> CheckpointPromise:
+        """Return what a policy promises that is trained on this reward and on public prompts."""
+        return self.reward.promise
+
+    def __call__(
+        self, prompts: Sequence[Text], completions: Sequence[Text], **_: Any
+    ) -> list[float]:
+        """Return the reward of each completion; what cannot be read gets the lowest.
+
+        Args:
+            prompts: n texts or lists of chat messages.
+            completions: n texts or lists of chat messages.
+        """
+        answers = [_said(one) for one in completions]
+        readable = [
+            index
+            for index, both in enumerate(zip(prompts, answers, strict=True))
+            if self.reward.can_read(*both)
+        ]
+        known = self._scores([prompts[i] for i in readable], [answers[i] for i in readable])
+        rewards = np.full(len(answers), min([-self.reward.reward_bound, *known]))
+        rewards[readable] = known
+        return [float(value) for value in rewards]
+
+    def _scores(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return the scores of answers that can be read."""
+        if not self.pessimism:
+            return self.reward.score(prompts, answers)
+        return self.reward.pessimistic_score(prompts, answers, scale=self.pessimism)
+
+
+def reward_function(reward: TextRewardModel, *, pessimism: float = 0.0) -> RewardFunction:
+    """Return a function for ``reward_funcs`` of trl's ``RLOOTrainer`` and ``GRPOTrainer``.
+
+    Optimizing a policy against it is post-processing: with public prompts, however long it runs,
+    the promise of the reward is that of the policy. Prompts and completions may be texts or chat
+    messages; the reward wraps them as it did in training.
+
+    What a policy says must never end its training. A completion that is empty, or alone longer
+    than the reward reads, gets −``reward_bound``, or less where pessimism gave another one in the
+    same call less, so that saying nothing never pays. Give the trainer a
+    ``max_completion_length`` below the reward's ``max_length``. A completion that was cut off is
+    read as if it ended there.
+
+    With pessimism the bonus of a completion is its distance from the others to its prompt, if
+    there are at least three: set ``num_generations`` to 4 or more (the default of trl's
+    ``RLOOConfig`` is 2, for which the center is that of the training answers).
+
+    trl's trainers report their use over the network when they are made. With the environment
+    variable ``HF_HUB_DISABLE_TELEMETRY=1`` (or ``HF_HUB_OFFLINE=1``), set before Python starts,
+    they report nothing.
+
+    Guarantee:
+        What ``reward.guarantee`` says; calling it is post-processing. Shown by
+        tests/language/test_reward_functions.py.
+
+    Args:
+        reward: The private reward.
+        pessimism: ``scale`` of :meth:`TextRewardModel.pessimistic_score`; at 0 the score itself.
+
+    Raises:
+        PrivacyError: It is no private reward.
+        UsageError: The pessimism is out of range, or no uncertainty was measured.
+
+    Example:
+        >>> trainer = RLOOTrainer(  # doctest: +SKIP
+        ...     model, reward_funcs=reward_function(reward), args=RLOOConfig(beta=0.05), ...
+        ... )
+    """
+    return RewardFunction(reward, pessimism=pessimism)
+
+
+def _said(completion: Any) -> Text:
+    """Return a completion as text or messages; a turn that only calls a tool says nothing."""
+    if isinstance(completion, str):
+        return completion
+    return [{"role": turn["role"], "content": turn.get("content") or ""} for turn in completion]

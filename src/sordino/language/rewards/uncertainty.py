@@ -1,0 +1,185 @@
+"""How far an answer lies from what people compared, as the last layer of a reward sees it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, flattest_curvature, whitened
+
+__all__ = ["FEWEST_FOR_A_CENTER", "LastLayerUncertainty"]
+
+FEWEST_FOR_A_CENTER = 3
+"""Answers to one prompt from which on their mean is the center; two are always equally far."""
+
+_ARRAYS = {"center", "metric", "noise"}  # of the ellipsoid, and not plain numbers
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class LastLayerUncertainty:
+    """An elliptical bonus from last-layer features, computed as for a linear reward: a HEURISTIC.
+
+    With h the state that the head reads at the last token, and x = h(first) − h(second) of each
+    pair, the bonus of an answer is radius · ‖h − center‖ in the norm of M⁻¹, with
+    M = Σ σ′(‖x‖B) xxᵀ + ΛI and the radius of docs/local.md, confidence and pessimism.
+
+    Nothing is proved of it. That radius is about features that were fixed before anybody
+    answered, and about the minimizer of the debiased loss inside a ball chosen beforehand.
+    Fine-tuning makes the features depend on the randomized answers; where the body was frozen
+    they are fixed, but the head is what gradient descent made of it, and not that minimizer. It
+    costs no privacy: it sees public texts and the trained model only.
+
+    The **center** of an answer is the mean of all answers to the same prompt in the same call, if
+    there are at least three: what they share changes no choice among them. Of fewer it is the
+    mean of all training answers, because two answers lie equally far from their own mean, and the
+    bonus would cancel. So a bonus may change with the answers that stand beside an answer.
+
+    Source:
+        docs/local.md, confidence and pessimism: Γ(x, a) = radius·‖φ(x, a) − φ̄‖_{M⁻¹}.
+
+    Attributes:
+        ellipsoid: M, and what the radius is made of; around the weights of the head.
+        mean: Mean feature of the training answers, shape (d,).
+        confidence: How often the set would hold a linear truth, in (0, 1).
+    """
+
+    ellipsoid: ConfidenceEllipsoid
+    mean: Float[np.ndarray, " d"]
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        """Refuse parts that do not belong together."""
+        _validate.failure_probability("confidence", self.confidence, zero=False)
+        mean = _validate.finite_array("mean", self.mean, ndim=1)
+        if len(mean) != len(self.ellipsoid.center):
+            raise DataError(f"mean must have {len(self.ellipsoid.center)} features.")
+
+    def __repr__(self) -> str:
+        """Return size and radius, and that it is a heuristic."""
+        return f"LastLayerUncertainty(d={len(self.mean)}, radius={self.radius:.4g}, heuristic)"
+
+    @property
+    def radius(self) -> float:
+        """What the distance to the center is multiplied by."""
+        return self.ellipsoid.radius(self.confidence)
+
+    @classmethod
+    def of(
+        cls,
+        pairs: Iterable[tuple[Float[np.ndarray, "b d"], Float[np.ndarray, "b d"]]],
+        head: Float[np.ndarray, " d"],
+        *,
+        flip_probability: float,
+        ball: float | None = None,
+        ridge: float | None = None,
+        confidence: float = 0.95,
+    ) -> LastLayerUncertainty:
+        """Return the uncertainty of a head from the features of its training pairs.
+
+        Only a few d × d matrices are kept, however many pairs there are.
+
+        Args:
+            pairs: Features of the first and of the second answers, batch by batch.
+            head: The weights that make a reward of a feature.
+            flip_probability: f of the randomized answers, in [0, 1/2).
+            ball: B, above the norm of weights that are believed; that of the head if left out.
+                Far too large a ball makes the bonus useless: M counts what a pair tells at the
+                largest margin that the ball permits.
+            ridge: Λ; 1/B² if left out, which scales with the features as M does.
+            confidence: How often the set would hold a linear truth, in (0, 1).
+
+        Raises:
+            UsageError: A setting is out of range, or the head's weights are all 0.
+            DataError: There are no pairs.
+
+        Source:
+            docs/local.md, confidence and pessimism.
+        """
+        bound = _ball(ball, head)
+        strength = bound**-2 if ridge is None else _validate.positive("ridge", ridge)
+        gram, metric, mean = _sums(pairs, len(head), bound)
+        metric = metric + strength * np.eye(len(head))
+        answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
+        ellipsoid = ConfidenceEllipsoid(
+            center=head,
+            metric=metric,
+            kappa=1 - 2 * flip_probability,
+            ball=bound,
+            ridge=strength,
+            candidates=1,
+            gradient_norm=0.0,
+            least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), strength),
+            trace=answers.trace,
+            trace_of_square=answers.trace_of_square,
+            largest=answers.largest,
+        )
+        return cls(ellipsoid=ellipsoid, mean=mean, confidence=confidence)
+
+    def bonus(
+        self, rows: Float[np.ndarray, "n d"], prompts: Integer[np.ndarray, " n"]
+    ) -> Float[np.ndarray, " n"]:
+        """Return how wrong the reward of each answer may be, by this heuristic.
+
+        Args:
+            rows: The features of n answers.
+            prompts: A number for each, equal for answers to one prompt, counted from 0.
+
+        Source:
+            docs/local.md, confidence and pessimism: radius · ‖h − center‖_{M⁻¹}.
+        """
+        counts = np.bincount(prompts)
+        totals = np.zeros((len(counts), len(self.mean)))
+        np.add.at(totals, prompts, rows)
+        centers = totals / np.maximum(counts, 1)[:, None]
+        centers[counts < FEWEST_FOR_A_CENTER] = self.mean
+        return np.asarray(self.radius * self.ellipsoid.widths(rows - centers[prompts]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings, and digests of the arrays, as JSON holds them."""
+        arrays = {"metric": self.ellipsoid.metric, "mean": self.mean}
+        digests = {
+            name: hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
+            for name, values in arrays.items()
+        }
+        return {**self.settings, **digests}
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Return the confidence, and what the ellipsoid holds besides arrays."""
+        names = [name for name in self.ellipsoid.__dataclass_fields__ if name not in _ARRAYS]
+        plain = {name: getattr(self.ellipsoid, name) for name in names}
+        return {"confidence": self.confidence, **plain}
+
+
+def _ball(ball: float | None, head: Float[np.ndarray, " d"]) -> float:
+    """Return B: what was given, or the norm of the head."""
+    if ball is not None:
+        return _validate.positive("ball", ball)
+    norm = float(np.linalg.norm(head))
+    if not norm:
+        raise UsageError(
+            "The head's weights are all 0, so nothing was trained yet and nothing says how large "
+            "they may be. Train the reward first, or pass ball=."
+        )
+    return norm
+
+
+def _sums(
+    pairs: Iterable[tuple[Float[np.ndarray, "b d"], Float[np.ndarray, "b d"]]], d: int, ball: float
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
+    """Return Σ xxᵀ, Σ σ′(‖x‖B) xxᵀ, and the mean of all features, in one reading."""
+    gram, bent, total, n = np.zeros((d, d)), np.zeros((d, d)), np.zeros(d), 0
+    for first, second in pairs:
+        more, flat = flattest_curvature(first - second, ball=ball, ridge=0.0)
+        gram, bent = gram + more, bent + flat
+        total, n = total + first.sum(axis=0) + second.sum(axis=0), n + len(first)
+    if not n:
+        raise DataError("There are no pairs, so nothing says how far they reach.")
+    return gram, bent, total / (2 * n)

@@ -1,0 +1,1 @@
+"""Whole runs: one call for each stage, and a table across epsilons."""

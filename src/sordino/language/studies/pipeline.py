@@ -1,0 +1,363 @@
+"""From randomized answers to a policy: one call for each stage, on the trainers of this package."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from transformers import AutoConfig, PrinterCallback, TrainerCallback
+
+from sordino._files import write_json
+from sordino.language.models._loading import offline, quiet
+from sordino.language.models._upstream import upstream
+from sordino.language.models.checkpoints import (
+    CAUSAL,
+    checkpoint_folder,
+    context_length,
+    default_device,
+    load_causal_model,
+    load_reward_checkpoint,
+    load_tokenizer,
+)
+from sordino.language.models.tokens import DialogueTokens
+from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
+from sordino.language.policies.group_updates import group_trainer
+from sordino.language.policies.rebel import RebelConfig, RebelTrainer
+from sordino.language.references.pretraining import both_answers, pretrain
+from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+from sordino.language.rewards.reward_functions import reward_function
+from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
+from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.training.policy_promises import folder_promises, policy_promise
+from sordino.language.training.training_terms import PolicyTerms, TrainingTerms
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.records import Text
+
+__all__ = [
+    "TRAINING_LOG",
+    "PolicyTerms",
+    "TrainingTerms",
+    "build_reference",
+    "count_fitting",
+    "improve_policy",
+    "train_policy",
+    "train_reward",
+]
+
+TRAINING_LOG = "training_log.json"
+"""What training said of itself, beside the weights: randomized answers alone enter."""
+
+Progress = Callable[[int, int], None]
+
+
+class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Tells a bar how many steps are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Keep whom to tell."""
+        self._progress = progress
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
+        """Tell it."""
+        del args, control, ignored
+        self._progress(state.global_step, state.max_steps)
+
+
+def build_reference(
+    pairs: Comparisons,
+    size: TinyModel,
+    folder: Path,
+    *,
+    steps: int = 300,
+    progress: Progress | None = None,
+) -> list[float]:
+    """Write a tiny model that read both answers of every pair; return its loss at every step.
+
+    It is a label-free reference: tokenizer and weights are functions of public texts.
+
+    Args:
+        pairs: Only their prompts and answers are read.
+        size: Of the model.
+        folder: Where the checkpoint goes.
+        steps: Of pretraining.
+        progress: Called with (steps done, steps).
+    """
+    dialogues = list(both_answers(pairs))
+    tokenizer = train_tokenizer([_plain(text) for both in dialogues for text in both], size)
+    model = build_tiny(size, tokenizer)
+    losses = pretrain(model, tokenizer, dialogues, steps=steps, seed=size.seed, progress=progress)
+    save_tiny(model, tokenizer, folder)
+    return losses
+
+
+def _plain(text: Text) -> str:
+    """Return what was said, without who said it."""
+    return text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
+
+
+def count_fitting(
+    pairs: Comparisons, model: Path, terms: TrainingTerms, *, writes: bool = False
+) -> int:
+    """Return how many pairs fit a model; what could not be trained on is refused beforehand.
+
+    Args:
+        pairs: Raw or randomized; only their texts are read.
+        model: A checkpoint, of which only config and tokenizer are read.
+        terms: Of the training.
+        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
+
+    Raises:
+        DataError: An answer is empty or does not fit, and its pair is not to be left out.
+        UsageError: The checkpoint cannot be used.
+    """
+    folder = checkpoint_folder(model, kinds=CAUSAL) if writes else checkpoint_folder(model)
+    tokenizer = load_tokenizer(folder)
+    with offline(), quiet():
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    most = context_length(SimpleNamespace(config=config), tokenizer)
+    tokens = DialogueTokens(tokenizer, min(terms.max_length or most, most), terms.overlong)
+    return len(tokens.pairs(pairs)[2])
+
+
+def train_reward(
+    private: PrivatePairs,
+    model: Path,
+    folder: Path,
+    terms: TrainingTerms,
+    *,
+    held_out: PrivatePairs | None = None,
+    uncertain: bool = True,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Write a reward that was trained on randomized answers; return the training log.
+
+    Args:
+        private: Randomized answers; nothing is spent on them here.
+        model: Checkpoint of a language model, or of a reward to go on from.
+        folder: Where the reward goes, with ``training_log.json``.
+        terms: How it is trained.
+        held_out: Randomized answers that it is measured on as it is trained.
+        uncertain: Whether to measure how far it may be trusted, which pessimism needs.
+        progress: Called with (steps done, steps).
+
+    Guarantee:
+        What ``private.guarantee`` says: training is post-processing. Shown by
+        tests/language/test_pipeline.py.
+    """
+    tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
+    config = PrivateRewardConfig(
+        **_arguments(folder, terms, measured=held_out is not None),
+        loss=terms.loss,
+        head_epochs=terms.head_epochs,
+    )
+    trainer = PrivateRewardTrainer(
+        start,
+        config,
+        train_dataset=private,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        peft_config=_adapters(terms.lora, "SEQ_CLS"),
+    )
+    log = _trained(trainer, progress)
+    reward = trainer.text_reward()
+    if uncertain:
+        reward = reward.with_uncertainty(private, overlong=terms.overlong)
+    reward.save(folder, force=True)
+    write_json(folder / TRAINING_LOG, log, force=True)
+    return log
+
+
+def train_policy(
+    private: PrivatePairs,
+    model: Path,
+    folder: Path,
+    terms: TrainingTerms,
+    *,
+    held_out: PrivatePairs | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Write a policy that DPO made of randomized answers; return the training log.
+
+    Args:
+        private: Randomized answers; nothing is spent on them here.
+        model: Checkpoint of the reference, which must be label-free.
+        folder: Where the policy goes, with ``training_log.json``.
+        terms: How it is trained.
+        held_out: Randomized answers that it is measured on as it is trained.
+        progress: Called with (steps done, steps).
+
+    Guarantee:
+        What ``private.guarantee`` says: training is post-processing. Shown by
+        tests/language/test_pipeline.py.
+    """
+    tokenizer, start = load_tokenizer(model), load_causal_model(model)
+    given = _arguments(folder, terms, measured=held_out is not None)
+    trainer = PrivateDPOTrainer(
+        start,
+        args=PrivateDPOConfig(**given, beta=terms.temperature),
+        train_dataset=private,
+        eval_dataset=held_out,
+        processing_class=tokenizer,
+        peft_config=_adapters(terms.lora, "CAUSAL_LM"),
+    )
+    log = _trained(trainer, progress)
+    _save(trainer, folder)
+    write_json(folder / TRAINING_LOG, log, force=True)
+    return log
+
+
+def improve_policy(
+    reward: TextRewardModel,
+    model: Path,
+    prompts: Sequence[Text],
+    folder: Path,
+    terms: PolicyTerms,
+    *,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Write a policy that a private reward prefers to its reference; return the training log.
+
+    Args:
+        reward: Trained on randomized answers.
+        model: Checkpoint of the reference, which must be label-free.
+        prompts: Public ones to try answers to.
+        folder: Where the policy goes, with ``training_log.json``.
+        terms: How it is improved.
+        progress: Called with (steps done, steps).
+
+    Guarantee:
+        What ``reward.guarantee`` says: optimizing against a released reward is post-processing.
+        Shown by tests/language/test_pipeline.py.
+    """
+    carried = [reward.promise, *folder_promises(model)]
+    settings = {"update": terms.update, "temperature": terms.temperature, "steps": terms.steps}
+    promise = policy_promise(carried, None, settings)
+    tokenizer, start = load_tokenizer(model), load_causal_model(model)
+    make = _rebel if terms.update == "rebel" else _grouped
+    trainer = make(reward, start, tokenizer, prompts, folder, terms)
+    log = _trained(trainer, progress)
+    _save(trainer, folder)
+    assert promise is not None  # noqa: S101 - for the type checker: the reward carries one
+    promise.write(folder, title=f"A policy improved by {terms.update}")
+    write_json(folder / TRAINING_LOG, log, force=True)
+    return log
+
+
+def _rebel(
+    reward: TextRewardModel,
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Text],
+    folder: Path,
+    terms: PolicyTerms,
+) -> Any:
+    """Return our own trainer; a strong pull to the reference asks for short steps."""
+    config = RebelConfig(
+        output_dir=str(folder),
+        max_steps=terms.steps,
+        per_device_train_batch_size=terms.batch_size,
+        learning_rate=terms.learning_rate,
+        temperature=terms.temperature,
+        step=min(1.0, 1 / terms.temperature),
+        max_completion_length=terms.max_new_tokens,
+        **_silence(terms),
+    )
+    return RebelTrainer(
+        model,
+        config,
+        reward_funcs=reward_function(reward, pessimism=terms.pessimism),
+        train_dataset=prompts,
+        processing_class=tokenizer,
+        promise=reward.promise,
+    )
+
+
+def _grouped(
+    reward: TextRewardModel,
+    model: Any,
+    tokenizer: Any,
+    prompts: Sequence[Text],
+    folder: Path,
+    terms: PolicyTerms,
+) -> Any:
+    """Return one of trl's."""
+    assert terms.update != "rebel"  # noqa: S101 - for the type checker
+    return group_trainer(
+        terms.update,
+        reward,
+        model,
+        tokenizer,
+        prompts=prompts,
+        pessimism=terms.pessimism,
+        output_dir=str(folder),
+        max_steps=terms.steps,
+        per_device_train_batch_size=terms.batch_size,
+        learning_rate=terms.learning_rate,
+        temperature=terms.temperature,
+        max_completion_length=terms.max_new_tokens,
+        gradient_checkpointing=False,
+        bf16=False,
+        dataloader_pin_memory=default_device() != "cpu",
+        **_silence(terms),
+    )
+
+
+def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[str, Any]:
+    """Return what both trainers on randomized answers are told."""
+    return {
+        "output_dir": str(folder),
+        "num_train_epochs": terms.epochs,
+        "per_device_train_batch_size": terms.batch_size,
+        "per_device_eval_batch_size": 2 * terms.batch_size,
+        "learning_rate": terms.learning_rate,
+        "max_length": terms.max_length,
+        "overlong": terms.overlong,
+        "eval_strategy": "steps" if measured else "no",
+        **_silence(terms),
+    }
+
+
+def _silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
+    """Return what every trainer is told: no report, no bar of its own, no half-done checkpoint."""
+    return {
+        "seed": terms.seed,
+        "logging_steps": terms.log_every,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def _adapters(rank: int, task: str) -> Any:
+    """Return low-rank adapters on every linear layer, or None for all weights."""
+    if not rank:
+        return None
+    from peft import LoraConfig  # noqa: PLC0415 (slow to import)
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
+
+
+def _trained(trainer: Any, progress: Progress | None) -> list[dict[str, Any]]:
+    """Run a trainer; return its log, whose lines it prints nowhere else."""
+    trainer.remove_callback(PrinterCallback)
+    if progress is not None:
+        trainer.add_callback(_Reporter(progress))
+    with upstream(), quiet():
+        trainer.train()
+    return [_plain_row(row) for row in trainer.state.log_history]
+
+
+def _save(trainer: Any, folder: Path) -> None:
+    """Write a policy, without the pickled settings that transformers adds: they name folders."""
+    with quiet():
+        trainer.save_model(str(folder))
+    (folder / "training_args.bin").unlink(missing_ok=True)
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of the log without times, which differ from run to run."""
+    timed = ("_runtime", "_per_second", "total_flos")
+    return {name: value for name, value in row.items() if not name.endswith(timed)}

@@ -1,0 +1,1 @@
+"""What every trainer on randomized answers shares: rows, losses, settings, promises."""

@@ -1,0 +1,368 @@
+"""Language models on the command line: what is spent, refused, written and gone on with."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+
+from sordino.privacy.ledger import Ledger
+
+from .conftest import CANARY
+
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
+SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "64"]
+TINY = ["language", "tiny", "in.jsonl", *SMALL, "--vocabulary", "320", "--steps", "15"]
+REWARD = ["language", "reward", "in.jsonl", "--model", "tiny", "--out", "rm"]
+DPO = ["language", "dpo", "in.jsonl", "--model", "tiny", "--out", "policy"]
+PAID = ["--epsilon", "2"]
+TABLE = [
+    "language", "table", "in.jsonl", "--out", "study", "--quick", "--epsilons", "2,0.5",
+    "--seeds", "2",
+]  # fmt: skip
+STUDY = [*TABLE, "--public-judge-half"]
+
+
+def rows(n=60, *, turn=False):
+    """Raw records whose preferred answers are kind."""
+    found = []
+    for at in range(n):
+        sides = [f"{WORDS[at % 4]} answer {at}", f"{WORDS[4 + at % 4]} answer {at}"]
+        chosen, rejected = sides[::-1] if turn else sides
+        found.append({"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected})
+    return found
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Return the folder of a tiny model of the command line's own making."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
+    words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny", "--json"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["texts"] == 120
+    assert not list(folder.glob("*.db"))  # nothing is spent on texts
+    return folder / "tiny"
+
+
+@pytest.fixture
+def ready(folder, built):
+    folder.write("in.jsonl", rows())
+    (folder / "tiny").symlink_to(built)
+    return folder
+
+
+def refused(folder, command, code, *words):
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == code, said.err
+    assert (said.out, len(said.err.splitlines())) == ("", 1), said.err
+    assert all(word in said.err for word in words), said.err
+    assert CANARY not in said.err
+    assert folder.state() == before
+
+
+def spent(path):
+    total = Ledger.read(path).total()
+    return 0.0 if total is None else total.epsilon
+
+
+# --- the reference ---
+
+
+def test_a_tiny_model_reads_no_label(folder):
+    folder.write("in.jsonl", rows())
+    assert folder.run(*TINY, "--out", "one").code == 0
+    folder.write("in.jsonl", rows(turn=True))
+    assert folder.run(*TINY, "--out", "two").code == 0
+    for name in ("model.safetensors", "tokenizer.json"):
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+    refused(folder, [*TINY, "--out", "one"], 2, "exists already")
+
+
+# --- rewards and policies from answers ---
+
+
+def test_raw_judgments_are_randomized_first_and_kept(ready):
+    said = ready.run(*REWARD, *PAID, "--json")
+    assert (said.code, said.err) == (0, "")
+    value = said.value
+    assert value["guarantee"] == {
+        "epsilon": 2.0, "delta": 0.0, "unit": "label", "neighbors": "REPLACE_ONE",
+        "trust": "central", "randomness": "system",
+    }  # fmt: skip
+    assert value["caveats"] == ["randomized-at-ingestion"]
+    assert (value["spend"], value["pairs"], value["dropped_overlong"]) == (2.0, 60, 0)
+    assert value["answers"] == "rm.answers.jsonl"
+    assert {"rm.answers.jsonl", "rm.answers.manifest.json", "rm.spend.db"} <= ready.names()
+    ledger = Ledger.read(ready / "rm.spend.db")
+    assert value["ledger"] == {"head": ledger.head.digest, "rows": ledger.head.rows}
+    promise = json.loads((ready / "rm/sordino.json").read_text())
+    assert promise["release_ids"] == [row.release_id for row in ledger.spends]
+    assert not list((ready / "rm").glob("*.db"))  # a checkpoint is published as a whole
+    assert json.loads((ready / "rm/training_log.json").read_text())
+
+
+def test_training_on_answers_again_spends_nothing(ready):
+    assert ready.run(*REWARD, *PAID).code == 0
+    before = (ready / "rm.spend.db").read_bytes()
+    refused(ready, [*DPO[:6], "rm", *PAID], 2, "rm exists already")
+    again = ["language", "dpo", "rm.answers.jsonl", *DPO[3:]]
+    said = ready.run(*again, "--ledger", "rm.spend.db", "--json")
+    assert (said.code, said.value["spend"], said.value["answers"]) == (0, 0.0, None)
+    assert (ready / "rm.spend.db").read_bytes() == before
+    assert not (ready / "policy.spend.db").exists()
+    promise = json.loads((ready / "policy/sordino.json").read_text())
+    assert (promise["kind"], promise["guarantee"]["epsilon"]) == ("policy", 2.0)
+    assert promise["release_ids"] == [
+        row.release_id for row in Ledger.read(ready / "rm.spend.db").spends
+    ]
+
+
+def test_a_reward_is_no_policy_to_start_from(ready):
+    assert ready.run(*REWARD, *PAID).code == 0
+    refused(ready, [*DPO[:4], "rm", *DPO[5:], *PAID], 2, "*ForCausalLM")
+
+
+def test_answers_of_an_earlier_run_are_not_paid_for_twice_by_accident(ready):
+    ready.write("rm.answers.jsonl", [])
+    refused(ready, [*REWARD, *PAID], 2, "rm.answers.jsonl", "spends nothing")
+
+
+@pytest.mark.parametrize("command", [REWARD, DPO], ids=["reward", "dpo"])
+def test_a_dry_run_touches_nothing(ready, command):
+    before = ready.state()
+    said = ready.run(*command, *PAID, "--dry-run", "--json")
+    assert (said.code, said.value["spend"], said.value["pairs"]) == (0, 2.0, 60)
+    assert ready.state() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ([], 2, "raw judgments"),
+        (["--epsilon", "-1"], 2, "epsilon"),
+        ([*PAID, "--max-length", "2"], 4, "answers are never cut"),
+        ([*PAID, "--model", "nowhere"], 7, "no folder"),
+        ([*PAID, "--learning-rate", "0"], 2, "learning_rate"),
+        ([*PAID, "--strict", "--sft", "chosen.jsonl"], 2, "seems to tell the judgments"),
+        ([*PAID, "--ledger", "full.db", "--data", "other"], 6, "data set"),
+    ],
+)
+def test_what_can_be_refused_is_refused_before_anything_is_spent(ready, words, code, said):
+    told = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows()]
+    ready.write("chosen.jsonl", told)
+    if "full.db" in words:
+        ready.write("small.jsonl", rows(3))
+        made = ["privatize", "small.jsonl", "--epsilon", "2", "--out", "small.out.jsonl"]
+        assert ready.run(*made, "--ledger", "full.db").code == 0
+    refused(ready, [*REWARD, *words], code, said)
+
+
+def test_a_text_of_one_side_is_warned_of(ready):
+    ready.write("chosen.jsonl", [{"text": row["chosen"]} for row in rows()])
+    said = ready.run(*REWARD, *PAID, "--sft", "chosen.jsonl", "--dry-run")
+    assert said.code == 0
+    assert "PrivacyWarning" in said.err
+    both = [{"text": row[side]} for row in rows() for side in ("chosen", "rejected")]
+    ready.write("both.jsonl", both)
+    assert ready.run(*REWARD, *PAID, "--sft", "both.jsonl", "--dry-run").err == ""
+
+
+def test_without_privacy_the_ledger_says_so(ready):
+    assert ready.run(*REWARD, *PAID).code == 0
+    plain = [*DPO, "--non-private"]
+    refused(ready, [*plain, "--ledger", "rm.spend.db"], 3, "over the budget")
+    said = ready.run(*plain)
+    assert said.code == 0
+    assert "NOT PRIVATE" in said.out
+    assert spent(ready / "policy.spend.db") == float("inf")
+    assert not (ready / "policy.answers.jsonl").exists()
+    promise = json.loads((ready / "policy/sordino.json").read_text())
+    assert promise["guarantee"]["epsilon"] in ("inf", "Infinity", None)
+
+
+def test_a_seed_is_for_study_and_says_so(ready):
+    said = ready.run(*REWARD, *PAID, "--simulate-seed", "1")
+    assert said.code == 0
+    assert "SIMULATED" in said.out
+    assert "SIMULATED" in (ready / "rm/README.md").read_text()
+    again = [*REWARD[:-1], "rm2", *PAID, "--simulate-seed", "1"]
+    assert ready.run(*again).code == 0
+    answers = [(ready / f"{name}.answers.jsonl").read_bytes() for name in ("rm", "rm2")]
+    assert answers[0] == answers[1]
+    weights = [(ready / name / "model.safetensors").read_bytes() for name in ("rm", "rm2")]
+    assert weights[0] == weights[1]
+
+
+def test_answers_that_are_randomized_promise_what_they_promised(ready):
+    made = ["privatize", "in.jsonl", "--epsilon", "2", "--out", "p.jsonl"]
+    assert ready.run(*made).code == 0
+    command = [*REWARD[:2], "p.jsonl", *REWARD[3:]]
+    refused(ready, [*command, "--epsilon", "1"], 2, "too late")
+    refused(ready, [*command, "--non-private"], 2, "too late")
+    assert ready.run(*command, "--epsilon", "3", "--dry-run", "--json").value["spend"] == 0.0
+
+
+# --- policies against a reward ---
+
+
+def test_a_policy_costs_nothing_and_is_measured(ready):
+    assert ready.run(*REWARD, *PAID).code == 0
+    before = (ready / "rm.spend.db").read_bytes()
+    ready.write("prompts.jsonl", [{"prompt": f"say {word}"} for word in WORDS])
+    command = ["language", "policy", "--reward", "rm", "--model", "tiny", "--out", "p"]
+    steps = ["--prompts", "prompts.jsonl", "--steps", "2", "--max-new-tokens", "6"]
+    said = ready.run(*command, *steps, "--batch-size", "4", "--json")
+    assert (said.code, said.err) == (0, "")
+    assert (said.value["spend"], said.value["guarantee"]["epsilon"]) == (0.0, 2.0)
+    assert (ready / "rm.spend.db").read_bytes() == before
+    measure = ["language", "evaluate", "p", "--reference", "tiny", *steps[:2]]
+    found = ready.run(
+        *measure, "--judge", "rm", "--max-new-tokens", "6", "--json", "--out", "w.json"
+    )
+    assert (found.code, found.err) == (0, "")
+    assert found.value["n"] == found.value["prompts"] == 8
+    assert found.value["judge_shares_answers"] is True
+    assert found.value["policy"]["guarantee"]["epsilon"] == 2.0
+    assert json.loads((ready / "w.json").read_text()) == found.value
+    code = "import sys; [print('{\"preference\": 1.0}') for line in sys.stdin]"
+    (ready / "judge.py").write_text(code)
+    program = ["--judge-command", f"{sys.executable} judge.py", "--n", "3"]
+    asked = [*measure, *program]
+    assert "nobody said" in ready.run(*asked, "--max-new-tokens", "4").out
+    refused(ready, measure, 2, "Give one judge")
+    refused(ready, [*measure, "--judge", "tiny"], 2, "sordino.json")
+
+
+# --- the table ---
+
+
+@pytest.fixture
+def small(ready, monkeypatch):
+    """Make a quick study quicker still."""
+    from sordino.language.references.tiny import TinyModel
+    from sordino.language.studies import study_sizes
+
+    quick = study_sizes.QUICK
+    sizes = replace(
+        quick,
+        model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
+        pretraining=10,
+        judge=replace(quick.judge, epochs=1),
+        dpo=replace(quick.dpo, epochs=1, log_every=1),
+        reward=replace(quick.reward, epochs=1, log_every=1),
+        policy=replace(quick.policy, steps=1, max_new_tokens=4, batch_size=4),
+        prompts=4,
+        max_new_tokens=4,
+    )
+    monkeypatch.setattr(study_sizes, "QUICK", sizes)
+    return ready
+
+
+def test_a_study_is_written_and_says_what_it_spent(small):
+    said = small.run(*STUDY, "--non-private", "--dry-run", "--json")
+    assert (said.code, said.value["runs"]) == (0, 6)
+    assert not (small / "study").exists()
+    said = small.run(*STUDY, "--update", "dpo,rebel", "--json")
+    assert (said.code, said.err) == (0, "")
+    value = said.value
+    assert value == json.loads((small / "study/table.json").read_text())
+    kinds = [(row["method"], row["labels"], row["seeds"]) for row in value["rows"]]
+    assert kinds == [
+        ("reference", "label-free", 2), ("dpo", "epsilon=0.5", 2), ("dpo", "epsilon=2", 2),
+        ("rebel", "epsilon=0.5", 2), ("rebel", "epsilon=2", 2),
+    ]  # fmt: skip
+    assert value["spent"] == spent(small / "study/training.spend.db") == 5.0  # one for both
+    assert spent(small / "study/judge.spend.db") == float("inf")
+    assert value["judge"]["pairs"] + value["pairs"] == 60
+    assert {curve["method"] for curve in value["curves"]} == {"dpo", "rebel"}
+    assert all(len(curve["held_out_accuracy"]["mean"]) > 0 for curve in value["curves"])
+    assert "<svg" in (small / "study/curves.svg").read_text()
+    table = (small / "study/table.md").read_text()
+    assert "reward, then REBEL | epsilon=2" in table
+    assert CANARY not in "".join(
+        path.read_text(errors="ignore") for path in (small / "study").glob("*.*") if path.is_file()
+    )
+    refused(small, STUDY, 2, "table.json exists already")
+
+
+def test_an_interrupted_study_goes_on_and_pays_once(small):
+    assert small.run(*STUDY, "--non-private").code == 0
+    before = json.loads((small / "study/table.json").read_text())
+    ledger = (small / "study/judge.spend.db").read_bytes()
+    for name in ("table.json", "runs/dpo-epsilon=2-1.json"):
+        (small / "study" / name).unlink()
+    spends = Ledger.read(small / "study/training.spend.db").spends
+    refused(small, [*STUDY, "--non-private", "--epsilons", "1"], 2, "another study")
+    assert small.run(*STUDY, "--non-private").code == 0
+    again = json.loads((small / "study/table.json").read_text())
+    assert again["rows"] == before["rows"]
+    assert len(Ledger.read(small / "study/training.spend.db").spends) == len(spends) == 5
+    assert (small / "study/judge.spend.db").read_bytes() == ledger
+
+
+def test_a_study_that_starts_anew_pays_anew(small):
+    assert small.run(*STUDY).code == 0
+    refused(small, [*STUDY, "--force"], 3, "over the budget")
+    assert small.run(*STUDY, "--force", "--budget", "10").code == 0
+    assert spent(small / "study/training.spend.db") == 10.0
+
+
+def test_kept_answers_that_were_changed_are_refused(small):
+    assert small.run(*STUDY).code == 0
+    (small / "study/table.json").unlink()
+    (small / "study/runs/dpo-epsilon=2-0.json").unlink()
+    kept = small / "study/answers/epsilon=2-0.json"
+    value = json.loads(kept.read_text())
+    value["answers"][0] = 1 - value["answers"][0]
+    kept.write_text(json.dumps(value))
+    said = small.run(*STUDY)
+    assert said.code == 4, said.err
+    assert "changed" in said.err
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "said"),
+    [
+        (TABLE, 2, "--public-judge-half"),
+        ([*STUDY, "--judge", "tiny"], 2, "--public-judge-half"),
+        ([*STUDY, "--epsilons", "1,1"], 2, "--epsilons"),
+        ([*STUDY, "--epsilons", "1,inf"], 2, "--epsilons"),
+        ([*STUDY, "--update", "ppo"], 2, "--update"),
+        ([*STUDY, "--budget", "1"], 3, "over the budget"),
+    ],
+)
+def test_a_study_that_cannot_be_is_refused_at_once(small, command, code, said):
+    refused(small, command, code, said)
+
+
+def test_a_study_needs_raw_judgments(small):
+    assert small.run("privatize", "in.jsonl", "--epsilon", "2", "--out", "p.jsonl").code == 0
+    refused(small, [*STUDY[:2], "p.jsonl", *STUDY[3:]], 4, "randomized already")
+
+
+# --- what is loaded, and when ---
+
+
+def test_the_command_line_loads_no_deep_learning():
+    program = (
+        "import sys, sordino.cli; "
+        "print([name for name in ('torch', 'transformers', 'trl') if name in sys.modules])"
+    )
+    words = [sys.executable, "-c", program]
+    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_missing_library_is_named_with_its_remedy(ready, monkeypatch):
+    from sordino.cli import _language_options
+
+    def missing(name):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    monkeypatch.setattr(_language_options, "import_module", missing)
+    refused(ready, [*REWARD, *PAID], 2, "MissingExtra", "pip install 'sordino[language]'")

@@ -1,0 +1,256 @@
+"""Text that holds the preferred answers only is noticed, and no label is looked at."""
+
+import gzip
+import json
+import subprocess
+import sys
+import time
+import warnings
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino.errors import DataError, FileSystemError, PrivacyError, PrivacyWarning, UsageError
+from sordino.language.references.answer_search import AnswerSearch
+from sordino.language.references.documents import read_documents, spoken
+from sordino.language.references.label_free import OneSided, one_sided_share, warn_of_labels
+
+LONG = "The first thing to know about rye bread is that it needs no kneading, and then {}"
+
+
+def asked(row, name):
+    return {"prompt": row["prompt"], "completion": row[name]}
+
+
+def rows_of(path):
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+@pytest.fixture(scope="module")
+def made():
+    """Return rows with long and with short answers, and their pairs."""
+    rows = [
+        {
+            "prompt": f"question {i}",
+            "chosen": LONG.format(f"wait {i} hours") if i % 2 else f"yes {i}",
+            "rejected": LONG.format(f"bake it for {i} minutes at once") if i % 3 else f"no {i}",
+        }
+        for i in range(30)
+    ]
+    return rows, sordino.read_pairs(rows)
+
+
+@pytest.fixture
+def helpful(shared_data):
+    """Return rows and pairs of real preferences, one after the other."""
+    rows = [row for part in "ab" for row in rows_of(shared_data / f"hh_helpful_{part}.jsonl.gz")]
+    return rows, sordino.read_pairs(rows)
+
+
+def test_real_dialogues_of_preferred_answers_are_noticed(helpful, shared_data):
+    _, pairs = helpful
+    start = time.perf_counter()
+    with pytest.warns(PrivacyWarning, match=r"4346 of 4413 pairs \(98.5 %\).*language tiny"):
+        found = warn_of_labels(read_documents(shared_data / "hh_dialogues.jsonl.gz"), pairs)
+    assert time.perf_counter() - start < 10, "it is linear: .4 s on one free core"
+    assert found == OneSided(both=67, one=4346, none=0)
+
+
+def test_what_the_real_dialogues_give_away(helpful, shared_data):
+    """Whoever guesses that the answer in the text is the preferred one is always right."""
+    _, pairs = helpful
+    search = AnswerSearch(pairs)
+    for document in read_documents(shared_data / "hh_dialogues.jsonl.gz"):
+        search.look_in(spoken(document))
+    told = search.found.sum(axis=1) == 1
+    right = search.found[told, 0] == (pairs.labels[told] == 1)
+    assert right.sum() == told.sum() == 4346
+
+
+def test_real_text_of_both_answers_is_not(helpful):
+    rows, pairs = helpful
+    text = [asked(row, name) for row in rows for name in ("chosen", "rejected")]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert warn_of_labels(text, pairs, strict=True) == OneSided(both=4413, one=0, none=0)
+
+
+def test_real_answers_to_other_questions_are_not(shared_data):
+    """Short answers ("You're welcome!") agree by chance, and the threshold is above that."""
+    other = rows_of(shared_data / "hh_helpful_a.jsonl.gz")
+    pairs = sordino.read_pairs(shared_data / "hh_helpful_b.jsonl.gz")
+    found = warn_of_labels([asked(row, "chosen") for row in other], pairs, strict=True)
+    assert found.share == pytest.approx(0.023, abs=0.001), "as the docstring says"
+
+
+def chats(rows):
+    return [
+        {
+            "messages": [
+                {"role": "user", "content": row["prompt"]},
+                {"role": "assistant", "content": row["chosen"]},
+            ]
+        }
+        for row in rows
+    ]
+
+
+FORMS = {
+    "messages": chats,
+    "bare messages": lambda rows: [one["messages"] for one in chats(rows)],
+    "completions": lambda rows: [asked(row, "chosen") for row in rows],
+    "two texts": lambda rows: [(row["prompt"], row["chosen"]) for row in rows],
+    "transcripts": lambda rows: [
+        {"text": f"\n\nHuman: {row['prompt']}\n\nAssistant: {row['chosen']}"} for row in rows
+    ],
+    "templates": lambda rows: [
+        f"<|user|>{row['prompt']}<|assistant|>{row['chosen']}<|end|>" for row in rows
+    ],
+    "one text": lambda rows: ["\n".join(f"A: {row['chosen']}" for row in rows)],
+    "cut": lambda rows: [asked(row, "chosen") | {"completion": row["chosen"][:-2]} for row in rows],
+    "other spaces and case": lambda rows: [
+        {"text": row["chosen"].upper().replace(" ", " \n ")}
+        if len(row["chosen"]) > 40
+        else row["chosen"].upper()
+        for row in rows
+    ],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_of_text_is_read(made, form):
+    rows, _ = made
+    if form == "cut":
+        rows = [row | {"chosen": row["chosen"] + " of your own and so on " * 3} for row in rows]
+    found = one_sided_share(FORMS[form](rows), sordino.read_pairs(rows))
+    assert found == OneSided(both=0, one=30, none=0)
+
+
+def test_no_label_is_looked_at(made):
+    rows, pairs = made
+    turned = [row | {"chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+    text = [row["chosen"] for row in rows]
+    assert one_sided_share(text, pairs) == one_sided_share(text, sordino.read_pairs(turned))
+
+
+def test_randomized_pairs_do_as_well(made, ledger):
+    rows, pairs = made
+    private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger())
+    with pytest.raises(PrivacyError, match=r"30 of 30 pairs.*Nothing was done"):
+        warn_of_labels([row["chosen"] for row in rows], private, strict=True)
+
+
+def test_what_only_asks_is_not_said(made):
+    rows, pairs = made
+    roles = [[{"role": "user", "content": row["chosen"]}] for row in rows]
+    assert one_sided_share(roles, pairs).none == 30
+    prompts = [(row["chosen"], "something else") for row in rows]
+    assert one_sided_share(prompts, pairs).none == 30
+
+
+def test_a_beginning_that_both_share_tells_nothing():
+    shared = "You should always begin with the flour and then slowly add the water, and "
+    pairs = sordino.read_pairs([{"prompt": "p", "chosen": shared + "x", "rejected": shared + "y"}])
+    assert one_sided_share([shared], pairs).none == 1
+    assert one_sided_share([shared + "x"], pairs).one == 1
+
+
+def test_a_short_answer_inside_a_longer_turn_is_none():
+    pairs = sordino.read_pairs([{"prompt": "p", "chosen": "of course", "rejected": "no"}])
+    assert one_sided_share([("p", "of course, no problem")], pairs).none == 1
+    assert one_sided_share([("p", "Of  course")], pairs).one == 1
+
+
+def test_a_few_of_many_are_no_alarm(made):
+    rows, pairs = made
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert warn_of_labels([row["chosen"] for row in rows[:9]], pairs).one == 9
+        half = [row["chosen"] for row in rows[:15]]
+        assert warn_of_labels(half, pairs, threshold=0.5).share == 0.5
+    with pytest.warns(PrivacyWarning):
+        warn_of_labels(half, pairs, threshold=0.49)
+    with pytest.raises(UsageError, match="threshold"):
+        warn_of_labels(half, pairs, threshold=1.0)
+
+
+def test_thousands_of_answers_that_begin_alike_take_no_longer():
+    rows = [
+        {"prompt": str(i), "chosen": LONG.format(i), "rejected": LONG.format(f"{i}!")}
+        for i in range(4000)
+    ]
+    start = time.perf_counter()
+    found = one_sided_share([row["chosen"] for row in rows] * 3, sordino.read_pairs(rows))
+    assert found.one == 4000
+    assert time.perf_counter() - start < 10, "12,000 x 8,000 comparisons would take minutes"
+
+
+def test_features_are_refused():
+    pairs = sordino.Pairs.from_features(np.eye(2), [1, 0])
+    with pytest.raises(DataError, match="feature vectors"):
+        one_sided_share(["a"], pairs)
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [7, None, {"chosen": "secret"}, {"completion": "secret"}, {"text": 3}, ("secret",), ["secret"],
+     {"messages": [{"role": "assistant"}]}, {"messages": []}],
+)  # fmt: skip
+def test_what_is_no_document_is_refused_and_not_quoted(made, bad):
+    with pytest.raises(DataError, match="document 1: ") as caught:
+        one_sided_share(["fine", bad], made[1])
+    assert "secret" not in str(caught.value)
+
+
+def test_files_are_read(tmp_path, made):
+    rows, pairs = made
+    lines = "".join(json.dumps(asked(row, "chosen")) + "\n" for row in rows)
+    plain = "\n\n".join(f"{row['prompt']}\n{row['chosen']}" for row in rows)
+    for name, content in {"a.jsonl": lines, "a.txt": "\n\n" + plain}.items():
+        (tmp_path / name).write_text(content)
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+        for path in (tmp_path / name, str(tmp_path / f"{name}.gz")):
+            documents = list(read_documents(path))
+            assert len(documents) == 30
+            assert one_sided_share(documents, pairs).one == 30
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.jsonl", b'{"text": "a"}\n{"secret": "b"}\n', "line 2: expected a text"),
+        ("a.jsonl", b'{"text": "a"}\n"secret"\n', "line 2: expected an object"),
+        ("a.jsonl", b"", "empty"),
+        ("a.txt", b"a\n\xff\n", "line 2: not valid UTF-8"),
+        ("a.txt", b" \n\n", "empty"),
+        ("a.txt.gz", b"no gzip", "not valid gzip"),
+    ],
+)
+def test_bad_files_are_refused_by_line(tmp_path, name, content, words):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=words) as caught:
+        list(read_documents(tmp_path / name))
+    assert "secret" not in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileSystemError, match="cannot be read"):
+        list(read_documents(tmp_path / "none.txt"))
+
+
+def test_a_text_without_blank_lines_is_read_in_parts(tmp_path):
+    (tmp_path / "long.txt").write_text(f"{'word ' * 50}\n" * 20_000)
+    sizes = [len(block) for block in read_documents(tmp_path / "long.txt")]
+    assert len(sizes) > 3
+    assert sum(sizes) == 251 * 20_000
+
+
+def test_no_deep_learning_is_loaded():
+    program = (
+        "import sys, sordino.language.references.label_free, sordino.language.judging.contests\n"
+        "print(sorted({'torch', 'transformers', 'trl'} & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout == "[]\n", done.stderr

@@ -1,0 +1,422 @@
+"""Scores of texts: bounded, in order, the same whatever shares the batch; and their promise."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+import sordino
+from sordino.certificates import digest_of
+from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
+
+torch = pytest.importorskip("torch", reason="the extra 'language' is not installed")
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+from sordino.language.models.checkpoints import (  # noqa: E402
+    load_causal_model,
+    load_reward_checkpoint,
+    load_tokenizer,
+)
+from sordino.language.models.promises import CheckpointPromise  # noqa: E402
+from sordino.language.rewards import _last_tokens  # noqa: E402
+from sordino.language.rewards._uncertainty_file import UNCERTAINTY_FILE  # noqa: E402
+from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: E402
+
+PROMPT = "tell me about bread"
+ANSWERS = [
+    "kind",
+    "the answer is about bread music water paper kind clear",
+    "rude cold",
+    "a",
+    "useful warm clear kind the answer is about water and more of it and more",
+]
+
+
+@pytest.fixture
+def private(word_pairs, open_ledger):
+    """Return randomized answers, and the ledger that paid."""
+    ledger = open_ledger(1.0)
+    mechanism = sordino.RandomizedResponse(epsilon=1.0)
+    return sordino.privatize(word_pairs(120), mechanism, ledger=ledger), ledger
+
+
+@pytest.fixture
+def made(private, tiny_models):
+    """Return a maker of rewards whose heads are random."""
+
+    def make(architecture="llama", *, spread=1.0, **settings):
+        folder = tiny_models[architecture]
+        model, tokenizer = load_reward_checkpoint(folder, device="cpu"), load_tokenizer(folder)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(5)
+            model.score.weight.data.normal_(0, spread)
+        promise = CheckpointPromise.of(private[0], kind="reward", loss="debiased", pairs=120)
+        known = {"reward_bound": 10.0, "max_length": 64} | settings
+        return TextRewardModel(model, tokenizer, promise=promise, **known)
+
+    return make
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_scores_do_not_depend_on_the_batch_or_the_order(made, architecture):
+    reward = made(architecture)
+    prompts = [PROMPT, "p", PROMPT, "tell me about water", PROMPT]
+    alone = [reward.score([p], [a])[0] for p, a in zip(prompts, ANSWERS, strict=True)]
+    assert np.ptp(alone) > 0.1
+    for size in (1, 2, 16):
+        together = dataclasses.replace(reward, batch_size=size).score(prompts, ANSWERS)
+        np.testing.assert_allclose(together, alone, atol=1e-5)
+    backwards = reward.score(prompts[::-1], ANSWERS[::-1])
+    np.testing.assert_allclose(backwards[::-1], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("architecture", ["llama", "gpt2"])
+def test_features_are_what_the_head_reads(made, architecture):
+    """Head times feature is the reward, also of padded rows."""
+    reward = made(architecture)
+    dialogues = [reward.tokens.dialogue(PROMPT, answer) for answer in ANSWERS]
+    head = reward.model.score.weight.detach().double().numpy()[0]
+    for reading in _last_tokens.read_dialogues(reward.model, dialogues, batch_size=3):
+        np.testing.assert_allclose(reading.features @ head, reading.rewards, atol=1e-5)
+
+
+def test_scores_are_clipped(made):
+    free, bound = made(spread=50.0, reward_bound=1e6), made(spread=50.0, reward_bound=3.0)
+    raw = free.score([PROMPT] * 5, ANSWERS)
+    assert abs(raw).max() > 3
+    np.testing.assert_allclose(bound.score([PROMPT] * 5, ANSWERS), np.clip(raw, -3, 3))
+
+
+def test_dropout_is_off_and_training_goes_on(made):
+    reward = made("gpt2")  # which has dropout
+    reward.model.train()
+    first, second = (reward.score([PROMPT], ["kind words"]) for _ in range(2))
+    assert first == second
+    assert reward.model.training
+    assert all(p.grad is None for p in reward.model.parameters())
+
+
+def test_a_long_prompt_loses_its_beginning(made):
+    reward = made(max_length=32, reward_bound=1e6)
+    long = "water " * 80 + "tell me about paper"
+    [score] = reward.score([long], ["kind"])
+    dialogue = reward.tokens.dialogue(long, "kind")
+    assert len(dialogue.prompt) + len(dialogue.answer) == 32
+    [reading] = _last_tokens.read_dialogues(reward.model, [dialogue], batch_size=1)
+    assert score == pytest.approx(reading.rewards[0], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("answers", "index"),
+    [(["kind", "clear " * 80], 1), (["", "kind"], 0), (["kind", 3], 1), (["kind"], None)],
+)
+def test_bad_texts_are_named_by_index_and_never_quoted(made, answers, index):
+    with pytest.raises(DataError) as caught:
+        made().score([PROMPT] * 2, answers)
+    assert index is None or f"answers[{index}]" in str(caught.value)
+    assert "clear" not in str(caught.value)
+    assert PROMPT not in str(caught.value)
+
+
+def test_nothing_and_messages_can_be_scored(made):
+    reward = made()
+    assert reward.score([], []).shape == (0,)
+    assert reward.score(
+        [[{"role": "user", "content": PROMPT}]], [[{"role": "assistant", "content": "kind"}]]
+    ) == pytest.approx(reward.score([PROMPT], ["kind"]), abs=1e-6)
+
+
+def test_no_number_is_no_score(made):
+    reward = made()
+    reward.model.score.weight.data[:] = float("nan")
+    with pytest.raises(UsageError, match="not finite"):
+        reward.score([PROMPT], ["kind"])
+
+
+def test_a_bar_is_for_people_who_wait(made, monkeypatch, capsys):
+    reward = made()
+    monkeypatch.setattr(_last_tokens, "_LONG", 3)
+    reward.score([PROMPT] * 5, ANSWERS)
+    assert capsys.readouterr() == ("", "")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    reward.score([PROMPT] * 5, ANSWERS)
+    shown = capsys.readouterr()
+    assert "Scoring" in shown.err
+    assert not shown.out
+
+
+def test_the_tokenizer_says_what_pads(made):
+    """A model that knows no padding token, or another one, would read the wrong token."""
+    reward = made()
+    expected = reward.score([PROMPT] * 5, ANSWERS)
+    for other in (None, 5):
+        reward.model.config.pad_token_id = other
+        again = dataclasses.replace(reward)
+        np.testing.assert_allclose(again.score([PROMPT] * 5, ANSWERS), expected, atol=1e-6)
+
+
+# What is saved, and what of it is believed.
+
+
+def test_a_saved_reward_is_the_same_reward(made, private, tmp_path, no_network):
+    reward = made().with_uncertainty(private[0])
+    reward.save(tmp_path / "reward")
+    back = TextRewardModel.load(tmp_path / "reward", device="cpu")
+    prompts = [PROMPT] * 5
+    np.testing.assert_allclose(
+        back.score(prompts, ANSWERS), reward.score(prompts, ANSWERS), atol=1e-6
+    )
+    np.testing.assert_allclose(
+        back.pessimistic_score(prompts, ANSWERS),
+        reward.pessimistic_score(prompts, ANSWERS),
+        rtol=1e-6,
+    )
+    assert back.to_dict() == reward.to_dict()
+    assert (back.guarantee, back.release_ids, back.artifact, back.pairs) == (
+        *(reward.guarantee, reward.release_ids, reward.artifact),
+        120,
+    )
+
+
+def test_transformers_loads_it_with_the_same_logits(made, tmp_path, no_network):
+    from transformers import AutoModelForSequenceClassification
+
+    reward = made(reward_bound=1e6)
+    reward.save(tmp_path / "reward")
+    model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "reward").eval()
+    for answer, score in zip(ANSWERS, reward.score([PROMPT] * 5, ANSWERS), strict=True):
+        both = reward.tokens.dialogue(PROMPT, answer)
+        with torch.no_grad():
+            logits = model(torch.tensor([[*both.prompt, *both.answer]])).logits
+        assert float(logits) == pytest.approx(score, abs=1e-6, rel=1e-5)
+
+
+def test_the_card_carries_the_promise(made, tmp_path):
+    made().save(tmp_path / "reward")
+    card = (tmp_path / "reward" / "README.md").read_text()
+    assert '"epsilon": 1.0' in card
+    assert "randomized-at-ingestion" in card
+    found = json.loads((tmp_path / "reward" / "sordino.json").read_text())
+    assert (found["kind"], found["training"]["reward_bound"]) == ("reward", 10.0)
+
+
+def test_nothing_is_overwritten_unasked(made, private, tmp_path):
+    reward = made()
+    reward.with_uncertainty(private[0]).save(tmp_path / "reward")
+    with pytest.raises(UsageError, match="exists already"):
+        reward.save(tmp_path / "reward")
+    reward.save(tmp_path / "reward", force=True)
+    assert TextRewardModel.load(tmp_path / "reward").uncertainty is None
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(FileSystemError):
+        reward.save(tmp_path / "file", force=True)
+
+
+def test_half_a_reward_is_not_taken_for_one(made, tmp_path, monkeypatch):
+    reward = made()
+    reward.save(tmp_path / "reward")
+
+    def fails(folder):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(reward.model, "save_pretrained", fails)
+    with pytest.raises(FileSystemError, match="No space left"):
+        reward.save(tmp_path / "reward", force=True)
+    with pytest.raises(UsageError, match="holds no sordino"):
+        TextRewardModel.load(tmp_path / "reward")
+
+
+def damage(folder, name, change):
+    path = folder / name
+    content = bytearray(path.read_bytes())
+    change(content)
+    path.write_bytes(bytes(content))
+
+
+def flip_last_byte(content):
+    content[-2] ^= 0x40
+
+
+def cut(content):
+    del content[len(content) // 2 :]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "error"),
+    [
+        ("model.safetensors", flip_last_byte, DataError),
+        ("model.safetensors", cut, UsageError),
+        ("sordino.json", cut, DataError),
+        ("config.json", cut, UsageError),
+        ("tokenizer.json", cut, UsageError),
+        (UNCERTAINTY_FILE, cut, DataError),
+    ],
+)
+def test_a_damaged_file_is_refused(made, private, tmp_path, name, change, error):
+    made().with_uncertainty(private[0]).save(tmp_path / "reward")
+    damage(tmp_path / "reward", name, change)
+    with pytest.raises(error):
+        TextRewardModel.load(tmp_path / "reward", device="cpu")
+
+
+def test_what_is_no_reward_of_ours_is_refused(made, private, tmp_path, tiny_llama):
+    with pytest.raises(UsageError, match="holds no sordino"):
+        TextRewardModel.load(tiny_llama)
+    with pytest.raises(FileSystemError, match="no folder"):
+        TextRewardModel.load("somebody/reward")
+    made().save(tmp_path / "reward")
+    CheckpointPromise.of(private[0], kind="policy").write(tmp_path / "reward", title="x")
+    with pytest.raises(UsageError, match="holds a policy"):
+        TextRewardModel.load(tmp_path / "reward")
+    CheckpointPromise.of(private[0], kind="reward").write(tmp_path / "reward", title="x")
+    with pytest.raises(DataError, match="reward_bound"):
+        TextRewardModel.load(tmp_path / "reward")
+
+
+def test_what_makes_no_reward_is_refused(made, tiny_llama):
+    reward = made()
+    for wrong in (
+        {"model": load_causal_model(tiny_llama, device="cpu")},
+        {"reward_bound": 0.0},
+        {"max_length": 65},
+        {"batch_size": 0},
+        {"promise": dataclasses.replace(reward.promise, kind="policy")},
+    ):
+        with pytest.raises(UsageError):
+            dataclasses.replace(reward, **wrong)
+    with pytest.raises(PrivacyError, match="promise"):
+        dataclasses.replace(reward, promise=None)
+    with pytest.raises(UsageError, match="reads texts"):
+        reward.score_features(np.zeros((1, 1)))
+
+
+@pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning")  # peft's
+def test_unmerged_adapters_are_refused(made):
+    peft = pytest.importorskip("peft")
+    reward = made()
+    adapted = peft.get_peft_model(reward.model, peft.LoraConfig(task_type="SEQ_CLS", r=2))
+    with pytest.raises(UsageError, match="merge_and_unload"):
+        dataclasses.replace(reward, model=adapted)
+
+
+# What the stages before it make of it.
+
+
+def test_the_ledger_that_paid_is_certified(made, private, open_ledger):
+    reward, (_, ledger) = made(), private
+    certificate = sordino.certify(reward, ledger)
+    assert certificate.artifact == "reward"
+    assert certificate.guarantee == reward.guarantee
+    assert certificate.digest == digest_of(reward.to_dict())
+    with pytest.raises(PrivacyError, match="lacks an entry"):
+        sordino.certify(reward, open_ledger(1.0))
+    other = dataclasses.replace(reward.promise, artifact="0" * 64)
+    with pytest.raises(PrivacyError, match="other answers"):
+        sordino.certify(dataclasses.replace(reward, promise=other), ledger)
+    smaller = dataclasses.replace(reward.guarantee, epsilon=0.5)
+    boast = dataclasses.replace(reward.promise, guarantee=smaller)
+    with pytest.raises(PrivacyError, match="claims"):
+        sordino.certify(dataclasses.replace(reward, promise=boast), ledger)
+
+
+def test_the_digest_tells_what_scores_depend_on(made):
+    reward = made()
+    before = digest_of(reward.to_dict())
+    assert digest_of(made().to_dict()) == before
+    assert digest_of(dataclasses.replace(reward, reward_bound=9.0).to_dict()) != before
+    assert digest_of(dataclasses.replace(reward, max_length=32).to_dict()) != before
+    assert digest_of(dataclasses.replace(reward, batch_size=3).to_dict()) == before
+    with torch.no_grad():
+        next(reward.model.parameters()).view(-1)[0].add_(1e-3)
+    assert digest_of(reward.to_dict()) != before
+    changed = made()
+    changed.tokenizer.chat_template = "{{ messages }}"
+    assert digest_of(changed.to_dict()) != before
+
+
+def test_a_gibbs_policy_follows_it(made):
+    reward = made()
+    policy = sordino.gibbs_policy(reward, temperature=0.5)
+    [chances] = policy.probabilities([PROMPT], [ANSWERS])
+    weights = np.exp(reward.score([PROMPT] * 5, ANSWERS) / 0.5)
+    np.testing.assert_allclose(chances, weights / weights.sum(), rtol=1e-4)
+    np.testing.assert_allclose(
+        reward.features.transform([PROMPT] * 5, ANSWERS)[:, 0], reward.score([PROMPT] * 5, ANSWERS)
+    )
+    with pytest.raises(UsageError, match="reads texts"):
+        policy.probabilities(None, [np.zeros((2, 1))])
+    with pytest.raises(UsageError, match="no confidence set"):
+        sordino.pessimistic_policy(reward, temperature=0.5)
+
+
+# How far it is trusted.
+
+
+def test_an_answer_far_out_gets_less(made, private):
+    reward = made().with_uncertainty(private[0])
+    answers = ["the answer is kind", "the answer is clear", "the answer is warm", "()?!"]
+    prompts = [PROMPT] * 4
+    scores = reward.score(prompts, answers)
+    bonus = scores - reward.pessimistic_score(prompts, answers)
+    assert bonus.argmax() == 3
+    assert (bonus > 0).all()
+    np.testing.assert_array_equal(reward.pessimistic_score(prompts, answers, scale=0), scores)
+    half = scores - reward.pessimistic_score(prompts, answers, scale=0.5)
+    np.testing.assert_allclose(half, bonus / 2, rtol=1e-6)
+
+
+def test_prompts_have_centers_of_their_own(made, private):
+    """Answers to other prompts in the same call change nothing."""
+    reward = made().with_uncertainty(private[0])
+    prompts, answers = [PROMPT] * 3, ANSWERS[:3]
+    alone = reward.pessimistic_score(prompts, answers)
+    mixed = reward.pessimistic_score(
+        ["other", PROMPT, "other", PROMPT, "third", PROMPT],
+        ["kind", answers[0], "rude", answers[1], "cold", answers[2]],
+    )
+    np.testing.assert_allclose(mixed[1::2], alone, rtol=1e-4)
+
+
+def test_a_repeat_tells_nothing_new(made, word_pairs, open_ledger):
+    """One person's stored answer, read twice, leaves the uncertainty of the answer read once."""
+    from sordino.preferences.private_pairs import PrivatePairs
+
+    pairs = word_pairs(40)
+    private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=open_ledger(1.0))
+
+    def measured(index):
+        fields = {
+            name: tuple(getattr(private, name)[i] for i in index)
+            for name in ("prompts", "first", "second", "keys")
+        }
+        named = PrivatePairs(
+            **fields,
+            persons=("p",) * len(index),
+            answers=private.answers[index],
+            flip_probability=private.flip_probability,
+            guarantee=private.guarantee,
+            public_digest=private.public_digest,
+            artifact=reward.artifact,
+        )
+        return reward.with_uncertainty(named).uncertainty
+
+    reward = made()
+    once, twice = measured(np.arange(40)), measured(np.arange(80) // 2)
+    np.testing.assert_allclose(once.ellipsoid.metric, twice.ellipsoid.metric, rtol=1e-5, atol=1e-7)
+
+
+def test_uncertainty_is_of_the_pairs_behind_the_reward(made, word_pairs, open_ledger):
+    reward = made()
+    with pytest.raises(UsageError, match="with_uncertainty"):
+        reward.pessimistic_score([PROMPT], ["kind"])
+    with pytest.raises(PrivacyError, match="randomized"):
+        reward.with_uncertainty(word_pairs(10))
+    other = sordino.privatize(
+        word_pairs(20, seed=4), sordino.RandomizedResponse(1.0), ledger=open_ledger(1.0)
+    )
+    with pytest.raises(UsageError, match="not the answers"):
+        reward.with_uncertainty(other)
+    for wrong in (-1.0, float("inf")):
+        with pytest.raises(UsageError, match="scale"):
+            reward.pessimistic_score([PROMPT], ["kind"], scale=wrong)
