@@ -3,6 +3,7 @@
 import ast
 
 SPENDERS = {
+    "sordino.language.clipping.central_runs.reserve_steps",
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",
@@ -27,7 +28,10 @@ SPENDERS = {
     "sordino.rewards.record_fit.fit_records",
 }
 LEDGER = "sordino.privacy.ledger"
-STEPS = {"sordino.privatization.crossing.reserve"}  # the one step that all crossings share
+STEPS = {
+    "sordino.language.clipping.central_steps.training_step",  # transformers says what it takes
+    "sordino.privatization.crossing.reserve",  # the one step that all crossings share
+}
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
     "sordino.auditing.statistical.games._played",

@@ -22,15 +22,18 @@ from .events import (
     ApproximateEvent,
     Event,
     GaussianEvent,
+    PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
     ZeroConcentratedEvent,
 )
+from .sampled_gaussian import samples, samples_interval, samples_losses
 from .support import SUPPORT
 
 __all__ = ["LossDistributionBound", "RenyiBound", "loss_distribution_bound", "renyi_bound"]
 
 _KINDS = {cls: kind for kind, cls in EVENTS.items()}
+_CONTINUOUS = (GaussianEvent, PoissonGaussianEvent)
 _CELLS = 2**17  # cells of a loss distribution to aim for
 _MOST_CELLS = 2**20
 _MOST_LOSS = 400.0  # a larger total loss promises nothing and overflows exp
@@ -89,12 +92,15 @@ def loss_distribution_bound(
 
     if not _supported(counts, neighbors, "pld") or len(counts) > _MOST_DISTINCT:
         return None
-    mu = math.sqrt(sum(n * e.mu**2 for e, n in counts.items() if isinstance(e, GaussianEvent)))
-    if any(isinstance(e, GaussianEvent) and e.mu > 0 for e in counts):
+    sizes = [(min(e.mu, _MOST_LOSS), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
+    mu = math.sqrt(sum(n * size**2 for size, n in sizes))
+    if any(size > 0 for size, _ in sizes):
         mu = max(mu, _LEAST_MU)  # more is always safe
-    atoms = {e: n for e, n in counts.items() if not isinstance(e, GaussianEvent)}
-    interval = _interval({e: (_loss(e), n) for e, n in atoms.items()}, mu)
-    if interval is None:
+    atoms = {e: n for e, n in counts.items() if not isinstance(e, _CONTINUOUS)}
+    sums, losses = samples(counts), {e: (_loss(e), n) for e, n in atoms.items()}
+    rest = _total(losses, mu)
+    interval = samples_interval(sums, neighbors, rest) if sums else _interval(losses, mu)
+    if interval is None or rest > _MOST_LOSS:
         return None
     total = pld.identity(value_discretization_interval=interval)
     if mu > 0:
@@ -108,7 +114,10 @@ def loss_distribution_bound(
         )
     for event, count in atoms.items():
         total = total.compose(_atoms(event, neighbors, interval, pld).self_compose(count))
-    allowance = 1e-12 * (len(counts) + 1) + 1e-14 * sum(atoms.values())
+    for (noise, chance), steps in sums.items():
+        total = total.compose(samples_losses(noise, chance, steps, neighbors, interval))
+    releases = sum(atoms.values()) + sum(sums.values())
+    allowance = 1e-12 * (len(counts) + 1) + 1e-14 * releases
     return LossDistributionBound(total, allowance)
 
 
@@ -142,13 +151,18 @@ def _loss(event: Event) -> float:
     return event.epsilon
 
 
+def _total(losses: Mapping[Event, tuple[float, int]], mu: float) -> float:
+    """Return about the largest loss of all releases but Poisson samples."""
+    return sum(loss * count for loss, count in losses.values()) + mu * (mu + 20)
+
+
 def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | None:
     """Return the width of a cell, or None if no width would do.
 
     It is the loss that weighs most, divided by a power of two: repeated releases of that loss
     then lie on the grid exactly, and their composition is exact.
     """
-    if sum(loss * count for loss, count in losses.values()) + mu * (mu + 20) > _MOST_LOSS:
+    if _total(losses, mu) > _MOST_LOSS:
         return None
     spans = [min(n * e, n * e * e / 2 + 10 * math.sqrt(n) * e) for e, n in losses.values()]
     width = 2 * (sum(spans) + mu * mu / 2 + 10 * mu) / _CELLS

@@ -24,7 +24,7 @@ from sordino.errors import PrivacyError, UsageError
 
 from ._search import bracket_up, narrow
 from .accountants import loss_distribution_bound, renyi_bound
-from .closed_forms import Bound, closed_bounds, decimal, float_down
+from .closed_forms import Bound, closed_bounds, decimal, float_down, plain
 from .events import (
     EVENTS,
     Event,
@@ -34,6 +34,7 @@ from .events import (
     RandomizedResponseEvent,
 )
 from .mixed_forms import attained, mixed_bound
+from .sampled_gaussian import samples
 from .support import SUPPORT, support_table
 
 __all__ = [
@@ -322,7 +323,8 @@ def _counted(events: Events, neighbors: NeighboringRelation) -> dict[Event, int]
     for event, count in events.items() if isinstance(events, Mapping) else events:
         _check(event, neighbors)
         if integer("count", count, at_least=0):
-            counts[event] = counts.get(event, 0) + int(count)
+            same, times = plain(event, int(count), neighbors, least_chance=1.0)
+            counts[same] = counts.get(same, 0) + times
     return counts
 
 
@@ -358,7 +360,7 @@ def _numerical(
     counts: Mapping[Event, int], neighbors: NeighboringRelation, delta: float
 ) -> Iterator[_Shown]:
     """Yield the bounds that run dp_accounting, where they could beat the closed forms."""
-    if delta <= 0 or sum(counts.values()) == 1:
+    if delta <= 0 or (sum(counts.values()) == 1 and not samples(counts)):
         return
     if any(isinstance(event, RandomizedResponseEvent) for event in counts):
         orders = renyi_bound(counts, neighbors)

@@ -28,13 +28,14 @@ from .events import (
     BoundedRangeEvent,
     Event,
     GaussianEvent,
+    PoissonGaussianEvent,
     PureEvent,
     RandomizedResponseEvent,
     ZeroConcentratedEvent,
 )
 from .gaussian import gaussian_delta, gaussian_epsilon
 
-__all__ = ["Bound", "closed_bounds", "decimal", "float_down", "randomized_response_loss"]
+__all__ = ["Bound", "closed_bounds", "decimal", "float_down", "plain", "randomized_response_loss"]
 
 _EXACT = Context(prec=80, rounding=ROUND_CEILING)
 _UP = 1 + 1e-15
@@ -80,6 +81,32 @@ def randomized_response_loss(
     if event.epsilon < 1:
         raised = math.log1p(math.expm1(event.epsilon) / event.categories)
     return min(event.epsilon, max(raised, event.epsilon - raised) * (1 + 1e-14))
+
+
+def plain(
+    event: Event, count: int, neighbors: NeighboringRelation, *, least_chance: float = 0.0
+) -> tuple[Event, int]:
+    """Return what a release is without sampling, and how often; other releases are unchanged.
+
+    Args:
+        event: What was done.
+        count: How often.
+        neighbors: What one change is.
+        least_chance: Samples that are drawn with a smaller chance are unchanged, too.
+
+    Returns:
+        Of Poisson samples, one Gaussian release for every sum.
+
+    Source:
+        docs/privacy.md, "Poisson-sampled Gaussian" (more sampling never loses less).
+
+    Guarantee:
+        loses at least as much, and as much if everybody was drawn.
+    """
+    if not isinstance(event, PoissonGaussianEvent) or event.sampling_probability < least_chance:
+        return event, count
+    norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
+    return GaussianEvent(min(norm / event.noise_multiplier * _UP, 1e300)), count * event.steps
 
 
 @dataclass(frozen=True)
@@ -181,6 +208,8 @@ class _Totals:
     def of(cls, counts: Mapping[Event, int], neighbors: NeighboringRelation) -> _Totals:
         """Sort the events by what is known of them."""
         pure: dict[float, int] = {}
+        released = [plain(e, n, neighbors) for e, n in counts.items()]
+        normal = [(e, n) for e, n in released if isinstance(e, GaussianEvent)]
         for event, count in counts.items():
             if isinstance(event, PureEvent | RandomizedResponseEvent):
                 loss = event.epsilon
@@ -194,9 +223,7 @@ class _Totals:
             ranges={e: n for e, n in counts.items() if isinstance(e, BoundedRangeEvent)},
             approximate=_sum((e.epsilon, n) for e, n in rough),
             failed=_sum((e.delta, n) for e, n in rough),
-            mu=_root_sum(
-                [(raised(e.mu), n) for e, n in counts.items() if isinstance(e, GaussianEvent)]
-            ),
+            mu=_root_sum([(raised(e.mu), n) for e, n in normal]),
             zero_concentrated=_rounded_sum(
                 [
                     raised(e.rho) * n

@@ -24,6 +24,7 @@ __all__ = [
     "Event",
     "GaussianEvent",
     "NonPrivateEvent",
+    "PoissonGaussianEvent",
     "PureEvent",
     "RandomizedResponseEvent",
     "ZeroConcentratedEvent",
@@ -194,6 +195,41 @@ class BoundedRangeEvent(Event):
 
 
 @dataclass(frozen=True)
+class PoissonGaussianEvent(Event):
+    """Noised sums of a fresh Poisson sample each, as in the steps of DP-SGD.
+
+    Only the noised sums are released: neither who was drawn nor how many.
+
+    Args:
+        noise_multiplier: Standard deviation of the noise divided by the bound on the norm of one
+            contribution, whatever the relation; finite, greater than 0.
+        sampling_probability: Chance of each contribution to be drawn, on its own; in (0, 1].
+        steps: Number of such sums; at least 1.
+
+    Raises:
+        UsageError: If an argument is out of range.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1; docs/privacy.md, "Poisson-sampled Gaussian".
+    """
+
+    noise_multiplier: float
+    sampling_probability: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        chance = positive("sampling_probability", self.sampling_probability)
+        if chance > 1:
+            raise UsageError(f"sampling_probability must be in (0, 1], got {chance!r}.")
+        self._set(
+            noise_multiplier=positive("noise_multiplier", self.noise_multiplier),
+            sampling_probability=chance,
+            steps=integer("steps", self.steps, at_least=1),
+        )
+
+
+@dataclass(frozen=True)
 class NonPrivateEvent(Event):
     """A release that protects nobody; its spend is infinite under every relation."""
 
@@ -206,6 +242,7 @@ EVENTS: Mapping[str, type[Event]] = MappingProxyType(
         "approximate": ApproximateEvent,
         "zero-concentrated": ZeroConcentratedEvent,
         "bounded-range": BoundedRangeEvent,
+        "poisson-gaussian": PoissonGaussianEvent,
         "non-private": NonPrivateEvent,
     }
 )

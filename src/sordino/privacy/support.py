@@ -17,6 +17,7 @@ _NO_COIN = (
     "randomized response reveals that there was a label, so adding or removing a record is "
     "unprotected"
 )
+_SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
 _CLOSED = "closed form"
 _TRANSLATED = "translated for dp_accounting"
 
@@ -40,6 +41,8 @@ def _why_not_rdp(kind: str, neighbors: NeighboringRelation) -> str:
     """Return why the Rényi accountant does not take an event, or nothing if it does."""
     if kind in {"pure", "approximate"}:
         return "dp_accounting 0.6.0 has no such event"
+    if kind == "poisson-gaussian":
+        return _SAMPLED
     if kind == "gaussian" and neighbors == NeighboringRelation.REPLACE_ONE:
         return "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
     return ""
@@ -70,7 +73,7 @@ def support_table() -> list[dict[str, str | bool]]:
 
     Example:
         >>> sum(row["supported"] for row in support_table() if row["accountant"] == "closed")
-        20
+        23
     """
     return [
         {

@@ -26,8 +26,11 @@ EXAMPLES = [
     e.ZeroConcentratedEvent(0.125),
     e.BoundedRangeEvent(0.5),
     e.BoundedRangeEvent(0.5, draws=1000),
+    e.PoissonGaussianEvent(1.1, 0.01, steps=1000),
+    e.PoissonGaussianEvent(1.0, 1.0, steps=1),
     e.NonPrivateEvent(),
 ]
+POISSON = {"noise_multiplier": 1.0, "sampling_probability": 0.5, "steps": 10}
 
 
 @pytest.mark.parametrize("row", CORE["gaussian_mu"])
@@ -219,6 +222,16 @@ def test_every_kind_is_in_the_examples():
         ("bounded-range", {"bounded_range": 1.0, "draws": 1.0}),
         ("bounded-range", {"bounded_range": 1.0, "draws": 0}),
         ("bounded-range", {"bounded_range": 1.0}),
+        ("poisson-gaussian", {"noise_multiplier": 1.0, "sampling_probability": 1.0}),
+        ("poisson-gaussian", POISSON | {"noise_multiplier": 0.0}),
+        ("poisson-gaussian", POISSON | {"noise_multiplier": math.inf}),
+        ("poisson-gaussian", POISSON | {"noise_multiplier": 10**400}),
+        ("poisson-gaussian", POISSON | {"sampling_probability": 1.1}),
+        ("poisson-gaussian", POISSON | {"sampling_probability": 0.0}),
+        ("poisson-gaussian", POISSON | {"steps": 0}),
+        ("poisson-gaussian", POISSON | {"steps": 1.0}),
+        ("poisson-gaussian", POISSON | {"steps": 2**63}),
+        ("poisson-gaussian", POISSON | {"neighbors": "REPLACE_ONE"}),
         ("randomized-response", {"epsilon": 0.0, "categories": 2}),
         ("randomized-response", {"epsilon": 1.0, "categories": True}),
         ("non-private", {"epsilon": 1.0}),
@@ -249,6 +262,15 @@ def test_only_the_closed_set_has_rows():
         lambda: e.ZeroConcentratedEvent(math.nan),
         lambda: e.BoundedRangeEvent(1.0, 0),
         lambda: e.BoundedRangeEvent("1"),
+        lambda: e.PoissonGaussianEvent(0.0, 0.5, 1),
+        lambda: e.PoissonGaussianEvent(math.inf, 0.5, 1),
+        lambda: e.PoissonGaussianEvent(math.nan, 0.5, 1),
+        lambda: e.PoissonGaussianEvent(1.0, 0.0, 1),
+        lambda: e.PoissonGaussianEvent(1.0, math.nextafter(1.0, 2.0), 1),
+        lambda: e.PoissonGaussianEvent(1.0, math.nan, 1),
+        lambda: e.PoissonGaussianEvent(1.0, 0.5, 0),
+        lambda: e.PoissonGaussianEvent(1.0, 0.5, 1.5),
+        lambda: e.PoissonGaussianEvent(1.0, 0.5, True),
     ],
 )
 def test_an_event_checks_its_settings(make):

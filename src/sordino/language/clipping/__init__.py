@@ -1,0 +1,1 @@
+"""Gradients of whole pairs, clipped before they are summed: what central privacy rests on."""

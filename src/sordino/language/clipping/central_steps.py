@@ -1,0 +1,168 @@
+"""Steps of central training: paid for, drawn, clipped, summed, noised. Nothing else leaves them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import Trainer
+from transformers.trainer_utils import TrainOutput
+
+from sordino import _random
+from sordino.errors import UsageError
+from sordino.language.clipping._modes import without_dropout
+from sordino.language.clipping._silence import SilentTraining
+from sordino.language.clipping.central_privacy import CentralPrivacy
+from sordino.language.clipping.central_runs import reserve_steps
+from sordino.language.clipping.central_settings import refuse_other_arithmetic
+from sordino.language.clipping.noisy_gradients import add_gradient_noise
+from sordino.language.clipping.pair_gradients import PairGradients
+from sordino.language.clipping.poisson_batches import poisson_sample
+from sordino.language.clipping.self_test import refuse_wrong_gradients
+from sordino.language.clipping.unit_rows import UnitPairs, parts, rows_of_units
+from sordino.language.models._model_digests import weights_digest
+from sordino.language.models._upstream import upstream
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["CentralTraining"]
+
+_TESTED = 4  # units
+
+
+class CentralTraining(SilentTraining):
+    """The part that trainers on raw pairs share, whatever their loss."""
+
+    _privacy: CentralPrivacy
+    _ledger: Ledger
+    _units: list[UnitPairs]
+    _seed: int | None
+    _paid = 0  # steps that may still be taken
+    _tested = False
+
+    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+        """Return the loss of every unit."""
+        raise NotImplementedError
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
+        """Train, from the start or from where a checkpoint stands; every step is paid for.
+
+        Args:
+            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
+                complete one in ``args.output_dir``. The steps after it are paid for anew.
+
+        Returns:
+            The number of steps; the loss is not known (NaN), and there is no metric.
+
+        Raises:
+            BudgetExceeded: The steps that are left would pass the budget; nothing was drawn.
+            LedgerMismatch: The ledger did not pay for the checkpoint.
+            UsageError: There is no checkpoint, it was made with other settings, its run is
+                finished, or the gradients of the model cannot be clipped.
+        """
+        first, folder = 0, None
+        if resume_from_checkpoint:
+            folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)
+        if first >= self._privacy.steps:
+            raise UsageError(
+                f"The run took all of its {first} steps. Nothing was trained and nothing was spent."
+            )
+        left = self._privacy.event(self._privacy.steps - first)
+        self._ledger.check(left, promise=self._run.promise)
+        self._paid, self._tested = 0, False
+        self._promise = self._run.checkpoint()
+        with upstream():
+            Trainer.train(self, resume_from_checkpoint=folder)
+        self._note(weights_digest(self.model))
+        return TrainOutput(self.state.global_step, float("nan"), {})
+
+    def training_step(
+        self,
+        model: Any,
+        inputs: dict[str, Any],  # noqa: ARG002 (transformers': there are none)
+        num_items_in_batch: Any = None,  # noqa: ARG002
+    ) -> Any:
+        """Leave a noised mean of clipped gradients where the optimizer looks, and return 0.
+
+        Guarantee:
+            That of ``privacy`` for one step, paid for before anything is drawn. Shown by
+            tests/language/test_central_training.py.
+
+        Source:
+            Abadi et al. (2016), Algorithm 1.
+        """
+        self._test(model)
+        self._pay()
+        entropy = self._entropy()
+        chosen = poisson_sample(self._units, self._privacy.sampling_probability, entropy=entropy)
+        model.zero_grad(set_to_none=True)
+        with without_dropout(model):
+            for some in parts(chosen, self.args.per_device_train_batch_size):
+                self._add_clipped(model, some)
+        size = self._privacy.noise_multiplier * self._privacy.clip
+        add_gradient_noise(model.parameters(), size, entropy=entropy)
+        for one in model.parameters():
+            if one.requires_grad:
+                one.grad.div_(self._privacy.expected_batch)
+        return torch.zeros((), device=self.args.device)
+
+    def _add_clipped(self, model: Any, units: Sequence[UnitPairs]) -> None:
+        """Add what some units contribute, none more than the bound."""
+        gradients = PairGradients(model, rows_of_units(units).to(self.args.device))
+        with gradients.listening():
+            self._losses(model, units).sum().backward()
+        gradients.add_clipped(self._privacy.clip)
+
+    def _test(self, model: Any) -> None:
+        """Compare gradients with autograd, as the first step of a run finds the model."""
+        if not self._tested:
+            refuse_other_arithmetic(self)
+            refuse_wrong_gradients(model, self._losses, rows_of_units, self._units[:_TESTED])
+            self._tested = True
+
+    def _pay(self) -> None:
+        """Reserve the steps up to the next checkpoint, unless this one is paid for already."""
+        if not self._paid:
+            first = self.state.global_step
+            steps = self._until(first) - first
+            reservation = reserve_steps(
+                self._privacy,
+                self._run.promise,
+                ledger=self._ledger,
+                run=self._run.name,
+                first=first,
+                steps=steps,
+            )
+            self._run.add(reservation, self._privacy.event(steps))
+            self._promise = self._run.checkpoint()
+            self._paid = steps
+        self._paid -= 1
+
+    def _until(self, first: int) -> int:
+        """Return the step after which the next checkpoint is written; one step on at least."""
+        last = max(self._privacy.steps, first + 1)
+        if self.args.save_strategy != "steps":
+            return last
+        every = int(self.state.save_steps)
+        return min((first // every + 1) * every, last)
+
+    def _entropy(self) -> _random.Entropy:
+        """Return system entropy, or for study a stream for every step of its own."""
+        if self._seed is None:
+            return _random.entropy(None)
+        words = hashlib.sha256(f"{self._seed}/{self.state.global_step}".encode()).digest()
+        return _random.entropy(int.from_bytes(words[:8]))
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        """Write a checkpoint, which carries what all draws so far promise, and record it."""
+        digest = weights_digest(self.model)
+        self._promise = self._run.checkpoint(digest)
+        super()._save_checkpoint(model, trial)
+        self._note(digest)
+
+    def _note(self, digest: str) -> None:
+        """Record on the ledger what came out."""
+        self._run.commit(digest)
+        self._promise = self._run.checkpoint(digest)

@@ -1,0 +1,131 @@
+"""A reward from raw pairs: gradients of whole units are clipped, summed and noised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from peft import get_peft_model
+from transformers import set_seed
+
+from sordino.language.clipping.central_privacy import CentralPrivacy
+from sordino.language.clipping.central_runs import CentralRun
+from sordino.language.clipping.central_settings import CentralRewardConfig
+from sordino.language.clipping.central_steps import CentralTraining
+from sordino.language.clipping.unit_rows import UnitPairs, reward_losses, units_of
+from sordino.language.models._trained_models import (
+    matching_tokenizer,
+    refuse_other_heads,
+    refuse_unknown_adapters,
+    with_head,
+)
+from sordino.language.models._upstream import upstream
+from sordino.language.models.checkpoints import load_reward_checkpoint
+from sordino.language.rewards.reward_training import PrivateRewardTrainer
+from sordino.language.training._training_settings import own_settings
+from sordino.language.training.policy_promises import folder_promises
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.ledger import Ledger
+
+if TYPE_CHECKING:
+    from sordino.language.rewards.text_rewards import TextRewardModel
+
+__all__ = ["CentralRewardConfig", "CentralRewardTrainer"]
+
+
+class CentralRewardTrainer(CentralTraining):
+    """Trains a reward on raw pairs so that no record, or no person, shows in what comes out.
+
+    In every step units are drawn by a coin each, the gradient of each is clipped as a whole,
+    Gaussian noise is added to the sum, and the sum is divided by a public number. The weights of
+    every checkpoint, and everything computed from them, are covered. Nothing that is computed
+    from the pairs leaves the trainer in another way: no loss and no metric is logged, and no row
+    is written.
+
+    What a checkpoint takes is reserved on the ledger before its first step. A run that is killed
+    goes on from its last checkpoint and pays for every step from there on anew.
+
+    Args:
+        model: The folder of a causal model, which gets a head that starts at 0, or of a reward;
+            or such a model, in 32-bit floats.
+        args: Settings; defaults if left out.
+        train_dataset: Raw pairs of texts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        processing_class: The tokenizer; the one in the model's folder if left out.
+        peft_config: Adapters to train instead of the whole model; the head is trained and saved
+            with them.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
+        DataError: An answer is empty or longer than the model reads; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says for a run that is not interrupted; after interruptions, what its
+        entries on the ledger promise together, which every checkpoint carries. Unit and relation
+        as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown
+        by tests/language/test_central_training.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1; docs/language_models.md, "Norms of pairs".
+    """
+
+    kind = "reward"
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: Any,
+        args: CentralRewardConfig | None = None,
+        *,
+        train_dataset: Pairs,
+        privacy: CentralPrivacy,
+        ledger: Ledger,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet."""
+        args = own_settings(args, CentralRewardConfig).with_steps(privacy.steps)
+        privacy.refuse_other_units(ledger)
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        body = load_reward_checkpoint(model) if isinstance(model, str | Path) else model
+        refuse_other_heads(body)
+        tokenizer = matching_tokenizer(body, processing_class)
+        body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+        self._start(body, args, tokenizer)
+        self._units = units_of(train_dataset, self._tokens, privacy)
+        promise = privacy.promise(train_dataset, simulate_seed)
+        known = {
+            "max_length": self._tokens.max_length,
+            "reward_bound": float(args.reward_bound),
+            "privacy": privacy.to_dict(),
+        }
+        refuse_unknown_adapters(body)
+        self._run = CentralRun(promise, known, folder_promises(body), ledger)
+        self._promise = self._run.checkpoint()
+        with upstream():
+            adapters = with_head(peft_config)
+            set_seed(args.seed)  # new adapters start at random, which is public
+            super().__init__(
+                model=body if adapters is None else get_peft_model(body, adapters),
+                args=args,
+                processing_class=tokenizer,
+                callbacks=list(callbacks or []),
+                optimizers=optimizers,
+            )
+
+    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+        """Return the loss of every unit."""
+        return reward_losses(model, units, padding=self._tokens.tokenizer.pad_token_id)
+
+    def text_reward(self) -> TextRewardModel:
+        """Return the reward as it stands, for scoring texts; it shares the trainer's weights."""
+        return PrivateRewardTrainer.text_reward(cast("Any", self))

@@ -1,0 +1,78 @@
+"""Gaussian noise on the gradients of a model: what hides a clipped contribution."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, Final
+
+import numpy as np
+import torch
+
+from sordino._random import Entropy
+from sordino._validate import positive
+
+__all__ = ["add_gradient_noise"]
+
+_CHUNK: Final = 1 << 20
+_PART: Final = 2.0**-64
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]
+def add_gradient_noise(
+    parameters: Iterable[Any], standard_deviation: float, *, entropy: Entropy
+) -> None:
+    """Add independent Gaussian noise to every entry of the gradient of every trained parameter.
+
+    A parameter that has no gradient, because nobody was drawn, gets the noise alone. The noise is
+    made in 64-bit floats and rounded to those of the gradient when it is added.
+
+    Args:
+        parameters: Of the model, in an order that is always the same; frozen ones are left alone.
+        standard_deviation: Noise multiplier times the bound on one contribution.
+        entropy: Source of 64-bit words, one for each entry; a release needs system entropy.
+
+    Raises:
+        UsageError: The standard deviation is not finite and above 0.
+
+    Guarantee:
+        That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if the
+        gradients are a sum of contributions of bounded norm over a Poisson sample; trust
+        ``"central"``, caveat ``real-arithmetic``. The spend must already be on a ledger. Shown by
+        tests/language/test_noisy_gradients.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1.
+    """
+    size = positive("standard_deviation", standard_deviation)
+    for parameter in parameters:
+        if not parameter.requires_grad:
+            continue
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        _add_noise(parameter.grad, size, entropy)
+
+
+def _add_noise(gradient: Any, size: float, entropy: Entropy) -> None:
+    """Add noise in place, a part at a time."""
+    noise = torch.empty(gradient.numel(), dtype=gradient.dtype)
+    for start in range(0, len(noise), _CHUNK):
+        part = noise[start : start + _CHUNK]
+        part.copy_(_normals(entropy, len(part)) * size)
+    gradient.add_(noise.reshape(gradient.shape).to(gradient.device))
+
+
+def _normals(entropy: Entropy, n: int) -> Any:
+    """Return n independent standard normal numbers in 64-bit floats, one word for each.
+
+    Two words give a length and an angle: two and a half times as fast as quantiles, which is what
+    counts where every weight of a model takes one in every step. None is beyond 9.5.
+
+    Source:
+        Box, Muller (1958).
+    """
+    words = entropy.words(n + n % 2).reshape(2, -1)
+    length = torch.from_numpy((words[0].astype(np.float64) + 0.5) * _PART)
+    length = length.log_().mul_(-2).clamp_(min=0).sqrt_()
+    angle = torch.from_numpy(words[1].astype(np.float64) * (2 * math.pi * _PART))
+    return torch.cat([length * angle.cos(), length * angle.sin()])[:n]

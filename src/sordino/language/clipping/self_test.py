@@ -1,0 +1,159 @@
+"""A test before the first step: are clipped gradients of units those that autograd finds?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias
+
+import torch
+
+from sordino.errors import UsageError
+from sordino.language.clipping._modes import without_dropout
+from sordino.language.clipping.pair_gradients import _ROUNDING, PairGradients
+
+__all__ = ["Rows", "UnitLosses", "differences_from_autograd", "refuse_wrong_gradients"]
+
+UnitLosses: TypeAlias = Callable[[Any, Sequence[Any]], Any]
+"""From a model and some units to the loss of each, shape (units,)."""
+
+Rows: TypeAlias = Callable[[Sequence[Any]], Any]
+"""From some units to their rows in the batch, shape (units, m), where −1 stands for none."""
+
+_RTOL: Final = 1e-4
+_FAINT: Final = 1e-3  # a norm below this share of the largest is compared as if it were so large
+_SIZE: Final = 0.02  # of weights that are 0, while they are tested
+
+
+def refuse_wrong_gradients(
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+) -> None:
+    """Refuse to train where clipped gradients are not what they should be.
+
+    Whether they are is computed from private data: on success nothing is told, and on failure
+    nothing but that.
+
+    Args:
+        model: The user's own, as it will be trained.
+        losses: As in :func:`differences_from_autograd`.
+        rows: Likewise.
+        units: A few of the user's own.
+
+    Raises:
+        UsageError: Norms or clipped sums differ by more than 1e-4, or a layer is not known.
+    """
+    if all(one <= _RTOL for one in differences_from_autograd(model, losses, rows, units)):
+        return  # NaN is no number that is small enough
+    raise UsageError(
+        "Gradients that are clipped unit by unit differ from those of one unit at a time by more "
+        f"than {_RTOL:g} on this model, so a unit could add more than the bound. Nothing was "
+        "trained and nothing was spent. Switch gradient_checkpointing off, freeze unusual layers, "
+        "or train adapters on linear layers."
+    )
+
+
+def differences_from_autograd(
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+) -> tuple[float, float]:
+    """Return how far norms, and a clipped sum, are from those of one unit at a time, relatively.
+
+    Each unit is also read alone, so that a loss in which units see each other shows. Weights that
+    are 0, such as those of a new head or adapter, hide what is behind them; for the test they get
+    small random values. Model, gradients, modes and random state are left as they were.
+
+    Args:
+        model: It is read without dropout.
+        losses: From model and units to the loss of each, shape (units,).
+        rows: From units to their rows in the batch, as :class:`PairGradients` takes them.
+        units: Whatever ``losses`` takes; at least one.
+
+    Returns:
+        The largest difference of a norm, and the norm of the difference of the sums.
+
+    Raises:
+        UsageError: A trained layer is of a kind whose gradients are not known.
+
+    Source:
+        docs/language_models.md, "Norms of pairs".
+    """
+    with _left_alone(model), without_dropout(model), _awake(model):
+        norms, bound, together = _folded(model, losses, rows, units)
+        apart, expected = _alone(model, losses, units, bound)
+    floor = max(_FAINT * float(apart.max()), math.ulp(0.0))
+    relative = (norms.double().cpu() - apart).abs() / apart.clamp(min=floor)
+    both = zip(together, expected, strict=True)
+    error = sum(float((one.double() - other).square().sum()) for one, other in both)
+    whole = sum(float(one.square().sum()) for one in expected)
+    return float(relative.max()), math.sqrt(error / max(whole, math.ulp(0.0)))
+
+
+def _folded(
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+) -> tuple[Any, float, list[Any]]:
+    """Return norms, a bound that clips some of them, and the clipped sum, as training has them."""
+    gradients = PairGradients(model, rows(units).to(next(model.parameters()).device))
+    with gradients.listening():
+        losses(model, units).sum().backward()
+    norms = gradients.norms()
+    largest = float(norms.max())
+    bound = largest / 2 if math.isfinite(largest) and largest > 0 else 1.0
+    gradients.add_clipped(bound)
+    return norms, bound, _taken(model)
+
+
+def _alone(
+    model: Any, losses: UnitLosses, units: Sequence[Any], bound: float
+) -> tuple[Any, list[Any]]:
+    """Return norms and the clipped sum from one backward pass for every unit."""
+    kept = bound * (1 - _ROUNDING)
+    norms: list[float] = []
+    total: list[Any] = []
+    for unit in units:
+        losses(model, [unit]).sum().backward()
+        found = [one.double() for one in _taken(model)]
+        norms.append(math.sqrt(sum(float(one.square().sum()) for one in found)))
+        factor = min(1.0, kept / max(norms[-1], math.ulp(0.0)))
+        scaled = [factor * one for one in found]
+        total = [a + b for a, b in zip(total, scaled, strict=True)] if total else scaled
+    return torch.tensor(norms, dtype=torch.float64), total
+
+
+def _taken(model: Any) -> list[Any]:
+    """Return the gradient of every trained parameter, and leave none behind."""
+    trained = [one for one in model.parameters() if one.requires_grad]
+    found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
+    for one in trained:
+        one.grad = None
+    return found
+
+
+@contextmanager
+def _left_alone(model: Any) -> Iterator[None]:
+    """Put gradients and random state back."""
+    before = [(one, one.grad) for one in model.parameters()]
+    for one, _ in before:
+        one.grad = None
+    devices = {one.device for one, _ in before if one.is_cuda}
+    try:
+        with torch.random.fork_rng(devices=list(devices)):
+            yield
+    finally:
+        for one, gradient in before:
+            one.grad = gradient
+
+
+@contextmanager
+def _awake(model: Any) -> Iterator[None]:
+    """Give trained weights that are 0 small random values for a while."""
+    asleep = [one for one in model.parameters() if one.requires_grad and not bool(one.any())]
+    torch.manual_seed(0)
+    try:
+        with torch.no_grad():
+            for one in asleep:
+                one.normal_(std=_SIZE)
+        yield
+    finally:
+        with torch.no_grad():
+            for one in asleep:
+                one.zero_()

@@ -1,0 +1,151 @@
+"""From raw pairs to units, and from units to a batch: nothing of it is ever written or logged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+from torch.nn.functional import softplus
+from trl.trainer.reward_trainer import DataCollatorForPreference
+
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.language.clipping.central_privacy import CentralPrivacy
+from sordino.language.models.tokens import Dialogue, DialogueTokens
+from sordino.preferences.labels import UNDECIDED
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
+
+__all__ = ["TokenPair", "UnitPairs", "parts", "reward_losses", "rows_of_units", "units_of"]
+
+
+class TokenPair(NamedTuple):
+    """Both answers of a pair after their prompt, and how much the first one is preferred."""
+
+    first: list[int]
+    second: list[int]
+    liked: float
+
+
+UnitPairs: TypeAlias = tuple[TokenPair, ...]
+"""All pairs of one record or person that are used."""
+
+
+def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> list[UnitPairs]:
+    """Return the pairs of every unit, in the order of the data.
+
+    Args:
+        pairs: Raw judgments; those that are undecided pull both ways.
+        tokens: What turns texts into tokens, each by itself.
+        privacy: Says whose pairs form a unit, and how many of a person's are used.
+
+    Raises:
+        UsageError: These are no raw judgments, or persons are not known and are to be hidden.
+        DataError: An answer cannot be used; which one is not said.
+    """
+    if isinstance(pairs, PrivatePairs):
+        raise UsageError(
+            "train_dataset holds answers that are randomized already: no gradient needs to be "
+            "clipped. Nothing was trained. Train with PrivateRewardTrainer, which spends nothing."
+        )
+    if not isinstance(pairs, Pairs):
+        raise UsageError(
+            f"train_dataset must be raw pairs, from sordino.read_pairs, got {type(pairs).__name__}."
+            " Nothing was trained."
+        )
+    pairs.refuse_other_order()
+    read, rows = _read(pairs, tokens)
+    if privacy.unit == "record":
+        return [(pair,) for pair in read]
+    if pairs.persons is None or privacy.cap is None:
+        raise PrivacyError(
+            "unit='person' hides all pairs of a person, and the pairs do not say whose they are. "
+            "Nothing was trained. Read them with person ids, or use unit='record'."
+        )
+    people: dict[str, list[TokenPair]] = {}
+    for pair, row in zip(read, rows, strict=True):
+        people.setdefault(pairs.persons[row], []).append(pair)
+    return [tuple(theirs[: privacy.cap]) for theirs in people.values()]
+
+
+def _read(pairs: Pairs, tokens: DialogueTokens) -> tuple[list[TokenPair], list[int]]:
+    """Return pairs as tokens, and the rows that they are of."""
+    try:
+        first, second, rows = tokens.pairs(pairs)
+    except DataError:
+        raise DataError(
+            "A pair holds no texts, or an answer that is empty or longer than the model reads; "
+            "which one is not said, as records are private. Nothing was trained. Remove such "
+            "pairs, or leave those that are too long out with overlong='drop'."
+        ) from None
+    liked = [0.5 if label == UNDECIDED else float(label) for label in pairs.labels[rows]]
+    both = zip(first, second, liked, strict=True)
+    return [TokenPair(_whole(one), _whole(other), share) for one, other, share in both], rows
+
+
+def _whole(dialogue: Dialogue) -> list[int]:
+    """Return prompt and answer."""
+    return [*dialogue.prompt, *dialogue.answer]
+
+
+def parts(units: Sequence[UnitPairs], most: int) -> Iterator[list[UnitPairs]]:
+    """Yield units a few at a time, so many that their pairs are at most the given number.
+
+    A unit is never divided, so one with more pairs comes alone.
+    """
+    some: list[UnitPairs] = []
+    for unit in units:
+        if some and sum(map(len, some)) + len(unit) > most:
+            yield some
+            some = []
+        some.append(unit)
+    if some:
+        yield some
+
+
+def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> Any:
+    """Return the loss of every unit, shape (units,): the sum over its pairs.
+
+    Args:
+        model: A reward, with one number for each answer.
+        units: Each with its pairs.
+        padding: The token that pads.
+
+    Source:
+        Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit, with Δ the reward of the
+        first answer less that of the second.
+    """
+    pairs = [pair for unit in units for pair in unit]
+    examples = [{"chosen_ids": pair.first, "rejected_ids": pair.second} for pair in pairs]
+    batch = DataCollatorForPreference(padding)(examples)
+    device = next(model.parameters()).device
+    inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
+    rewards = model(**inputs, use_cache=False).logits.squeeze(-1)
+    first, second = rewards.chunk(2)
+    margins = first - second
+    liked = torch.tensor([pair.liked for pair in pairs], device=device)
+    owners = torch.tensor([i for i, unit in enumerate(units) for _ in unit], device=device)
+    losses = torch.zeros(len(units), device=device, dtype=rewards.dtype)
+    each = softplus(margins) - liked * margins
+    return losses.index_add(0, owners, each)
+
+
+def rows_of_units(units: Sequence[UnitPairs]) -> Any:
+    """Return the rows of every unit in a stacked batch, both of each pair; −1 stands for none.
+
+    Args:
+        units: Each with its pairs, of which all first answers come before all second ones.
+
+    Example:
+        >>> pair = TokenPair([1], [2], 1.0)
+        >>> rows_of_units([(pair,), (pair, pair)]).tolist()
+        [[0, 3, -1, -1], [1, 2, 4, 5]]
+    """
+    pairs = sum(map(len, units))
+    rows = torch.full((len(units), 2 * max(map(len, units))), -1)
+    start = 0
+    for number, unit in enumerate(units):
+        own = torch.arange(start, start + len(unit))
+        rows[number, : 2 * len(unit)] = torch.cat([own, own + pairs])
+        start += len(unit)
+    return rows
