@@ -1,6 +1,7 @@
 """Language models on the command line: what is spent, refused, written and gone on with."""
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -101,8 +102,8 @@ def test_raw_judgments_are_randomized_first_and_kept(ready):
     assert {"rm.answers.jsonl", "rm.answers.manifest.json", "rm.spend.db"} <= ready.names()
     ledger = Ledger.read(ready / "rm.spend.db")
     assert value["ledger"] == {"head": ledger.head.digest, "rows": ledger.head.rows}
-    promise = json.loads((ready / "rm/sordino.json").read_text())
-    assert promise["release_ids"] == [row.release_id for row in ledger.spends]
+    (source,) = json.loads((ready / "rm/sordino.json").read_text())["sources"]
+    assert source["release_ids"] == [row.release_id for row in ledger.spends]
     assert not list((ready / "rm").glob("*.db"))  # a checkpoint is published as a whole
     assert json.loads((ready / "rm/training_log.json").read_text())
 
@@ -118,9 +119,49 @@ def test_training_on_answers_again_spends_nothing(ready):
     assert not (ready / "policy.spend.db").exists()
     promise = json.loads((ready / "policy/sordino.json").read_text())
     assert (promise["kind"], promise["guarantee"]["epsilon"]) == ("policy", 2.0)
-    assert promise["release_ids"] == [
+    assert promise["sources"][0]["release_ids"] == [
         row.release_id for row in Ledger.read(ready / "rm.spend.db").spends
     ]
+
+
+def test_a_checkpoint_promises_what_its_start_was_trained_on_too(ready):
+    """The second release alone would be epsilon=1, and without a seed."""
+    assert ready.run(*REWARD, *PAID, "--simulate-seed", "1").code == 0
+    more = ["language", "reward", "in.jsonl", "--model", "rm", "--out", "rm2", "--epsilon", "1"]
+    planned = ready.run(*more, "--dry-run", "--json")
+    assert (planned.code, planned.value["spend"]) == (0, 1.0)
+    said = ready.run(*more, "--json")
+    assert said.code == 0, said.err
+    written = json.loads((ready / "rm2/sordino.json").read_text())
+    for told in (planned.value, said.value, written):
+        assert told["guarantee"]["epsilon"] == 3.0
+        assert told["guarantee"]["randomness"] == "simulated"
+    assert "simulated" in said.value["caveats"] or "SIMULATED" in said.err
+    assert "SIMULATED" in planned.err
+    assert spent(ready / "rm2.spend.db") == 1.0
+
+
+def test_what_a_ledger_of_ones_own_cannot_see_is_said_once(ready):
+    said = ready.run(*REWARD, *PAID)
+    assert said.out.count("releases of the same judgments add up") == 1
+    shared = ready.run(*DPO, *PAID, "--ledger", "all.db")
+    assert shared.code == 0
+    assert "add up" not in shared.out
+
+
+def test_a_template_that_refuses_is_met_before_anything_is_spent(ready, built):
+    copied = shutil.copytree(built, ready / "strict")
+    (copied / "chat_template.jinja").write_text("{{ raise_exception(messages[0]['content']) }}")
+    refused(ready, [*REWARD, *PAID, "--model", "strict"], 2, "chat template")
+    refused(ready, [*STUDY, "--model", "strict"], 2, "chat template")
+
+
+def test_a_tiny_model_over_a_reward_keeps_nothing_of_its_promise(ready):
+    assert ready.run(*REWARD, *PAID).code == 0
+    private = {"sordino.json", "README.md", "uncertainty.safetensors", "training_log.json"}
+    assert private <= {path.name for path in (ready / "rm").iterdir()}
+    assert ready.run(*TINY, "--out", "rm", "--force").code == 0
+    assert private.isdisjoint(path.name for path in (ready / "rm").iterdir())
 
 
 def test_a_reward_is_no_policy_to_start_from(ready):
@@ -147,6 +188,8 @@ def test_a_dry_run_touches_nothing(ready, command):
         ([], 2, "raw judgments"),
         (["--epsilon", "-1"], 2, "epsilon"),
         ([*PAID, "--max-length", "2"], 4, "answers are never cut"),
+        ([*PAID, "--max-length", "65"], 2, "--max-length"),
+        ([*PAID, "--ledger", "rm/spend.db"], 2, "inside rm"),
         ([*PAID, "--model", "nowhere"], 7, "no folder"),
         ([*PAID, "--learning-rate", "0"], 2, "learning_rate"),
         ([*PAID, "--strict", "--sft", "chosen.jsonl"], 2, "seems to tell the judgments"),
@@ -228,15 +271,39 @@ def test_a_policy_costs_nothing_and_is_measured(ready):
     assert (found.code, found.err) == (0, "")
     assert found.value["n"] == found.value["prompts"] == 8
     assert found.value["judge_shares_answers"] is True
-    assert found.value["policy"]["guarantee"]["epsilon"] == 2.0
+    assert found.value["policy_guarantee"]["epsilon"] == 2.0
+    assert found.value["policy_guarantee"]["caveats"] == ["randomized-at-ingestion"]
+    assert found.value["judge_guarantee"]["epsilon"] == 2.0
+    assert found.value["reference_guarantee"] is None
+    assert "guarantee" not in found.value  # whose?
     assert json.loads((ready / "w.json").read_text()) == found.value
     code = "import sys; [print('{\"preference\": 1.0}') for line in sys.stdin]"
     (ready / "judge.py").write_text(code)
     program = ["--judge-command", f"{sys.executable} judge.py", "--n", "3"]
     asked = [*measure, *program]
-    assert "nobody said" in ready.run(*asked, "--max-new-tokens", "4").out
+    shown = ready.run(*asked, "--max-new-tokens", "4").out
+    assert "nobody said" in shown
+    assert "policy's labels" in shown
+    assert "reference's labels" in shown
+    for broken in ("", "  ", "judge 'unclosed"):
+        refused(ready, [*measure, "--judge-command", broken], 2, "--judge-command")
     refused(ready, measure, 2, "Give one judge")
     refused(ready, [*measure, "--judge", "tiny"], 2, "sordino.json")
+
+
+def test_a_judge_that_shares_any_release_with_the_policy_is_named(ready):
+    """The policy was trained on other answers last, and on the judge's before."""
+    assert ready.run(*REWARD, *PAID).code == 0
+    first = ["language", "dpo", "rm.answers.jsonl", "--model", "tiny", "--out", "p1"]
+    assert ready.run(*first).code == 0
+    more = ["language", "dpo", "in.jsonl", "--model", "p1", "--out", "p2", "--epsilon", "1"]
+    assert ready.run(*more).code == 0
+    ready.write("prompts.jsonl", [{"prompt": "say kind"}, {"prompt": "say warm"}])
+    measure = ["language", "evaluate", "p2", "--reference", "p1", "--prompts", "prompts.jsonl"]
+    found = ready.run(*measure, "--judge", "rm", "--max-new-tokens", "4", "--json").value
+    assert found["judge_shares_answers"] is True
+    assert found["policy_guarantee"]["epsilon"] == 3.0
+    assert found["reference_guarantee"]["epsilon"] == 2.0
 
 
 # --- the table ---
@@ -285,6 +352,18 @@ def test_a_study_is_written_and_says_what_it_spent(small):
     assert "<svg" in (small / "study/curves.svg").read_text()
     table = (small / "study/table.md").read_text()
     assert "reward, then REBEL | epsilon=2" in table
+    costs = [
+        (row["releases"], row["epsilon_of_one_release"], row["epsilon_of_all_releases"])
+        for row in value["rows"]
+    ]
+    assert costs == [(0, 0.0, 0.0), (2, 0.5, 1.0), (2, 2.0, 4.0), (2, 0.5, 1.0), (2, 2.0, 4.0)]
+    assert value["guarantee"]["epsilon"] == 5.0  # whoever sees the table sees every release
+    assert value["caveats"] == sorted({*value["caveats"], "randomized-at-ingestion"})
+    assert "epsilon=5 per label" in table
+    assert "`randomized-at-ingestion`:" in table
+    assert "nothing was trained on" not in table  # the built reference read their texts
+    assert "those of the held-out prompts among them" in table
+    assert "SIMULATED" not in table + (small / "study/curves.svg").read_text()
     assert CANARY not in "".join(
         path.read_text(errors="ignore") for path in (small / "study").glob("*.*") if path.is_file()
     )
@@ -334,6 +413,10 @@ def test_kept_answers_that_were_changed_are_refused(small):
         ([*STUDY, "--epsilons", "1,1"], 2, "--epsilons"),
         ([*STUDY, "--epsilons", "1,inf"], 2, "--epsilons"),
         ([*STUDY, "--update", "ppo"], 2, "--update"),
+        ([*STUDY, "--update", "dpo,dpo"], 2, "twice"),
+        ([*TABLE, "--judge", "tiny"], 2, "sordino.json"),
+        ([*TABLE, "--judge", "tiny", "--dry-run"], 2, "sordino.json"),
+        ([*STUDY, "--model", "nowhere", "--dry-run"], 7, "no folder"),
         ([*STUDY, "--budget", "1"], 3, "over the budget"),
     ],
 )
@@ -344,6 +427,55 @@ def test_a_study_that_cannot_be_is_refused_at_once(small, command, code, said):
 def test_a_study_needs_raw_judgments(small):
     assert small.run("privatize", "in.jsonl", "--epsilon", "2", "--out", "p.jsonl").code == 0
     refused(small, [*STUDY[:2], "p.jsonl", *STUDY[3:]], 4, "randomized already")
+
+
+def test_a_study_starts_from_no_model_that_was_trained_on_judgments(small):
+    assert small.run(*DPO, *PAID).code == 0
+    assert small.run(*REWARD, *PAID).code == 0
+    for more in ([], ["--dry-run"]):
+        refused(small, [*STUDY, "--model", "policy", *more], 2, "label-free", "policy was trained")
+        refused(small, [*STUDY, "--model", "rm", *more], 2, "*ForCausalLM")
+    (small / "policy/sordino.json").unlink()  # its weights still say so
+    refused(small, [*STUDY, "--model", "policy"], 2, "policy was trained")
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"], ["--model", "tiny"]])
+def test_texts_that_no_study_can_use_are_met_before_anything_is_spent(small, more):
+    small.write("in.jsonl", [*rows(), {"prompt": "p", "chosen": "kind", "rejected": " "}])
+    refused(small, [*STUDY, *more], 4, "pair 60", "is empty")
+    small.write("in.jsonl", [{**row, "chosen": 99 * "kind "} for row in rows()])
+    refused(small, [*STUDY, *more], 4, "fit")
+
+
+def test_a_simulated_study_says_so_everywhere(small):
+    said = small.run(*STUDY, "--simulate-seed", "1", "--seeds", "1")
+    assert said.code == 0
+    assert "SIMULATED" in said.out
+    for name in ("table.md", "curves.svg"):
+        assert "SIMULATED" in (small / "study" / name).read_text()
+    value = json.loads((small / "study/table.json").read_text())
+    assert value["simulated"] is True
+    assert value["guarantee"]["randomness"] == "simulated"
+
+
+def test_a_simulated_judge_marks_the_study(small):
+    assert small.run(*REWARD, *PAID, "--simulate-seed", "1").code == 0
+    said = small.run(*TABLE, "--judge", "rm", "--seeds", "1", "--epsilons", "1")
+    assert said.code == 0, said.err
+    assert "SIMULATED" in said.out
+    assert "The judge's labels: SIMULATED" in (small / "study/table.md").read_text()
+    value = json.loads((small / "study/table.json").read_text())
+    assert value["simulated"] is True
+    assert value["guarantee"]["randomness"] == "system"  # of the policies' labels
+
+
+def test_epsilons_that_are_nearly_the_same_are_kept_apart(small):
+    said = small.run(*STUDY, "--epsilons", "1,1.0000001", "--seeds", "1", "--json")
+    assert [row["labels"] for row in said.value["rows"]] == [
+        "label-free", "epsilon=1", "epsilon=1.0000001",
+    ]  # fmt: skip
+    assert len(list((small / "study/answers").iterdir())) == 2
+    assert said.value["spent"] == pytest.approx(2.0000001)
 
 
 # --- what is loaded, and when ---

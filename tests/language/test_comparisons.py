@@ -87,15 +87,21 @@ def test_rows_keep_their_order_and_what_is_not_known():
             run(0.5, method="reference", labels="label-free"),
             run(0.6, curve=[{"step": 1, "held_out_accuracy": 0.7}], matched=matched),
             run(0.7, labels="non-private"),
-        ]
+        ],
+        {"epsilon=1": [1.0, 1.0, 1.0], "non-private": [math.inf]},
     )  # fmt: skip
     assert [row["labels"] for row in rows] == ["label-free", "epsilon=1", "non-private"]
     assert [row["held_out_accuracy"] for row in rows] == [None, 0.7, None]
     text = markdown_table(rows, ["a note"])
     lines = text.splitlines()
-    assert lines[2] == "| reference | label-free | 0.500 [0.300, 0.700] | not known |  | 1 |"
+    assert lines[2] == "| reference | label-free | 0.500 [0.300, 0.700] | not known |  | 1 | 0 |"
     assert lines[3].startswith("| DPO | epsilon=1 | 0.600 [0.400, 0.800] | 0.500 [0.400, 0.600] |")
+    assert lines[3].endswith("| 1 | 3 |")  # three releases of the same labels add up
+    assert lines[4].endswith("| 1 | inf |")
     assert lines[-1] == "- a note"
+    assert [row["epsilon_of_one_release"] for row in rows] == [0.0, 1.0, "inf"]
+    assert [row["epsilon_of_all_releases"] for row in rows] == [0.0, 3.0, "inf"]
+    assert [row["releases"] for row in rows] == [0, 3, 1]
 
 
 def test_curves_are_means_at_the_steps_that_all_seeds_have():

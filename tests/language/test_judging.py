@@ -160,7 +160,7 @@ def test_a_judge_of_unprotected_labels_is_named():
     for judge in (Promised(math.inf), Promised(math.inf).score):
         found = win_rate(judge, *arguments)
         assert "publish it only if the judge's labels are public" in str(found)
-        assert found.to_dict()["guarantee"]["epsilon"] == "inf"
+        assert found.to_dict()["judge_guarantee"]["epsilon"] == "inf"
     found = win_rate(by_length, *arguments, guarantee=Promised(math.inf).guarantee)
     assert "epsilon=inf" in str(found)
     protected = str(win_rate(Promised(2.0), *arguments))
@@ -177,7 +177,8 @@ def test_numbers_fit_json():
     assert set(values["length_matched"]) == {"mean", "low", "high", "n"}
     assert win_rate(by_length, ["p"], ["aa"], ["b"]).to_dict()["length_matched"] is None
     assert {"mean", "low", "high", "n", "ties", "prompts", "confidence"} < set(values)
-    assert values["guarantee"]["caveats"] == []
+    assert values["judge_guarantee"]["caveats"] == []
+    assert "guarantee" not in values  # which would be read as that of the policy
 
 
 @pytest.mark.parametrize(

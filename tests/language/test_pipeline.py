@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
@@ -30,6 +31,7 @@ from sordino.language.studies.preference_split import (
     split_by_prompt,
     unique_prompts,
 )
+from sordino.language.training.policy_promises import folder_promises
 from sordino.privatization.memory import privatize
 from sordino.privatization.unprotected import use_unprotected
 
@@ -158,6 +160,16 @@ def test_held_out_answers_are_measured_as_training_goes(answers, tiny_gpt2, tmp_
     assert CheckpointPromise.read(tmp_path / "r").guarantee == private.guarantee  # counted once
 
 
+def test_epochs_of_the_head_come_before_the_others(answers, tiny_llama, tmp_path):
+    """One of each is two passes, and the body learns in the second."""
+    head_first = replace(FAST, epochs=1, head_epochs=1, log_every=1)
+    log = train_reward(answers(32), tiny_llama, tmp_path / "r", head_first, uncertain=False)
+    assert log[-1]["step"] == 4  # 32 pairs, 16 in a step, two passes
+    before, after = (load_file(at / "model.safetensors") for at in (tiny_llama, tmp_path / "r"))
+    body = "model.layers.0.self_attn.q_proj.weight"
+    assert not np.array_equal(before[body], after[body])
+
+
 def test_adapters_leave_a_whole_checkpoint(answers, tiny_llama, tmp_path):
     train_reward(answers(32), tiny_llama, tmp_path / "r", replace(FAST, epochs=1, lora=2))
     assert not list((tmp_path / "r").glob("adapter*"))
@@ -193,12 +205,19 @@ def test_improving_a_policy_adds_nothing_to_the_promise(update, trained, tiny_ll
     assert any("reward" in row for row in log)
 
 
-def test_a_policy_of_another_release_is_no_reference(trained, answers, tiny_llama, tmp_path):
+@pytest.mark.parametrize("update", ["rebel", "rloo"])
+def test_a_start_that_another_release_taught_adds_its_own(
+    update, trained, answers, tiny_llama, tmp_path
+):
     train_policy(answers(32, seed=5), tiny_llama, tmp_path / "p", replace(FAST, epochs=0.5))
     reward = TextRewardModel.load(trained[0])
-    with pytest.raises(PrivacyError, match="different releases"):
-        improve_policy(reward, tmp_path / "p", ["hello"], tmp_path / "q", PolicyTerms(steps=1))
-    assert not (tmp_path / "q").exists()
+    terms = PolicyTerms(update=update, steps=1, batch_size=8, max_new_tokens=4)
+    improve_policy(reward, tmp_path / "p", ["hello", "bread"], tmp_path / "q", terms)
+    promise = CheckpointPromise.read(tmp_path / "q")
+    assert promise.guarantee.epsilon == 8.0
+    assert len(promise.sources) == 2
+    (tmp_path / "q" / "sordino.json").unlink()  # the weights say it by themselves as well
+    assert {one.guarantee.epsilon for one in folder_promises(tmp_path / "q")} == {8.0}
 
 
 # --- refusals ---
@@ -211,6 +230,9 @@ def test_what_does_not_fit_is_known_before_training(word_pairs, tiny_llama):
     with pytest.raises(DataError, match="answers are never cut"):
         count_fitting(pairs, tiny_llama, short)
     assert 0 < count_fitting(pairs, tiny_llama, replace(short, overlong="drop")) < 30
+    with pytest.raises(UsageError, match="at most the 64 tokens"):
+        count_fitting(pairs, tiny_llama, replace(FAST, max_length=65))
+    assert count_fitting(pairs, tiny_llama, replace(FAST, max_length=64)) == 30
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,14 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
-from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import CAVEATS
 from sordino.privatization.unprotected import use_unprotected
@@ -56,7 +57,7 @@ def test_the_card_of_a_real_release_has_no_banner_and_of_none_an_infinity(word_p
 
 def test_a_promise_of_nothing_known_is_refused(promise):
     with pytest.raises(UsageError, match="kind"):
-        CheckpointPromise(kind="judge", guarantee=promise.guarantee)
+        CheckpointPromise(kind="judge", sources=promise.sources)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +69,18 @@ def test_a_promise_of_nothing_known_is_refused(promise):
         {"guarantee": {"epsilon": -1}},
         {"caveats": ["fine"]},
         {"training": 7},
-        {"release_ids": None},
+        {"sources": None},
+        {"sources": []},
+        {
+            "guarantee": {
+                "epsilon": 0.01,
+                "delta": 0.0,
+                "unit": "label",
+                "neighbors": "REPLACE_ONE",
+                "trust": "central",
+                "randomness": "simulated",
+            }
+        },
     ],
 )
 def test_a_damaged_promise_is_refused(promise, tmp_path, damage):
@@ -77,6 +89,26 @@ def test_a_damaged_promise_is_refused(promise, tmp_path, damage):
     path.write_text(json.dumps(json.loads(path.read_text()) | damage))
     with pytest.raises(DataError, match="promise cannot be used"):
         CheckpointPromise.read(tmp_path)
+
+
+def test_releases_add_up_and_each_counts_once(promise):
+    """Three answers of one person to one question at ε = 1 each are worth ε = 3, not 1."""
+    (source,) = promise.sources
+    others = [replace(source, release_ids=(), artifact=letter * 64) for letter in "ab"]
+    three = replace(promise, sources=(source, *others, source))
+    assert len(three.sources) == 3
+    assert three.guarantee.epsilon == pytest.approx(3 * promise.guarantee.epsilon)
+    assert three.with_those_of(promise, three) == three
+    assert promise.with_those_of(three).guarantee == three.guarantee
+    assert set(source.release_ids) < set(three.release_ids), "and two that no ledger knows"
+    assert len(three.release_ids) == len(source.release_ids) + 2
+
+
+def test_what_no_one_promise_covers_is_refused(promise):
+    (source,) = promise.sources
+    person = replace(source.guarantee, unit="person", caveats=("labels-only",))
+    with pytest.raises(PrivacyError, match="cannot be composed"):
+        replace(promise, sources=(source, replace(source, guarantee=person)))
 
 
 def test_a_missing_promise_is_told_from_a_damaged_one(tmp_path):

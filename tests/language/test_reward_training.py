@@ -1,6 +1,7 @@
 """A reward learned from randomized answers: its loss, its checkpoints, its promise, its scale."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -492,3 +493,45 @@ def test_what_it_starts_from_is_part_of_the_promise(
     with quiet():
         bare.save_model(str(tmp_path / "bare"))
     assert promised(after, tmp_path / "bare").guarantee.epsilon == math.inf
+
+
+def test_going_back_to_the_first_answers_takes_nothing_off_the_promise(
+    tiny_llama, private, settings, tmp_path
+):
+    """A, then B, then A again, from files that no ledger of this machine knows."""
+    one, other = (
+        replace(pairs, release_ids=()) for pairs in (private(8), private(8, epsilon=2.0, seed=3))
+    )
+    start = tiny_llama
+    for step, pairs in enumerate((one, other, one)):
+        trainer = PrivateRewardTrainer(str(start), settings(), train_dataset=pairs)
+        start = tmp_path / f"step{step}"
+        with quiet():
+            trainer.save_model(str(start))
+    assert trainer.text_reward().guarantee.epsilon == pytest.approx(3.0)
+
+
+def test_a_resumed_run_speaks_for_all_that_its_checkpoint_did(
+    tiny_llama, private, settings, tmp_path
+):
+    """It started from another release, which the second command leaves out."""
+    before, after = private(8), private(16, epsilon=2.0, seed=3)
+    first = PrivateRewardTrainer(str(tiny_llama), settings(), train_dataset=before)
+    with quiet():
+        first.save_model(str(tmp_path / "first"))
+    kept = settings("kept", save_strategy="steps", save_steps=2)
+    trained(tmp_path / "first", kept, after)
+    other = PrivateRewardTrainer(str(tiny_llama), kept, train_dataset=after)
+    with quiet():
+        other.train(resume_from_checkpoint=True)
+    assert other.text_reward().guarantee.epsilon == pytest.approx(3.0)
+
+
+def test_a_trained_model_takes_its_promise_to_the_next_trainer(tiny_llama, private, settings):
+    before, after = private(8), private(8, epsilon=2.0, seed=3)
+    model = trained(tiny_llama, settings(), before).merged()
+    tokenizer = load_tokenizer(tiny_llama)
+    follower = PrivateRewardTrainer(
+        model, settings(), train_dataset=after, processing_class=tokenizer
+    )
+    assert follower.text_reward().guarantee.epsilon == pytest.approx(3.0)

@@ -18,7 +18,7 @@ from sordino.language.models.checkpoints import (  # noqa: E402
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.models.promises import CheckpointPromise  # noqa: E402
+from sordino.language.models.promises import PROMISED, CheckpointPromise  # noqa: E402
 from sordino.language.rewards import _last_tokens  # noqa: E402
 from sordino.language.rewards._uncertainty_file import UNCERTAINTY_FILE  # noqa: E402
 from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: E402
@@ -311,13 +311,55 @@ def test_the_ledger_that_paid_is_certified(made, private, open_ledger):
     assert certificate.digest == digest_of(reward.to_dict())
     with pytest.raises(PrivacyError, match="lacks an entry"):
         sordino.certify(reward, open_ledger(1.0))
-    other = dataclasses.replace(reward.promise, artifact="0" * 64)
+
+
+def forged(reward, **changed):
+    """Return a reward whose promise was written by hand, in the config of the model as well."""
+    (source,) = reward.promise.sources
+    delattr(reward.model.config, PROMISED)
+    promise = dataclasses.replace(reward.promise, sources=(dataclasses.replace(source, **changed),))
+    return dataclasses.replace(reward, promise=promise)
+
+
+def test_a_forged_promise_is_not_certified(made, private):
+    _, ledger = private
     with pytest.raises(PrivacyError, match="other answers"):
-        sordino.certify(dataclasses.replace(reward, promise=other), ledger)
-    smaller = dataclasses.replace(reward.guarantee, epsilon=0.5)
-    boast = dataclasses.replace(reward.promise, guarantee=smaller)
+        sordino.certify(forged(made(), artifact="0" * 64), ledger)
+    smaller = dataclasses.replace(made().guarantee, epsilon=0.5)
     with pytest.raises(PrivacyError, match="claims"):
-        sordino.certify(dataclasses.replace(reward, promise=boast), ledger)
+        sordino.certify(forged(made(), guarantee=smaller), ledger)
+
+
+def test_a_reward_promises_what_its_model_does(made):
+    """Whoever passes a smaller promise by hand is not believed."""
+    reward = made()
+    (source,) = reward.promise.sources
+    smaller = dataclasses.replace(
+        source, guarantee=dataclasses.replace(source.guarantee, epsilon=0.5)
+    )
+    promise = dataclasses.replace(reward.promise, sources=(smaller,))
+    assert dataclasses.replace(reward, promise=promise).guarantee.epsilon == pytest.approx(
+        reward.guarantee.epsilon + 0.5
+    )
+
+
+def test_answers_that_no_ledger_knows_are_not_certified(made, private):
+    reward, (_, ledger) = made(), private
+    (source,) = reward.promise.sources
+    unknown = dataclasses.replace(source, release_ids=(), artifact="1" * 64)
+    both = dataclasses.replace(reward.promise, sources=(source, unknown))
+    found = dataclasses.replace(reward, promise=both)
+    assert found.guarantee.epsilon == pytest.approx(2 * reward.guarantee.epsilon)
+    with pytest.raises(PrivacyError, match="lacks an entry"):
+        sordino.certify(found, ledger)
+
+
+def test_nothing_is_fitted_on_what_was_learned_from_judgments(made, private):
+    pairs, _ = private
+    reward = made()
+    with pytest.raises(PrivacyError, match="learned from judgments"):
+        sordino.fit_reward(pairs, features=reward.features, ridge=0.1)
+    assert sordino.gibbs_policy(reward, temperature=1.0) is not None
 
 
 def test_the_digest_tells_what_scores_depend_on(made):

@@ -13,10 +13,13 @@ from sordino.cli._console import Bar, finish, grid
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import NON_PRIVATE, Releases, unlinked
 from sordino.cli._language_study import Study
+from sordino.cli._language_table_checks import refuse_reference, refuse_texts
 from sordino.cli._run import made_folder
+from sordino.cli._table import describe_promise
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.reading import read_pairs
+from sordino.privacy.guarantee import never_less
 from sordino.privatization.stream import FileSettings
 
 __all__ = ["Comparison", "run_comparison"]
@@ -64,10 +67,17 @@ class Comparison:
         return (*sorted(found), *([NON_PRIVATE] if self.non_private else []))
 
     def methods(self) -> tuple[str, ...]:
-        """Return how policies are trained."""
-        return tuple(
-            _validate.one_of("--update", part, _METHODS) for part in self.update.split(",")
-        )
+        """Return how policies are trained.
+
+        Raises:
+            UsageError: A part is no way to train one, or is given twice.
+        """
+        parts = self.update.split(",")
+        if len(set(parts)) < len(parts):
+            raise UsageError(
+                f"--update names a method twice: {self.update!r}. Nothing was done. Name each once."
+            )
+        return tuple(_validate.one_of("--update", part, _METHODS) for part in parts)
 
     def refuse_judge(self) -> None:
         """Refuse a comparison that nobody judges, or of which nobody said who may.
@@ -88,20 +98,24 @@ def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
     """Do the whole study, or say what it would spend."""
     epsilons, methods = asked.rows(), asked.methods()
     asked.refuse_judge()
+    if asked.model is not None:
+        refuse_reference(asked.model)
     pairs = _judgments(asked)
     study = _study(asked, pairs, epsilons, methods)
     study.training.check(anew=asked.force)
-    simulated = asked.simulate_seed is not None
+    refuse_texts(study)
     if dry_run:
         value = study.planned()
-        finish(_TITLE, _planned_rows(value), value, as_json=as_json, simulated=simulated)
+        rows, simulated = _planned_rows(value), study.simulated
+        finish(_TITLE, rows, value, as_json=as_json, simulated=simulated)
         return
     refuse_existing(asked.out / "table.json", force=asked.force)
     with made_folder(asked.out), Bar.shown("Comparing") as bar:
         value = finite(study.run(progress=bar, force=asked.force))
     if not as_json:
         _show(value)
-    finish(_TITLE, _rows(value, asked.out), value, as_json=as_json, simulated=simulated)
+    rows = _rows(value, asked.out)
+    finish(_TITLE, rows, value, as_json=as_json, simulated=study.simulated)
 
 
 def _judgments(asked: Comparison) -> Pairs:
@@ -150,6 +164,7 @@ def _study(
     return Study(
         folder=asked.out,
         all_pairs=pairs,
+        parts={name: rows for name, rows in split._asdict().items() if rows},
         training=training,
         judge_pairs=alone.part(split.judge) if split.judge else None,
         judge=asked.judge,
@@ -165,8 +180,8 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
     spend = value["spend"]
     judge = value["judge_spend"]
     return {
-        "would spend": f"{_size(spend)} on {value['pairs']:,} judgments "
-        f"({value['runs']} policies would be trained)",
+        "would spend": f"{_size(spend)} per label on {value['pairs']:,} judgments, all releases "
+        f"together ({value['runs']} policies would be trained)",
         "on the judge": "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}",
         "touched": "nothing (dry run)",
     }
@@ -174,20 +189,23 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
 
 def _size(epsilon: float) -> str:
     """Return an epsilon, or that nothing is protected."""
-    return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={epsilon:g}"
+    return "everything (NOT PRIVATE)" if math.isinf(epsilon) else f"epsilon={never_less(epsilon)}"
 
 
 def _show(value: dict[str, Any]) -> None:
     """Print the table."""
-    columns = ("method", "labels", "win rate [95 %]", "at equal length", "seeds")
-    describe = language_module("studies.comparison_table").describe_share
+    columns = (
+        "method", "one release", "win rate [95 %]", "at equal length", "seeds", "all releases"
+    )  # fmt: skip
+    table = language_module("studies.comparison_table")
     rows = [
         [
             row["method"],
             row["labels"],
-            describe(row["win_rate"]),
-            describe(row["length_matched"]),
+            table.describe_share(row["win_rate"]),
+            table.describe_share(row["length_matched"]),
             str(row["seeds"]),
+            table.describe_cost(row),
         ]
         for row in value["rows"]
     ]
@@ -197,9 +215,14 @@ def _show(value: dict[str, Any]) -> None:
 def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
     """Return the closing summary."""
     spent = value["spent"]
+    promise = value["guarantee"]
     return {
         "prompts": f"{value['prompts']:,} held out, judged by {value['judge']['name']}",
-        "spent": "everything (NOT PRIVATE)" if spent is None else f"epsilon={spent:g} in total",
+        "spent": "everything (NOT PRIVATE)"
+        if spent is None
+        else f"epsilon={never_less(spent)} per label: all rows together",
+        **({} if promise is None else {"guarantee": describe_promise(promise)}),
+        "caveats": ", ".join(value["caveats"]) or "none",
         "written": f"table.json, table.md and curves.svg in {out.name}",
         "seconds": f"{value['seconds']:.0f}",
     }

@@ -86,18 +86,29 @@ class Judging:
     seed: int
 
 
-def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bool) -> None:
-    """Compare a policy with its reference, and tell who won and what was promised."""
+def _refuse_other_judges(asked: Judging) -> None:
+    """Refuse a comparison with no judge, or two.
+
+    Raises:
+        UsageError: It is one.
+    """
     if (asked.judge is None) == (asked.command is None):
         raise UsageError(
             "Give one judge: --judge DIR, a reward that was not optimized, or --judge-command CMD, "
             "a program of yours. Nothing was judged."
         )
+
+
+def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bool) -> None:
+    """Compare a policy with its reference, and tell who won and what was promised."""
+    _refuse_other_judges(asked)
+    words = _program(asked.command)
     if out is not None:
         refuse_output(out, force=force)
     prompts = read_prompts(asked.prompts, asked.n)
+    promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
     comparison = language_module("judging.policy_comparison")
-    judge, shared = _judge(asked)
+    judge, shared = _judge(asked, words, promises["policy"])
     found = comparison.compare_policies(
         asked.policy,
         asked.reference,
@@ -106,44 +117,73 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
         max_new_tokens=asked.max_new_tokens,
         seed=asked.seed,
     )
-    policy = _promise(asked.policy)
-    value = finite(
+    value: dict[str, Any] = finite(
         {
             **found.to_dict(),
             "judge": "reward" if asked.judge else "command",
             "judge_shares_answers": shared,
-            "policy": None if policy is None else describe_guarantee_and_caveats(policy.guarantee),
+            **{f"{name}_guarantee": _in_json(promise) for name, promise in promises.items()},
         }
     )
     if out is not None:
         write_json(out, value, force=force)
-    simulated = any(
-        promise is not None and promise.simulated
-        for promise in (found.guarantee, policy and policy.guarantee)
-    )
-    rows = _rows(found, shared=shared, policy=policy) | ({"written": out.name} if out else {})
+    sources = [found.guarantee, *(each and each.guarantee for each in promises.values())]
+    simulated = any(each is not None and each.simulated for each in sources)
+    rows = _rows(found, shared=shared, promises=promises) | ({"written": out.name} if out else {})
     finish("sordino language evaluate", rows, value, as_json=as_json, simulated=simulated)
 
 
-def _judge(asked: Judging) -> tuple[Any, bool]:
+def _program(command: str | None) -> list[str]:
+    """Return the words of a command line.
+
+    Raises:
+        UsageError: It has none, or a quote is not closed.
+    """
+    try:
+        words = [] if command is None else shlex.split(command)
+    except ValueError:
+        words = []
+    if command is not None and not words:
+        raise UsageError(
+            "--judge-command is empty, or a quote in it is not closed. Nothing was judged. Give "
+            "the program and its arguments as in a shell."
+        )
+    return words
+
+
+def _in_json(promise: Any) -> dict[str, Any] | None:
+    """Return a checkpoint's promise with its caveats."""
+    if promise is None:
+        return None
+    return {**promise.guarantee.to_dict(), "caveats": list(promise.guarantee.caveats)}
+
+
+def _judge(asked: Judging, words: list[str], policy: Any) -> tuple[Any, bool]:
     """Return the judge, and whether it learned from the very answers that the policy did."""
     if asked.command is not None:
-        words = shlex.split(asked.command)
         return language_module("judging.judges").CommandJudge(words, seed=asked.seed), False
     reward = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
-    policy = _promise(asked.policy)
     judge = language_module("judging.policy_comparison").RewardJudge(reward)
-    return judge, policy is not None and policy.artifact == reward.artifact
+    return judge, policy is not None and bool(_known_by(policy) & _known_by(reward.promise))
+
+
+def _known_by(promise: Any) -> set[str]:
+    """Return every release that a promise speaks for, by its entries and by its answers."""
+    return {
+        name
+        for source in promise.sources
+        for name in (*source.release_ids, source.artifact)
+        if name
+    }
 
 
 def _promise(folder: Path) -> Any:
     """Return what a checkpoint of ours promises, or None for one of somebody else."""
-    if not (folder / "sordino.json").is_file():
-        return None
-    return language_module("models.promises").CheckpointPromise.read(folder)
+    found = language_module("training.policy_promises").folder_promises(folder)
+    return found[0].with_those_of(*found[1:]) if found else None
 
 
-def _rows(found: Any, *, shared: bool, policy: Any) -> dict[str, str]:
+def _rows(found: Any, *, shared: bool, promises: dict[str, Any]) -> dict[str, str]:
     """Return the closing summary."""
     matched = found.length_matched
     promise = found.guarantee
@@ -156,6 +196,8 @@ def _rows(found: Any, *, shared: bool, policy: Any) -> dict[str, str]:
     }
     if shared:
         rows["beware"] = "the judge learned from the same answers as the policy: it favors it"
-    if policy is not None:
-        rows["policy's labels"] = str(policy.guarantee)
+    for name, promise in promises.items():
+        rows[f"{name}'s labels"] = (
+            "no promise with it" if promise is None else str(promise.guarantee)
+        )
     return rows

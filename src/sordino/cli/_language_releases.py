@@ -34,8 +34,11 @@ _FORMAT, _VERSION = "sordino.answers", 1
 
 
 def labels_name(epsilon: float) -> str:
-    """Return what a row of this epsilon is called."""
-    return "non-private" if math.isinf(epsilon) else f"epsilon={epsilon:g}"
+    """Return what a row of this epsilon is called: different epsilons differ in their names."""
+    if math.isinf(epsilon):
+        return "non-private"
+    short = f"{epsilon:g}"
+    return f"epsilon={short if float(short) == epsilon else repr(epsilon)}"
 
 
 def unlinked(pairs: Pairs) -> Pairs:
@@ -79,6 +82,14 @@ class Releases:
         finite = [epsilon for epsilon in self.epsilons if not math.isinf(epsilon)]
         total = math.fsum(epsilon for epsilon in finite for _ in range(self.seeds))
         return math.inf if len(finite) < len(self.epsilons) else float(never_less(total, 12))
+
+    @property
+    def of_labels(self) -> dict[str, list[float]]:
+        """Return the epsilon of every release behind each kind of labels."""
+        return {
+            labels_name(epsilon): [epsilon] * (1 if math.isinf(epsilon) else self.seeds)
+            for epsilon in self.epsilons
+        }
 
     @property
     def limit(self) -> Guarantee:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,8 @@ from sordino._version import __version__
 from sordino.cli._accounts import open_ledger, spending_limit
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import Releases, labels_name
+from sordino.cli._language_table_checks import judge_promise
+from sordino.cli._language_table_notes import table_notes
 from sordino.cli._run import publish
 from sordino.errors import UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
@@ -39,6 +41,7 @@ class Study:
     Attributes:
         folder: Where it is kept.
         all_pairs: Whose texts the tiny reference reads; no label of them.
+        parts: Row numbers of them by what they are for: training, held_out, judge.
         training: Judgments to learn from.
         judge_pairs: Judgments that may be used unprotected, to train the judge.
         judge: A judge that is there already.
@@ -50,6 +53,7 @@ class Study:
 
     folder: Path
     all_pairs: Pairs
+    parts: Mapping[str, Sequence[int]]
     training: Releases
     judge_pairs: Pairs | None
     judge: Path | None
@@ -57,6 +61,12 @@ class Study:
     methods: tuple[str, ...]
     sizes: Any
     data: str
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether a seed is behind the policies' labels, or behind the judge's."""
+        judged = self.judge is not None and judge_promise(self.judge).simulated
+        return judged or self.training.simulate_seed is not None
 
     @property
     def runs(self) -> list[tuple[str, float, int]]:
@@ -75,6 +85,10 @@ class Study:
             "judge_spend": 0.0 if judged is None else math.inf,
             "judge_pairs": 0 if judged is None else len(judged),
             "runs": len(self.runs) - self.training.seeds,
+            "spend_by_labels": {
+                labels: math.fsum(each) for labels, each in self.training.of_labels.items()
+            },
+            "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
         }
 
@@ -94,14 +108,15 @@ class Study:
             "format": _FORMAT,
             "version": _VERSION,
             "sordino": __version__,
-            "rows": table.summary_rows(runs),
+            **self._promised(),
+            "rows": table.summary_rows(runs, self.training.of_labels),
             "curves": table.learning_curves(runs),
             "judge": judge,
             "prompts": len(contest.prompts),
             "pairs": len(self.training.pairs),
             "held_out": len(self.training.held_out),
-            "spent": self._spent(),
-            "simulated": self.training.simulate_seed is not None,
+            "reference": "given" if self.model else "built",
+            "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
             "seconds": round(_random.clock() - started, 1),
         }
@@ -213,42 +228,22 @@ class Study:
         write_json(path, {"format": _RUN, "version": _VERSION, **run.to_dict()})
         return run
 
-    def _spent(self) -> float:
-        """Return what all releases spent together."""
+    def _promised(self) -> dict[str, Any]:
+        """Return what the table as a whole promises: all releases on its ledger together."""
         total = self.training.open().total()
-        return 0.0 if total is None else total.epsilon
+        if total is None:
+            return {"spent": 0.0, "guarantee": None, "caveats": []}
+        return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
 
     def _write(self, value: dict[str, Any], table: Any) -> None:
         """Write the table and the curves."""
-        write_training_curves(self.folder / "curves.svg", value["curves"], force=True)
-        lines = table.markdown_table(value["rows"], list(self._notes(value)))
+        path, simulated = self.folder / "curves.svg", self.simulated
+        write_training_curves(path, value["curves"], force=True, simulated=simulated)
+        lines = table.markdown_table(
+            value["rows"], list(table_notes(value, seeds=self.training.seeds))
+        )
         publish(
             self.folder,
             {"table.md": lines, "table.json": to_json(finite(value))},
             force=True,
         )
-
-    def _notes(self, value: dict[str, Any]) -> Iterator[str]:
-        """Yield what a reader of the table must know."""
-        judge, seeds = value["judge"], self.training.seeds
-        yield (
-            f"Win rate: how often the judge prefers an answer to that of the reference, on "
-            f"{value['prompts']} prompts that nothing was trained on. A tie counts one half."
-        )
-        if seeds > 1:
-            yield f"Intervals are over {seeds} seeds: coins, training and draws."
-        promise = judge["guarantee"]
-        if judge["pairs"] is not None:
-            yield (
-                f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
-                "tells about them."
-            )
-        else:
-            yield f"The judge's labels: epsilon={promise['epsilon']} per {promise['unit']}."
-        yield (
-            f"Every row is about one release of its own; all of them together spent "
-            f"epsilon={value['spent']:g} per label on the ledger."
-        )
-        yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
-        if value["simulated"]:
-            yield "**SIMULATED: a seed was used, so nothing here is private.**"

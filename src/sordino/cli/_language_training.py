@@ -20,7 +20,11 @@ from sordino.cli._language_answers import (
 from sordino.cli._language_options import language_module, refuse_folder
 from sordino.cli._run import made_folder, spend_is_said
 from sordino.cli._table import describe_promise, plan_rows
+from sordino.errors import UsageError
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.privacy.guarantee import Guarantee
 from sordino.reporting.result import describe_guarantee_and_caveats
 
 __all__ = ["Training", "check_reference", "run_training"]
@@ -67,6 +71,7 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
     out = job.answers.out
     refuse_folder(out, force=job.answers.force)
+    _refuse_ledger_within(job.answers)
     pairs = read_answers(job.answers)
     pipeline = language_module("studies.pipeline")
     terms = pipeline.TrainingTerms(**job.settings)
@@ -74,17 +79,58 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
     fitting = pipeline.count_fitting(pairs, job.model, terms, writes=writes)
     check_reference(pairs, job.sft, strict=job.strict)
     planned = planned_spend(job.answers, pairs)
+    expected = _expected_promise(job, pairs, planned)
     if dry_run:
-        simulated = job.answers.simulate_seed is not None
+        planned |= describe_guarantee_and_caveats(expected)
+        simulated = expected.simulated
         finish(job.title, plan_rows(planned), planned, as_json=as_json, simulated=simulated)
         return
     with made_folder(out):
         answers = made_private(job.answers, pairs)
         with nullcontext() if answers.ledger is None else spend_is_said(answers.ledger):
             log = _logged(getattr(pipeline, job.stage), job, answers, terms)
-    value = _told(job, answers, planned, log, left_out=len(pairs) - fitting)
-    rows = _rows(value, out)
-    finish(job.title, rows, value, as_json=as_json, simulated=answers.private.guarantee.simulated)
+    promise = language_module("models.promises").CheckpointPromise.read(out).guarantee
+    value = {
+        **describe_guarantee_and_caveats(promise),
+        **_told(job, answers, planned, log, left_out=len(pairs) - fitting),
+    }
+    rows = _rows(value, job.answers)
+    finish(job.title, rows, value, as_json=as_json, simulated=promise.simulated)
+
+
+def _refuse_ledger_within(terms: AnswerTerms) -> None:
+    """Refuse a ledger inside the checkpoint, which is published as a whole.
+
+    Raises:
+        UsageError: It is there.
+    """
+    if terms.ledger is not None and terms.ledger.resolve().is_relative_to(terms.out.resolve()):
+        raise UsageError(
+            f"--ledger {terms.ledger.name} lies inside {terms.out.name}, and a checkpoint is "
+            "published as a whole. Nothing was done. Keep the ledger elsewhere."
+        )
+
+
+def _expected_promise(
+    job: Training, pairs: Pairs | PrivatePairs, planned: dict[str, Any]
+) -> Guarantee:
+    """Return what the checkpoint will promise: of these answers, and of all that came before.
+
+    Raises:
+        PrivacyError: The model that is started from promises about other changes, so that no one
+            promise covers both.
+    """
+    promises = language_module("models.promises")
+    if isinstance(pairs, PrivatePairs):
+        own = promises.CheckpointPromise.of(pairs, kind="policy")
+    else:
+        promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
+        own = promises.CheckpointPromise(
+            kind="policy", sources=(promises.Answers(guarantee=promise),)
+        )
+    before = language_module("training.policy_promises").folder_promises(job.model)
+    guarantee: Guarantee = own.with_those_of(*before).guarantee
+    return guarantee
 
 
 def _logged(train: Train, job: Training, answers: Answers, terms: Any) -> list[dict[str, Any]]:
@@ -105,7 +151,6 @@ def _told(
     ledger = answers.ledger
     losses = [row["loss"] for row in log if "loss" in row]
     return {
-        **describe_guarantee_and_caveats(answers.private.guarantee),
         "spend": planned["spend"],
         "pairs": len(answers.private),
         "dropped_identical": planned["dropped_identical"],
@@ -120,12 +165,12 @@ def _told(
     }
 
 
-def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
+def _rows(value: dict[str, Any], terms: AnswerTerms) -> dict[str, str]:
     """Return the closing summary."""
     ledger, loss = value["ledger"], value["final_loss"]
     spent = "nothing" if not value["spend"] else f"epsilon={value['spend']:g}"
     rows = {
-        "written": out.name,
+        "written": terms.out.name,
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",
         "spent": "everything (NOT PRIVATE)" if math.isinf(value["spend"]) else spent,
@@ -140,4 +185,6 @@ def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
     if ledger is not None:
         rows["ledger head"] = ledger["head"]
         rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
+    if ledger is not None and terms.ledger is None:
+        rows["beware"] = "releases of the same judgments add up; only one shared --ledger sees it"
     return rows

@@ -20,7 +20,7 @@ import scipy.sparse
 from jaxtyping import Float
 
 from sordino._validate import finite_array, integer, non_negative, positive
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 
 from ._signals import SIGNALS, shape_signals
 from ._tokens import Numbers, flatten, hashed_words, tokenize
@@ -241,6 +241,21 @@ class FunctionFeatures:
         }
 
 
+def refuse_learned(features: Any) -> None:
+    """Refuse features that were learned from judgments: a fit on them would hide what those paid.
+
+    Raises:
+        PrivacyError: The features state a guarantee of their own.
+    """
+    promise = getattr(features, "guarantee", None)
+    if promise is not None:
+        raise PrivacyError(
+            f"These features were learned from judgments that were promised {promise}, and what is "
+            "fitted on them would not say so. Nothing was fitted. Use features that no judgment "
+            "went into, or the reward itself."
+        )
+
+
 def differences(
     features: Features, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
 ) -> Matrix:
@@ -256,11 +271,13 @@ def differences(
 
     Raises:
         DataError: The lengths differ, or the features cannot be computed.
+        PrivacyError: The features were learned from judgments.
 
     Example:
         >>> differences(HashedText(), ["What is a fugue?"], ["No idea."], ["No idea."]).nnz
         0
     """
+    refuse_learned(features)
     _same_length(prompts=prompts, first=first, second=second)
     together: Callable[..., Matrix] | None = getattr(features, "_differences", None)
     if together is not None:  # of our own feature maps, which read each prompt once

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Integer
 from sordino.errors import DataError, UsageError
 from sordino.preferences.ballots import bounds_of
 from sordino.preferences.comparisons import Comparisons, PublicDigest
-from sordino.preferences.features import Features, Matrix
+from sordino.preferences.features import Features, Matrix, refuse_learned
 from sordino.preferences.ranking_records import items_key, row_order
 from sordino.preferences.records import Text, candidate_order
 
@@ -101,6 +101,7 @@ class Slates:
             rows = np.tile(np.arange(len(self.items)), len(self))
             return self.item_features(features)[rows]
         self._refuse_features(features, needed=self.given is None)
+        refuse_learned(features)
         if features is None:
             assert self.given is not None  # noqa: S101 (for the type checker; shown above)
             return self.given
@@ -126,6 +127,7 @@ class Slates:
         if features is None:
             return np.eye(len(self.items)) if self.given is None else self.given
         self._refuse_features(features, needed=self.given is None)
+        refuse_learned(features)
         return features.transform([""] * len(self.items), self.items)
 
     def _refuse_features(self, features: Features | None, *, needed: bool) -> None:

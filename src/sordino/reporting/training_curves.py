@@ -15,6 +15,7 @@ from sordino.reporting.curves import STYLE, labeled
 __all__ = ["describe_training", "write_training_curves"]
 
 _TITLE = "Training on randomized answers"
+_SIMULATED = "SIMULATED: a seed was used, so nothing here is private."
 _PANELS = {
     "loss": ("debiased training loss", "What training says"),
     "held_out_accuracy": ("accuracy, corrected for the flips", "What held-out answers say"),
@@ -29,24 +30,29 @@ _FAR = 3.0  # range of a metric from which on its axis is logarithmic
 Curve = Mapping[str, Any]
 
 
-def write_training_curves(path: Path, curves: Sequence[Curve], *, force: bool = False) -> None:
+def write_training_curves(
+    path: Path, curves: Sequence[Curve], *, force: bool = False, simulated: bool = False
+) -> None:
     """Write the picture of a comparison's training, as SVG.
 
     Args:
         path: Where to write.
         curves: As ``sordino.language.studies.comparison_table.learning_curves`` returns them.
         force: Whether to overwrite.
+        simulated: Whether a seed was used, which the picture then says in red.
 
     Raises:
         UsageError: The file exists and ``force`` is False.
         FileSystemError: It cannot be written.
     """
-    drawn = labeled(_render(curves), describe_training(curves))
+    drawn = labeled(
+        _render(curves, simulated=simulated), describe_training(curves, simulated=simulated)
+    )
     with atomic_writer(path, force=force) as file:
         file.write(drawn)
 
 
-def describe_training(curves: Sequence[Curve]) -> str:
+def describe_training(curves: Sequence[Curve], *, simulated: bool = False) -> str:
     """Return in words what the picture shows, for readers who do not see it."""
     ends = [
         f"{_name(curve)} from {values[0]:.3f} to {values[-1]:.3f}"
@@ -54,6 +60,7 @@ def describe_training(curves: Sequence[Curve]) -> str:
         if (values := curve["held_out_accuracy"]["mean"])
     ]
     return (
+        f"{f'{_SIMULATED} ' if simulated else ''}"
         "Training curves on randomized answers. Held-out accuracy, corrected for the flips, goes: "
         f"{'; '.join(ends) or 'not measured'}."
     )
@@ -64,7 +71,7 @@ def _name(curve: Curve) -> str:
     return f"{_NAMES[curve['method']]}, {curve['labels'].replace('epsilon=', 'ε = ')}"
 
 
-def _render(curves: Sequence[Curve]) -> bytes:
+def _render(curves: Sequence[Curve], *, simulated: bool) -> bytes:
     """Return the picture as bytes; the same curves give the same bytes."""
     import matplotlib as mpl  # noqa: PLC0415 (slow to import)
     from matplotlib.figure import Figure  # noqa: PLC0415
@@ -77,7 +84,10 @@ def _render(curves: Sequence[Curve]) -> bytes:
             _draw(axes, curves, metric, styles)
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(handles, names, loc="outside lower center", ncols=4, frameon=False)
-        metadata = {"Title": _TITLE, "Description": describe_training(curves), "Date": None}
+        if simulated:
+            figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
+        told = describe_training(curves, simulated=simulated)
+        metadata = {"Title": _TITLE, "Description": told, "Date": None}
         figure.savefig(buffer, format="svg", metadata=metadata)
     return buffer.getvalue()
 

@@ -39,3 +39,14 @@ def test_a_study_without_curves_is_drawn_empty(tmp_path):
     bare = {**curve("epsilon=1"), "held_out_accuracy": empty}
     write_training_curves(tmp_path / "b.svg", [bare])
     assert (tmp_path / "b.svg").stat().st_size > 1000
+
+
+def test_a_simulated_study_is_marked_where_everybody_looks(tmp_path):
+    curves = [curve("epsilon=0.5")]
+    for name, simulated in (("a.svg", True), ("b.svg", False)):
+        write_training_curves(tmp_path / name, curves, simulated=simulated)
+    marked, plain = ((tmp_path / name).read_text() for name in ("a.svg", "b.svg"))
+    assert 'id="simulated"' in marked  # the letters themselves, drawn as paths
+    assert 'aria-label="SIMULATED: a seed was used' in marked
+    assert "SIMULATED" not in plain
+    assert 'id="simulated"' not in plain

@@ -49,7 +49,7 @@ class WinRate:
         return {
             **{name: value for name, value in vars(self).items() if name not in _NESTED},
             "length_matched": matched and matched.to_dict(),
-            "guarantee": promise and {**promise.to_dict(), "caveats": list(promise.caveats)},
+            "judge_guarantee": promise and {**promise.to_dict(), "caveats": list(promise.caveats)},
         }
 
     def __str__(self) -> str:

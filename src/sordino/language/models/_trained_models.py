@@ -8,9 +8,20 @@ from typing import Any
 
 from sordino.errors import UsageError
 from sordino.language.models.checkpoints import load_tokenizer, ready_tokenizer
-from sordino.language.rewards._head_first import HEAD
+from sordino.language.models.promises import PROMISED
 
-__all__ = ["is_adapted", "matching_tokenizer", "plain", "refuse_other_heads", "with_head"]
+__all__ = [
+    "HEAD",
+    "is_adapted",
+    "matching_tokenizer",
+    "plain",
+    "refuse_other_heads",
+    "refuse_unknown_adapters",
+    "with_head",
+]
+
+HEAD = "score"
+"""What transformers calls the head of a model that gives numbers."""
 
 _PATCHES = ("forward", "_original_forward")  # what trl and 16-bit training lay over a model
 
@@ -56,6 +67,28 @@ def with_head(peft_config: Any) -> Any:
 def is_adapted(model: Any) -> bool:
     """Return whether a model is another one with adapters of peft."""
     return hasattr(model, "peft_config") and hasattr(model, "merge_and_unload")
+
+
+def refuse_unknown_adapters(model: Any) -> None:
+    """Refuse adapters that were trained before, if nothing says on what.
+
+    Raises:
+        UsageError: There are such: peft keeps no word of the folder that they came from.
+    """
+    if not is_adapted(model) or getattr(model.config, PROMISED, None):
+        return
+    trained = any(
+        bool(weights.detach().any())
+        for name, weights in model.named_parameters()
+        if "lora_B" in name
+    )
+    if trained:
+        raise UsageError(
+            "The model comes with adapters that were trained before, and nothing says on what, so "
+            "no promise could cover it. Nothing was trained. Go on from a checkpoint of ours with "
+            "resume_from_checkpoint, or start from the folder that its save_model wrote; adapters "
+            "that were trained on public text may be merged first (merge_and_unload)."
+        )
 
 
 def plain(model: Any) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from jinja2 import TemplateError
+
 from sordino._validate import integer, one_of
 from sordino.errors import DataError, UsageError
 from sordino.preferences.comparisons import Comparisons
@@ -17,6 +19,7 @@ SEPARATOR = "\n\n"
 """What stands between a prompt and its answer where the tokenizer has no chat template."""
 
 Overlong = Literal["refuse", "drop"]
+_KNOWN_ROLES = {"system", "user", "assistant", "tool"}  # others are text of the user's
 
 
 class Dialogue(NamedTuple):
@@ -133,10 +136,22 @@ class DialogueTokens:
         """Return the prompt as the model reads it, up to where the answer starts."""
         if self.tokenizer.chat_template is None:
             return _content(prompt) + SEPARATOR
-        return str(
-            self.tokenizer.apply_chat_template(
-                _messages(prompt, "user"), tokenize=False, add_generation_prompt=True
-            )
+        return self._templated(_messages(prompt, "user"), add_generation_prompt=True)
+
+    def _templated(self, turns: list[dict[str, Any]], **settings: Any) -> str:
+        """Return a dialogue as the chat template writes it; what it says of a text is not quoted.
+
+        Raises:
+            UsageError: The template refuses these turns.
+        """
+        try:
+            return str(self.tokenizer.apply_chat_template(turns, tokenize=False, **settings))
+        except TemplateError as error:
+            problem = type(error).__name__
+        roles = ", ".join(sorted({str(turn["role"]) for turn in turns} & _KNOWN_ROLES))
+        raise UsageError(
+            f"The chat template of the tokenizer refuses a dialogue ({problem}; roles: {roles}). "
+            "Nothing was done. Use another template, or prompts of the form that it was made for."
         )
 
     def _said(self, prompt: Text, answer: Text, asked: str) -> str:
@@ -144,7 +159,7 @@ class DialogueTokens:
         if self.tokenizer.chat_template is None:
             return _content(answer)
         both = [*_messages(prompt, "user"), *_messages(answer, "assistant")]
-        whole = str(self.tokenizer.apply_chat_template(both, tokenize=False))
+        whole = self._templated(both)
         if not whole.startswith(asked):
             raise UsageError(
                 "The chat template writes a prompt differently once an answer follows, so prompt "

@@ -12,7 +12,7 @@ from transformers import PrinterCallback, Trainer
 
 from sordino.language.models._trained_models import is_adapted, plain
 from sordino.language.models._upstream import upstream
-from sordino.language.models.promises import CheckpointPromise
+from sordino.language.models.promises import CARD_FILE, PROMISE_FILE, CheckpointPromise
 from sordino.language.policies.collector import Collector
 from sordino.language.policies.rollouts import Collection, CollectionOrder, Rollout
 from sordino.language.training._resuming import resumable
@@ -60,9 +60,9 @@ class CollectingTrainer(Trainer):
             UsageError: There is no checkpoint, or it was made with other settings.
         """
         self._collection = Collection(self.args.gradient_accumulation_steps)
-        folder = resume_from_checkpoint
+        folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
         if self.promise is not None:
-            folder = resumable(folder, self.args.output_dir, self.promise)
+            self.promise.mark(self.accelerator.unwrap_model(self.model))
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
@@ -93,6 +93,11 @@ class CollectingTrainer(Trainer):
         it apart, as resuming needs it.
         """
         folder = Path(output_dir or self.args.output_dir)
+        if self.promise is not None:
+            self.promise.mark(self.accelerator.unwrap_model(self.model))
+        elif self.args.should_save:  # what an earlier run promised is not about these weights
+            for name in (PROMISE_FILE, CARD_FILE):
+                (folder / name).unlink(missing_ok=True)
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         with upstream():
             if _internal_call or sharded or not is_adapted(self.model):

@@ -10,7 +10,10 @@ import torch
 from peft import PeftModel, get_peft_model
 
 from sordino.errors import UsageError
-from sordino.language.models._trained_models import matching_tokenizer
+from sordino.language.models._trained_models import (
+    matching_tokenizer,
+    refuse_unknown_adapters,
+)
 from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
 
@@ -32,6 +35,7 @@ def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
         return load_causal_model(model), tokenizer or load_tokenizer(model)
     if not (hasattr(model, "can_generate") and model.can_generate()):
         raise UsageError(f"{type(model).__name__} is no causal language model: it cannot answer.")
+    refuse_unknown_adapters(model)
     return model, tokenizer or matching_tokenizer(model, None)
 
 

@@ -19,6 +19,7 @@ from transformers import (
 
 from sordino._validate import integer, one_of
 from sordino.language.models._loading import quiet
+from sordino.language.models.promises import CARD_FILE, PROMISE_FILE
 
 __all__ = ["TinyModel", "build_tiny", "save_tiny", "train_tokenizer"]
 
@@ -30,6 +31,7 @@ _TEMPLATE = (
     "{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
 )
+_LEFT_BY_REWARDS = ("uncertainty.safetensors", "training_log.json")
 _ROLES = ("<|user|>", "<|assistant|>", "<|system|>")
 
 
@@ -121,7 +123,14 @@ def build_tiny(size: TinyModel, tokenizer: Any) -> Any:
 
 
 def save_tiny(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer as a checkpoint that transformers loads."""
+    """Write model and tokenizer as a checkpoint that transformers loads.
+
+    What a private checkpoint left in the folder goes, its promise last: what it speaks of is
+    overwritten, and a label-free model must not carry it.
+    """
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+    if (folder / PROMISE_FILE).exists():
+        for name in (CARD_FILE, *_LEFT_BY_REWARDS, PROMISE_FILE):
+            (folder / name).unlink(missing_ok=True)

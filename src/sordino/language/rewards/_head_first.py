@@ -6,9 +6,10 @@ from typing import Any
 
 from transformers import TrainerCallback
 
-__all__ = ["HEAD", "HeadFirst"]
+from sordino.language.models._trained_models import HEAD
 
-HEAD = "score"
+__all__ = ["HeadFirst"]
+
 """What transformers calls the head of a sequence classifier on a causal model."""
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino.preferences.records import Text
+from sordino.privacy.guarantee import Guarantee
 
 if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel
@@ -21,8 +22,8 @@ __all__ = ["RewardFeature"]
 class RewardFeature:
     """The score of a trained reward as the only feature of an answer.
 
-    Unlike other feature maps it was learned from randomized answers. What is fitted on it is
-    private still, but an ellipsoid around such a fit on the same answers proves nothing.
+    Policies read texts with it. It was learned from answers of people, so nothing may be fitted
+    on it: the fit would promise what its own answers do, and not what went into the feature.
 
     Args:
         reward: The trained reward.
@@ -39,6 +40,11 @@ class RewardFeature:
     def feature_bound(self) -> float:
         """Return the bound that every score is clipped to."""
         return float(self.reward.reward_bound)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what the answers behind the feature were promised: fits refuse it."""
+        return self.reward.guarantee
 
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]

@@ -16,7 +16,7 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.models.promises import CheckpointPromise
+from sordino.language.models.promises import PROMISE_FILE, CheckpointPromise
 from sordino.language.rewards._uncertainty_file import read_uncertainty, write_uncertainty
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 __all__ = ["read_reward_parts", "write_reward"]
 
-_PROMISE = "sordino.json"
 _DIGEST = "weights"  # among the settings of a saved reward; not of one that is in use
 
 
@@ -38,7 +37,7 @@ def write_reward(reward: TextRewardModel, folder: Path, *, force: bool) -> None:
     refuse_existing(folder, force=force)
     with explained(f"The reward cannot be written to {folder.name}"), quiet():
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / _PROMISE).unlink(missing_ok=True)
+        (folder / PROMISE_FILE).unlink(missing_ok=True)
         reward.model.save_pretrained(folder)
         reward.tokenizer.save_pretrained(folder)
         write_uncertainty(reward.uncertainty, folder)
@@ -62,7 +61,7 @@ def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]
         bound = positive("reward_bound", training.get("reward_bound"))
         length = integer("max_length", training.get("max_length"), at_least=2)
     except UsageError as error:
-        raise DataError(f"{_PROMISE} does not say how the reward scores: {error}") from error
+        raise DataError(f"{PROMISE_FILE} does not say how the reward scores: {error}") from error
     model = load_reward_checkpoint(folder, device=device)
     if digest not in {None, weights_digest(model)}:
         raise DataError(
@@ -81,11 +80,11 @@ def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]
 
 def _promise(folder: Path) -> CheckpointPromise:
     """Return what a folder promises; refuse one without a promise, and that of a policy."""
-    if not (folder / _PROMISE).exists():
+    if not (folder / PROMISE_FILE).exists():
         raise UsageError(
-            f"{str(folder)!r} holds no {_PROMISE}, which says what the labels behind a reward were "
-            "promised. Nothing was loaded. Give a folder that TextRewardModel.save or a trainer "
-            "wrote."
+            f"{str(folder)!r} holds no {PROMISE_FILE}, which says what the labels behind a reward "
+            "were promised. Nothing was loaded. Give a folder that TextRewardModel.save or a "
+            "trainer wrote."
         )
     promise = CheckpointPromise.read(folder)
     if promise.kind != "reward":

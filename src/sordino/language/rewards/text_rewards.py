@@ -22,6 +22,7 @@ from sordino.language.rewards._reward_checks import promised, usable_model, usab
 from sordino.language.rewards._reward_feature import RewardFeature
 from sordino.language.rewards._reward_folder import read_reward_parts, write_reward
 from sordino.language.rewards.uncertainty import LastLayerUncertainty
+from sordino.language.training.policy_promises import folder_promises
 from sordino.preferences._tokens import flatten
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.records import Text
@@ -75,7 +76,9 @@ class TextRewardModel:
         _validate.positive("reward_bound", self.reward_bound)
         _validate.integer("batch_size", self.batch_size, at_least=1)
         known = {"reward_bound": float(self.reward_bound), "max_length": int(self.max_length)}
-        object.__setattr__(self, "promise", promised(self.promise, known))
+        promise = promised(self.promise, known).with_those_of(*folder_promises(self.model))
+        promise.mark(self.model)
+        object.__setattr__(self, "promise", promise)
 
     def __repr__(self) -> str:
         """Return kind of model, bound and promise; no weights."""

@@ -5,12 +5,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from scipy.special import stdtrit
 
-__all__ = ["ComparisonRun", "learning_curves", "markdown_table", "summary_rows"]
+from sordino.privacy.guarantee import float_from_json, float_to_json, never_less
+
+__all__ = [
+    "ComparisonRun",
+    "describe_cost",
+    "describe_share",
+    "learning_curves",
+    "markdown_table",
+    "summary_rows",
+]
 
 _LEVEL = 0.975
 _NAMES = {"reference": "reference", "dpo": "DPO", "rebel": "reward, then REBEL"}
@@ -44,19 +54,36 @@ class ComparisonRun:
         return asdict(self)
 
 
-def summary_rows(runs: Iterable[ComparisonRun]) -> list[dict[str, Any]]:
+def summary_rows(
+    runs: Iterable[ComparisonRun], releases: Mapping[str, Sequence[float]] = MappingProxyType({})
+) -> list[dict[str, Any]]:
     """Return a row for each method and kind of labels, in the order of their first run.
 
     Where there are several seeds the interval is over seeds: over coins, training and draws, on
     the same held-out prompts. A single run has the interval of its judge, over prompts.
 
+    Every seed has a release of its own, so a row about several of them costs their sum.
+
     Args:
         runs: Of one comparison.
+        releases: The epsilon of each release behind a kind of labels; none where it is missing.
     """
     groups: dict[tuple[str, str], list[ComparisonRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.labels), []).append(run)
-    return [_row(*key, group) for key, group in groups.items()]
+    return [
+        {**_row(method, labels, group), **_costs(releases.get(labels, ()))}
+        for (method, labels), group in groups.items()
+    ]
+
+
+def _costs(epsilons: Sequence[float]) -> dict[str, Any]:
+    """Return what one label paid for a row: once for each release, and all of them together."""
+    return {
+        "releases": len(epsilons),
+        "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
+        "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
+    }
 
 
 def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, Any]:
@@ -101,7 +128,15 @@ def _mean(values: Sequence[float]) -> float:
 
 def markdown_table(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> str:
     """Return rows as a table that people read, with notes below it."""
-    head = ["method", "labels", "win rate [95 %]", "at equal length", "held-out accuracy", "seeds"]
+    head = [
+        "method",
+        "labels, one release",
+        "win rate [95 %]",
+        "at equal length",
+        "held-out accuracy",
+        "seeds",
+        "ε per label, all releases of the row",
+    ]
     lines = [_line(head), _line(["---"] * len(head))]
     for row in rows:
         accuracy = row["held_out_accuracy"]
@@ -114,10 +149,16 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> s
                     describe_share(row["length_matched"]),
                     "" if accuracy is None else f"{accuracy:.3f}",
                     str(row["seeds"]),
+                    describe_cost(row),
                 ]
             )
         )
     return "\n".join([*lines, "", *(f"- {note}" for note in notes)]) + "\n"
+
+
+def describe_cost(row: Mapping[str, Any]) -> str:
+    """Return what all releases of a row cost one label together."""
+    return never_less(float_from_json(row["epsilon_of_all_releases"]))
 
 
 def describe_share(share: Mapping[str, Any] | None) -> str:

@@ -4,32 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-from transformers import AutoConfig, PrinterCallback, TrainerCallback
+from transformers import PrinterCallback, TrainerCallback
 
 from sordino._files import write_json
-from sordino.language.models._loading import offline, quiet
+from sordino.language.models._loading import quiet
 from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import (
-    CAUSAL,
-    checkpoint_folder,
-    context_length,
     default_device,
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.models.tokens import DialogueTokens
 from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
 from sordino.language.policies.group_updates import group_trainer
 from sordino.language.policies.rebel import RebelConfig, RebelTrainer
 from sordino.language.references.pretraining import both_answers, pretrain
-from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
 from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.studies.fitting import count_fitting, reference_tokenizer
 from sordino.language.training.policy_promises import folder_promises, policy_promise
 from sordino.language.training.training_terms import PolicyTerms, TrainingTerms
 from sordino.preferences.comparisons import Comparisons
@@ -86,40 +82,11 @@ def build_reference(
         progress: Called with (steps done, steps).
     """
     dialogues = list(both_answers(pairs))
-    tokenizer = train_tokenizer([_plain(text) for both in dialogues for text in both], size)
+    tokenizer = reference_tokenizer(pairs, size)
     model = build_tiny(size, tokenizer)
     losses = pretrain(model, tokenizer, dialogues, steps=steps, seed=size.seed, progress=progress)
     save_tiny(model, tokenizer, folder)
     return losses
-
-
-def _plain(text: Text) -> str:
-    """Return what was said, without who said it."""
-    return text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
-
-
-def count_fitting(
-    pairs: Comparisons, model: Path, terms: TrainingTerms, *, writes: bool = False
-) -> int:
-    """Return how many pairs fit a model; what could not be trained on is refused beforehand.
-
-    Args:
-        pairs: Raw or randomized; only their texts are read.
-        model: A checkpoint, of which only config and tokenizer are read.
-        terms: Of the training.
-        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
-
-    Raises:
-        DataError: An answer is empty or does not fit, and its pair is not to be left out.
-        UsageError: The checkpoint cannot be used.
-    """
-    folder = checkpoint_folder(model, kinds=CAUSAL) if writes else checkpoint_folder(model)
-    tokenizer = load_tokenizer(folder)
-    with offline(), quiet():
-        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
-    most = context_length(SimpleNamespace(config=config), tokenizer)
-    tokens = DialogueTokens(tokenizer, min(terms.max_length or most, most), terms.overlong)
-    return len(tokens.pairs(pairs)[2])
 
 
 def train_reward(
@@ -144,15 +111,14 @@ def train_reward(
         progress: Called with (steps done, steps).
 
     Guarantee:
-        What ``private.guarantee`` says: training is post-processing. Shown by
-        tests/language/test_pipeline.py.
+        What ``private.guarantee`` says, and what the model it starts from promises, together:
+        training is post-processing. Shown by tests/language/test_pipeline.py.
     """
     tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
-    config = PrivateRewardConfig(
-        **_arguments(folder, terms, measured=held_out is not None),
-        loss=terms.loss,
-        head_epochs=terms.head_epochs,
-    )
+    given = _arguments(folder, terms, measured=held_out is not None)
+    # The trainer counts the epochs of the head among all; here they come before the others.
+    given["num_train_epochs"] = terms.head_epochs + terms.epochs
+    config = PrivateRewardConfig(**given, loss=terms.loss, head_epochs=terms.head_epochs)
     trainer = PrivateRewardTrainer(
         start,
         config,
@@ -190,8 +156,8 @@ def train_policy(
         progress: Called with (steps done, steps).
 
     Guarantee:
-        What ``private.guarantee`` says: training is post-processing. Shown by
-        tests/language/test_pipeline.py.
+        What ``private.guarantee`` says, and what the model it starts from promises, together:
+        training is post-processing. Shown by tests/language/test_pipeline.py.
     """
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
     given = _arguments(folder, terms, measured=held_out is not None)
@@ -229,18 +195,20 @@ def improve_policy(
         progress: Called with (steps done, steps).
 
     Guarantee:
-        What ``reward.guarantee`` says: optimizing against a released reward is post-processing.
-        Shown by tests/language/test_pipeline.py.
+        What ``reward.guarantee`` says, and what the model it starts from promises, together:
+        optimizing against a released reward is post-processing. Shown by
+        tests/language/test_pipeline.py.
     """
     carried = [reward.promise, *folder_promises(model)]
     settings = {"update": terms.update, "temperature": terms.temperature, "steps": terms.steps}
     promise = policy_promise(carried, None, settings)
+    assert promise is not None  # noqa: S101 - for the type checker: the reward carries one
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
+    promise.mark(start)  # trainers of trl would write down what the start says alone
     make = _rebel if terms.update == "rebel" else _grouped
     trainer = make(reward, start, tokenizer, prompts, folder, terms)
     log = _trained(trainer, progress)
     _save(trainer, folder)
-    assert promise is not None  # noqa: S101 - for the type checker: the reward carries one
     promise.write(folder, title=f"A policy improved by {terms.update}")
     write_json(folder / TRAINING_LOG, log, force=True)
     return log

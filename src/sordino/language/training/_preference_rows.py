@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, TypeAlias
 
 from datasets import Dataset
@@ -14,9 +13,8 @@ from sordino.language.models.promises import CheckpointPromise
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
-from sordino.privacy.guarantee import merge
 
-__all__ = ["Row", "covering", "preference_rows", "private_pairs", "summed"]
+__all__ = ["Row", "covering", "preference_rows", "private_pairs"]
 
 Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
 """From the preferred and the other answer to the columns of a data set."""
@@ -76,35 +74,4 @@ def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromi
             "metrics on them. Nothing was trained. Randomize them as well, or measure the saved "
             "model with sordino.language.judging.contests, where you alone see the result."
         )
-    return summed(promise, CheckpointPromise.of(pairs, kind=promise.kind))
-
-
-def summed(promise: CheckpointPromise, other: CheckpointPromise) -> CheckpointPromise:
-    """Return a promise that also covers what another one speaks for.
-
-    A model that goes on from weights that were trained on other answers carries those as well,
-    and both may be of the same people.
-
-    Raises:
-        PrivacyError: They are about different changes, so that no sum says what both promise.
-    """
-    if _covered(promise, other):
-        return promise
-    here, there = promise.guarantee, other.guarantee
-    if (here.unit, here.neighbors) != (there.unit, there.neighbors):
-        raise PrivacyError(
-            f"The answers promise {here} and what the model starts from or is measured on promises "
-            f"{there}: no one promise covers both. Nothing was trained."
-        )
-    both = merge(
-        (here, there), epsilon=here.epsilon + there.epsilon, delta=here.delta + there.delta
-    )
-    paid = tuple(dict.fromkeys((*promise.release_ids, *other.release_ids)))
-    return replace(promise, guarantee=both, release_ids=paid)
-
-
-def _covered(promise: CheckpointPromise, other: CheckpointPromise) -> bool:
-    """Return whether another promise speaks of releases that this one speaks for already."""
-    if other.release_ids:
-        return set(other.release_ids) <= set(promise.release_ids)
-    return other.artifact == promise.artifact != ""
+    return promise.with_those_of(CheckpointPromise.of(pairs, kind=promise.kind))

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from functools import reduce
 from pathlib import Path
 from typing import Any, ClassVar
 
 from transformers import Trainer
 
 from sordino.errors import ConvergenceError, UsageError
-from sordino.language.models._trained_models import is_adapted, plain
+from sordino.language.models._trained_models import is_adapted, plain, refuse_unknown_adapters
 from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import context_length
 from sordino.language.models.promises import CheckpointPromise, Kind
@@ -20,7 +19,6 @@ from sordino.language.training._preference_rows import (
     covering,
     preference_rows,
     private_pairs,
-    summed,
 )
 from sordino.language.training._resuming import resumable
 from sordino.language.training._training_settings import PrivateTrainingSettings
@@ -44,6 +42,7 @@ class PrivateTraining(Trainer):
 
     def _start(self, model: Any, args: PrivateTrainingSettings, tokenizer: Any) -> None:
         """Settle how texts become tokens."""
+        refuse_unknown_adapters(model)
         length = context_length(model, tokenizer)
         if args.max_length is not None and args.max_length > length:
             raise UsageError(
@@ -61,7 +60,7 @@ class PrivateTraining(Trainer):
         rows = preference_rows(pairs, self._tokens, self._row)
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
         promise = CheckpointPromise.of(pairs, kind=self.kind, **known, **training)
-        self._promise = reduce(summed, folder_promises(*starts), promise)
+        self._promise = promise.with_those_of(*folder_promises(*starts))
         self._flips = {"train": pairs.flip_probability, "eval": pairs.flip_probability}
         return rows, None if held_out is None else self._held_out(held_out)
 
@@ -105,7 +104,9 @@ class PrivateTraining(Trainer):
             UsageError: There is no checkpoint, or it was made with other settings.
             ConvergenceError: The loss is not finite any more.
         """
-        folder = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
+        folder, promise = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
+        self._promise = promise or self._promise
+        self._promise.mark(self.accelerator.unwrap_model(self.model))
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
@@ -158,6 +159,7 @@ class PrivateTraining(Trainer):
 
         Without adapters the weights are those of the trainer, not a copy.
         """
+        self._promise.mark(self.model)
         return plain(self.accelerator.unwrap_model(self.model))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
@@ -170,6 +172,7 @@ class PrivateTraining(Trainer):
         if _internal_call or sharded or not is_adapted(self.model):
             super().save_model(output_dir, _internal_call)
         elif self.args.should_save:
+            self._promise.mark(self.model)
             folder = Path(output_dir or self.args.output_dir)
             self.merged().save_pretrained(folder)
             self.processing_class.save_pretrained(folder)
@@ -177,6 +180,7 @@ class PrivateTraining(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Write a checkpoint with its promise."""
+        self._promise.mark(self.accelerator.unwrap_model(self.model))
         with upstream():
             super()._save(output_dir, state_dict)
         if self.args.should_save:
@@ -189,4 +193,5 @@ class PrivateTraining(Trainer):
 
     def _write_promise(self, folder: Path) -> None:
         """Write promise and card."""
+        self._promise.mark(self.accelerator.unwrap_model(self.model))
         self._promise.write(folder, title=f"A private {self.kind}")

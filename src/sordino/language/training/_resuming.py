@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.training.policy_promises import folder_promises
 
 __all__ = ["resumable"]
 
@@ -15,14 +16,16 @@ _LAST_WRITTEN = "trainer_state.json"  # a checkpoint without it was not finished
 def resumable(
     wanted: str | Path | bool | None,  # noqa: FBT001 (transformers')
     output: str | Path,
-    promise: CheckpointPromise,
-) -> str | None:
-    """Return the folder of the checkpoint to go on from, or None to start.
+    promise: CheckpointPromise | None,
+) -> tuple[str | None, CheckpointPromise | None]:
+    """Return the folder of the checkpoint to go on from, or None to start, and what both promise.
+
+    A checkpoint may speak for more than this run: for what it started from, or was measured on.
 
     Args:
         wanted: A folder, True for the last complete checkpoint, or None.
         output: Where the checkpoints of the run are.
-        promise: Of the run that wants to go on.
+        promise: Of the run that wants to go on; None if nothing private enters it.
 
     Raises:
         PrivacyError: The checkpoint was made with other answers.
@@ -31,13 +34,15 @@ def resumable(
         FileSystemError: It has none.
     """
     if wanted is None or wanted is False:
-        return None
+        return None, promise
     folder = _last(Path(output)) if wanted is True else Path(wanted)
     if folder is None or not (folder / _LAST_WRITTEN).is_file():
         raise UsageError(
             f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
             "was trained. Leave resume_from_checkpoint out to start from the beginning."
         )
+    if promise is None:
+        return str(folder), next(iter(folder_promises(folder)), None)
     found = CheckpointPromise.read(folder)
     if found.artifact != promise.artifact:
         raise PrivacyError(
@@ -50,7 +55,7 @@ def resumable(
             f"The checkpoint {str(folder)!r} was made with other settings: {dict(found.training)} "
             f"and now {dict(promise.training)}. Nothing was trained."
         )
-    return str(folder)
+    return str(folder), promise.with_those_of(found)
 
 
 def _last(output: Path) -> Path | None:
