@@ -18,6 +18,7 @@ from transformers import (
 )
 
 from sordino.errors import UsageError
+from sordino.language.clipping import _uses
 from sordino.language.clipping.pair_gradients import PairGradients, rows_of_pairs
 
 PAIRS, LENGTH, WORDS = 4, 9, 50
@@ -113,8 +114,13 @@ CASES = [
 ] + [("llama", dpo_losses, False, True), ("gpt2", dpo_losses, False, True)]
 
 
+@pytest.mark.parametrize("largest", [0.0, _uses._LARGEST, 1e9])
 @pytest.mark.parametrize(("architecture", "losses", "lora", "tied"), CASES)
-def test_norms_and_clipped_sums_are_those_of_single_pairs(architecture, losses, lora, tied):
+def test_norms_and_clipped_sums_are_those_of_single_pairs(
+    architecture, losses, lora, tied, largest, monkeypatch
+):
+    """By Gram matrices, by gradients of units, and as the sizes of the layers decide."""
+    monkeypatch.setattr(_uses, "_LARGEST", largest)
     model, rows = made(architecture, losses, lora=lora, tied=tied), batch()
     single = by_autograd(model, losses(model, rows))
     norms = single.norm(dim=1)
@@ -196,6 +202,23 @@ def test_a_gradient_that_is_no_number_adds_nothing():
     assert torch.allclose(gradient(model), expected, atol=1e-9)
 
 
+@pytest.mark.parametrize("largest", [0.0, 1e9])
+def test_a_broken_gradient_of_one_person_takes_nobody_else_along(largest, monkeypatch):
+    """Padding must not stand for a row of somebody whose gradient is no number."""
+    monkeypatch.setattr(_uses, "_LARGEST", largest)
+    model, rows = made("llama", reward_losses), batch()
+    people = torch.tensor([[1, 5, 2, 6, -1, -1], [0, 4, -1, -1, -1, -1], [3, 7, -1, -1, -1, -1]])
+    single = by_autograd(model, reward_losses(model, rows))
+    units = PairGradients(model, people)
+    with units.listening():
+        each = reward_losses(model, rows)
+        torch.cat([each[:1] * float("inf"), each[1:]]).sum().backward()
+    assert units.norms().isfinite().tolist() == [True, False, True]
+    units.add_clipped(1e9)
+    expected = single[1:].sum(0)
+    assert (gradient(model) - expected).norm() / expected.norm() < 1.2e-4
+
+
 def test_gradient_checkpointing_changes_nothing():
     model, rows = made("llama", reward_losses), batch()
     expected = by_autograd(model, reward_losses(model, rows)).norm(dim=1)
@@ -225,6 +248,12 @@ class Odd(torch.nn.Module):
 
     def forward(self, x):
         return x**2 * self.weight
+
+
+def test_a_row_of_two_units_is_refused():
+    model = made("llama", reward_losses)
+    with pytest.raises(UsageError, match="one unit"):
+        PairGradients(model, torch.tensor([[0, 4], [1, 4]]))
 
 
 def test_what_is_not_known_is_refused_by_name():

@@ -38,7 +38,8 @@ class PairGradients:
     keep what came in and what came back, from which follow the norms and then the clipped sum.
 
     Linear and embedding layers (tied ones too), layer and root-mean-square norms, adapters on
-    them, and anything frozen will do. Compare with :func:`differences_from_autograd` on the model
+    them, and anything frozen will do. Compare with
+    :func:`~sordino.language.clipping.self_test.differences_from_autograd` on the model
     and the data at hand before relying on it.
 
     Args:
@@ -46,7 +47,8 @@ class PairGradients:
         rows: Rows of each unit, shape (units, m); −1 stands for none.
 
     Raises:
-        UsageError: A trained layer is of a kind whose gradients are not known.
+        UsageError: A row belongs to no unit or to two, or a trained layer is of a kind whose
+            gradients are not known.
 
     Source:
         docs/language_models.md, "Norms of pairs".
@@ -54,6 +56,9 @@ class PairGradients:
 
     def __init__(self, model: nn.Module, rows: Any) -> None:
         """Keep the model; nothing is changed yet."""
+        used = rows[rows >= 0]
+        if not torch.equal(used.sort().values.cpu(), torch.arange(len(used))):
+            raise UsageError("Each row of the batch must belong to one unit, and every row to one.")
         self._model = model
         self._rows = rows.to(next(model.parameters()).device)
         self._batch = int(rows.max()) + 1
