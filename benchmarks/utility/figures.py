@@ -6,6 +6,7 @@ python benchmarks/utility/figures.py
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,14 +145,19 @@ def central_slope(found: dict[str, Any]) -> Figure:
     return figure
 
 
+def write(source: str, draw: Callable[[dict[str, Any]], Figure]) -> None:
+    """Write the figure that a function draws from benchmarks/results, under the function's name."""
+    numbers = ROOT / "benchmarks" / "results" / f"{source}.json"
+    target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
+    target.parent.mkdir(exist_ok=True)
+    with mpl.rc_context(STYLE):
+        draw(json.loads(numbers.read_text("utf-8"))).savefig(target, metadata={"Date": None})
+
+
 def main() -> None:
-    """Write every figure whose numbers are there."""
+    """Write every figure."""
     for draw in (calibration, hard_instance, central_slope):
-        numbers = ROOT / "benchmarks" / "results" / f"{draw.__name__}.json"
-        target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
-        target.parent.mkdir(exist_ok=True)
-        with mpl.rc_context(STYLE):
-            draw(json.loads(numbers.read_text("utf-8"))).savefig(target, metadata={"Date": None})
+        write(draw.__name__, draw)
 
 
 if __name__ == "__main__":

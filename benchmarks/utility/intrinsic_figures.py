@@ -5,10 +5,9 @@ python benchmarks/utility/intrinsic_figures.py
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
-from figures import BLUE, GRAY, GREEN, INK, ORANGE, ROOT, STYLE, mpl, plt
+from figures import BLUE, GRAY, GREEN, INK, ORANGE, plt, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -269,10 +268,7 @@ def main() -> None:
         ("intrinsic_real", intrinsic_real),
         ("intrinsic_against_release", intrinsic_against_release),
     ):
-        numbers = ROOT / "benchmarks" / "results" / f"{source}.json"
-        target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
-        with mpl.rc_context(STYLE):
-            draw(json.loads(numbers.read_text("utf-8"))).savefig(target, metadata={"Date": None})
+        write(source, draw)
 
 
 if __name__ == "__main__":

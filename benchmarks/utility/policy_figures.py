@@ -5,11 +5,10 @@ python benchmarks/utility/policy_figures.py
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
-from figures import BLUE, GRAY, GREEN, INK, ORANGE, ROOT, STYLE, mpl, plt
+from figures import BLUE, GRAY, GREEN, INK, ORANGE, plt, write
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
@@ -248,10 +247,7 @@ def main() -> None:
         ("online_regret", online_regret),
         ("online_regret", dosing_policies),
     ):
-        numbers = ROOT / "benchmarks" / "results" / f"{source}.json"
-        target = ROOT / "docs" / "figures" / f"{draw.__name__}.svg"
-        with mpl.rc_context(STYLE):
-            draw(json.loads(numbers.read_text("utf-8"))).savefig(target, metadata={"Date": None})
+        write(source, draw)
 
 
 if __name__ == "__main__":

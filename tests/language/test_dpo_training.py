@@ -265,9 +265,7 @@ def test_another_architecture_and_a_folder_as_reference_will_do(tiny_gpt2, priva
     assert trainer.ref_model is None
 
 
-def test_what_it_starts_from_and_stays_near_counts(
-    tiny_llama, private, settings, tmp_path
-):
+def test_what_it_starts_from_and_stays_near_counts(tiny_llama, private, settings, tmp_path):
     before, after = private(8), private(8, seed=3)
     first = PrivateDPOTrainer(str(tiny_llama), args=settings(), train_dataset=before)
     with quiet():

@@ -1,4 +1,4 @@
-"""From which checkpoint a run on raw pairs goes on, and with which settings."""
+"""How far a checkpoint on raw pairs came, and with which settings it goes on."""
 
 from __future__ import annotations
 
@@ -8,29 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import UsageError
-from sordino.language.training._resuming import _LAST_WRITTEN, _last
+from sordino.language.training._resuming import LAST_WRITTEN
 
-__all__ = ["complete_checkpoint", "refuse_other_settings"]
+__all__ = ["refuse_other_settings", "steps_taken"]
 
 
-def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> tuple[Path, int]:  # noqa: FBT001 (transformers')
-    """Return the folder of a checkpoint that was written to its end, and how many steps it took.
-
-    Args:
-        wanted: A folder, or True for the last complete one.
-        output: Where the checkpoints of the run are.
-
-    Raises:
-        UsageError: There is none.
-    """
-    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
-    if folder is None or not (folder / _LAST_WRITTEN).is_file():
-        raise UsageError(
-            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
-            "was trained. Leave resume_from_checkpoint out to start from the beginning."
-        )
-    state = json.loads((folder / _LAST_WRITTEN).read_bytes())
-    return folder, int(state["global_step"])
+def steps_taken(folder: Path) -> int:
+    """Return how many steps a complete checkpoint took."""
+    return int(json.loads((folder / LAST_WRITTEN).read_bytes())["global_step"])
 
 
 def refuse_other_settings(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:

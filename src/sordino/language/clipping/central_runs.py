@@ -15,9 +15,10 @@ from typing import Any
 
 from sordino._random import new_release_id
 from sordino.errors import LedgerMismatch
-from sordino.language.clipping._checkpoints import complete_checkpoint, refuse_other_settings
+from sordino.language.clipping._checkpoints import refuse_other_settings, steps_taken
 from sordino.language.clipping.central_privacy import CentralPrivacy
 from sordino.language.models.promises import Answers, CheckpointPromise
+from sordino.language.training._resuming import complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee
@@ -132,7 +133,7 @@ class CentralRun:
             UsageError: There is no checkpoint, or it was made with other settings.
             LedgerMismatch: The ledger did not pay for it.
         """
-        folder, steps = complete_checkpoint(wanted, output)
+        folder = complete_checkpoint(wanted, output)
         found = CheckpointPromise.read(folder)
         settings = dict(found.training)
         name = str(settings.pop("run", ""))
@@ -145,7 +146,7 @@ class CentralRun:
             )
         self.name, self._open, self._paid = name, None, paid
         self._starts = tuple(dict.fromkeys((*self._starts, *found.sources[1:])))
-        return str(folder), steps
+        return str(folder), steps_taken(folder)
 
 
 def _entries(ledger: Ledger, run: str) -> list[tuple[str, Event]]:

@@ -18,7 +18,6 @@ _CHUNK: Final = 1 << 20
 _PART: Final = 2.0**-64
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
 def add_gradient_noise(
     parameters: Iterable[Any], standard_deviation: float, *, entropy: Entropy
 ) -> None:
@@ -59,7 +58,8 @@ def _add_noise(gradient: Any, size: float, entropy: Entropy) -> None:
     for start in range(0, len(noise), _CHUNK):
         part = noise[start : start + _CHUNK]
         part.copy_(_normals(entropy, len(part)) * size)
-    gradient.add_(noise.reshape(gradient.shape).to(gradient.device))
+    with torch.no_grad():
+        gradient.add_(noise.reshape(gradient.shape).to(gradient.device))
 
 
 def _normals(entropy: Entropy, n: int) -> Any:

@@ -14,9 +14,10 @@ from sordino.errors import UsageError
 from sordino.language.clipping._taps import Kind, tapped
 from sordino.language.clipping._uses import Share
 
-__all__ = ["PairGradients", "rows_of_pairs"]
+__all__ = ["ROUNDING", "PairGradients", "rows_of_pairs"]
 
-_ROUNDING = 1e-4  # relative: norms are sums of 32-bit products
+ROUNDING = 1e-4
+"""Kept free below the bound, relatively: norms are sums of 32-bit products."""
 
 
 def rows_of_pairs(pairs: int) -> Any:
@@ -108,8 +109,8 @@ class PairGradients:
         """Take one use."""
         if g.shape[0] != self._batch:
             raise UsageError(
-                f"A layer saw {g.shape[0]} rows and the batch has {self._batch}, so "
-                "gradients cannot be told apart by unit. Nothing was trained."
+                "A layer saw another number of rows than the batch has, so gradients cannot be "
+                "told apart by unit. Nothing was trained. Freeze what does not read row by row."
             )
         share = self._shares.setdefault(parameter, Share(len(self._rows), self._parts))
         share.add(kind, x, g)
@@ -139,7 +140,7 @@ class PairGradients:
             bound: C; rounding included, no unit adds more.
         """
         norms = self.norms()
-        kept = positive("bound", bound) * (1 - _ROUNDING)
+        kept = positive("bound", bound) * (1 - ROUNDING)
         factors = (kept / norms.clamp(min=kept)).where(norms.isfinite(), 0.0)
         out = (factors == 0).nonzero()[:, 0]
         with torch.no_grad():

@@ -11,7 +11,7 @@ import torch
 
 from sordino.errors import UsageError
 from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping.pair_gradients import _ROUNDING, PairGradients
+from sordino.language.clipping.pair_gradients import ROUNDING, PairGradients
 
 __all__ = ["Rows", "UnitLosses", "differences_from_autograd", "refuse_wrong_gradients"]
 
@@ -106,7 +106,7 @@ def _alone(
     model: Any, losses: UnitLosses, units: Sequence[Any], bound: float
 ) -> tuple[Any, list[Any]]:
     """Return norms and the clipped sum from one backward pass for every unit."""
-    kept = bound * (1 - _ROUNDING)
+    kept = bound * (1 - ROUNDING)
     norms: list[float] = []
     total: list[Any] = []
     for unit in units:

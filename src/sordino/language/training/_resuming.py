@@ -8,9 +8,10 @@ from sordino.errors import PrivacyError, UsageError
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.training.policy_promises import folder_promises
 
-__all__ = ["resumable"]
+__all__ = ["LAST_WRITTEN", "complete_checkpoint", "resumable"]
 
-_LAST_WRITTEN = "trainer_state.json"  # a checkpoint without it was not finished
+LAST_WRITTEN = "trainer_state.json"
+"""The last file of a checkpoint: without it, it was not finished."""
 
 
 def resumable(
@@ -35,12 +36,7 @@ def resumable(
     """
     if wanted is None or wanted is False:
         return None, promise
-    folder = _last(Path(output)) if wanted is True else Path(wanted)
-    if folder is None or not (folder / _LAST_WRITTEN).is_file():
-        raise UsageError(
-            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
-            "was trained. Leave resume_from_checkpoint out to start from the beginning."
-        )
+    folder = complete_checkpoint(wanted, output)
     if promise is None:
         return str(folder), next(iter(folder_promises(folder)), None)
     found = CheckpointPromise.read(folder)
@@ -58,12 +54,31 @@ def resumable(
     return str(folder), promise.with_those_of(found)
 
 
+def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
+    """Return the folder of a checkpoint that was written to its end.
+
+    Args:
+        wanted: A folder, or True for the last one.
+        output: Where the checkpoints of the run are.
+
+    Raises:
+        UsageError: There is none.
+    """
+    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
+    if folder is None or not (folder / LAST_WRITTEN).is_file():
+        raise UsageError(
+            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
+            "was trained. Leave resume_from_checkpoint out to start from the beginning."
+        )
+    return folder
+
+
 def _last(output: Path) -> Path | None:
     """Return the last checkpoint that was written to its end."""
     complete = {
         int(step): folder
         for folder in output.glob("checkpoint-*")
         if (step := folder.name.removeprefix("checkpoint-")).isdigit()
-        and (folder / _LAST_WRITTEN).is_file()
+        and (folder / LAST_WRITTEN).is_file()
     }
     return complete[max(complete)] if complete else None
