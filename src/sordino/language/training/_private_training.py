@@ -49,7 +49,7 @@ class PrivateTraining(Trainer):
                 f"max_length must be at most the {length} tokens that the model reads, got "
                 f"{args.max_length}."
             )
-        self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)  # type: ignore[arg-type]
+        self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)
 
     def _admit(self, train: Any, held_out: Any, *starts: Any, **training: Any) -> tuple[Any, Any]:
         """Return the rows of both sets of pairs, and settle what checkpoints promise.

@@ -57,7 +57,7 @@ class PrivateTrainingSettings:
     report_to: str | list[str] | None = field(default="none")
     dataloader_pin_memory: bool = field(default_factory=lambda: default_device() != "cpu")
     max_length: int | None = field(default=None)
-    overlong: str = field(default="refuse")
+    overlong: Overlong = field(default="refuse")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
 
