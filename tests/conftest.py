@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tests themselves run side by side
@@ -19,6 +21,59 @@ import sordino
 settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
+
+SYSTEM_COINS = os.urandom
+
+
+class Coins:
+    """What tests get for the system's coins: for each test the same ones in every run.
+
+    One false alarm in a thousand is fine for a test alone, and not where there are thousands.
+    Processes that a test starts, and tests run with TEST_COINS=system, have the system's.
+    """
+
+    def __init__(self) -> None:
+        """Start with the system's."""
+        self._generator: np.random.Generator | None = None
+        self._process = os.getpid()
+
+    def urandom(self, n: int) -> bytes:
+        """Return n bytes of the stream that is on, or of the system if none is."""
+        if self._generator is None or os.getpid() != self._process:
+            return SYSTEM_COINS(n)
+        return self._generator.bytes(n)
+
+    @contextmanager
+    def named(self, name: str) -> Iterator[None]:
+        """Switch to the stream of a name for a while."""
+        before = self._generator
+        self._generator = np.random.default_rng(list(hashlib.sha256(name.encode()).digest()))
+        try:
+            yield
+        finally:
+            self._generator = before
+
+
+COINS = Coins()
+if os.environ.get("TEST_COINS", "same") != "system":
+    os.urandom = COINS.urandom
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Give every test coins of its own."""
+    with COINS.named(item.nodeid):
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Give fixtures that tests share coins of their own, whichever test comes first."""
+    if fixturedef.scope == "function":
+        return (yield)
+    with COINS.named(f"{fixturedef.baseid}/{fixturedef.argname}/{request.param_index}"):
+        return (yield)
+
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
