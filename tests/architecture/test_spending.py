@@ -3,7 +3,7 @@
 import ast
 
 SPENDERS = {
-    "sordino.language.clipping.central_runs.reserve_steps",
+    "sordino.language.central.runs.reserve_steps",
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",
@@ -29,7 +29,7 @@ SPENDERS = {
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
-    "sordino.language.clipping.central_steps.training_step",  # transformers says what it takes
+    "sordino.language.central.steps.training_step",  # transformers says what it takes
     "sordino.privatization.crossing.reserve",  # the one step that all crossings share
 }
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}

@@ -9,9 +9,9 @@ from torch.nn.functional import softplus
 from transformers import AutoModelForSequenceClassification, GPT2Config, LlamaConfig
 
 from sordino.errors import UsageError
+from sordino.language.central.unit_rows import TokenPair, reward_losses, rows_of_units
 from sordino.language.clipping import _taps, _uses, pair_gradients, self_test
 from sordino.language.clipping.self_test import differences_from_autograd, refuse_wrong_gradients
-from sordino.language.clipping.unit_rows import TokenPair, reward_losses, rows_of_units
 
 
 def losses(model, units):

@@ -15,8 +15,8 @@ from typing import Any
 
 from sordino._random import new_release_id
 from sordino.errors import LedgerMismatch
-from sordino.language.clipping._checkpoints import refuse_other_settings, steps_taken
-from sordino.language.clipping.central_privacy import CentralPrivacy
+from sordino.language.central._checkpoints import refuse_other_settings, steps_taken
+from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.models.promises import Answers, CheckpointPromise
 from sordino.language.training._resuming import complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
@@ -52,7 +52,7 @@ def reserve_steps(
         PrivacyError: The ledger is about another unit or relation.
 
     Guarantee:
-        That of :class:`~sordino.language.clipping.central_privacy.CentralPrivacy` for its steps;
+        That of :class:`~sordino.language.central.privacy_terms.CentralPrivacy` for its steps;
         nothing is drawn here. Shown by tests/language/test_central_training.py.
     """
     details = {"run": run, "first_step": first}

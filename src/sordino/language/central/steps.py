@@ -13,16 +13,16 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _random
 from sordino.errors import UsageError
+from sordino.language.central._silence import SilentTraining
+from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.runs import reserve_steps
+from sordino.language.central.settings import refuse_other_arithmetic
+from sordino.language.central.unit_rows import UnitPairs, parts, rows_of_units
 from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping._silence import SilentTraining
-from sordino.language.clipping.central_privacy import CentralPrivacy
-from sordino.language.clipping.central_runs import reserve_steps
-from sordino.language.clipping.central_settings import refuse_other_arithmetic
 from sordino.language.clipping.noisy_gradients import add_gradient_noise
 from sordino.language.clipping.pair_gradients import PairGradients
 from sordino.language.clipping.poisson_batches import poisson_sample
 from sordino.language.clipping.self_test import refuse_wrong_gradients
-from sordino.language.clipping.unit_rows import UnitPairs, parts, rows_of_units
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
 from sordino.privacy.ledger import Ledger

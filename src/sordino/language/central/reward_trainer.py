@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from peft import get_peft_model
 from transformers import set_seed
 
-from sordino.language.clipping.central_privacy import CentralPrivacy
-from sordino.language.clipping.central_runs import CentralRun
-from sordino.language.clipping.central_settings import CentralRewardConfig
-from sordino.language.clipping.central_steps import CentralTraining
-from sordino.language.clipping.unit_rows import UnitPairs, reward_losses, units_of
+from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.runs import CentralRun
+from sordino.language.central.settings import CentralRewardConfig
+from sordino.language.central.steps import CentralTraining
+from sordino.language.central.unit_rows import UnitPairs, reward_losses, units_of
 from sordino.language.models._trained_models import (
     matching_tokenizer,
     refuse_other_heads,

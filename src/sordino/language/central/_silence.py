@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer
 
 from sordino.errors import PrivacyError
-from sordino.language.clipping.central_runs import CentralRun
+from sordino.language.central.runs import CentralRun
 from sordino.language.training._private_training import PrivateTraining
 
 __all__ = ["SilentTraining"]
