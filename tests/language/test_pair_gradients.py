@@ -19,6 +19,7 @@ from transformers import (
 
 from sordino.errors import UsageError
 from sordino.language.clipping import _uses
+from sordino.language.clipping.methods import PerPairClipping
 from sordino.language.clipping.pair_gradients import PairGradients, rows_of_pairs
 
 PAIRS, LENGTH, WORDS = 4, 9, 50
@@ -217,6 +218,49 @@ def test_a_broken_gradient_of_one_person_takes_nobody_else_along(largest, monkey
     units.add_clipped(1e9)
     expected = single[1:].sum(0)
     assert (gradient(model) - expected).norm() / expected.norm() < 1.2e-4
+
+
+class Heads(torch.nn.Module):
+    """A norm within each head, whose scale all heads share, and a head that reads one vector."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first = torch.nn.Linear(6, 12)
+        self.norm, self.last = torch.nn.LayerNorm(3), torch.nn.Linear(12, 1)
+
+    def forward(self, x):
+        heads = self.norm(self.first(x).unflatten(2, (4, 3)))
+        return self.last(heads.flatten(2).sin().sum(1))[:, 0]
+
+
+@pytest.mark.parametrize("method", ["ghost", "hooks"])
+@pytest.mark.parametrize("largest", [0.0, 1e9])
+def test_a_scale_that_heads_share_has_one_gradient(method, largest, monkeypatch):
+    monkeypatch.setattr(_uses, "_LARGEST", largest)
+    model, x = Heads(), torch.randn(2 * PAIRS, LENGTH, 6, requires_grad=True)
+    single = by_autograd(model, [sum(pair) for pair in zip(*model(x).chunk(2), strict=True)])
+    units = PerPairClipping(model, rows_of_pairs(PAIRS), method)
+    with units.listening():
+        model(x).sum().backward()
+    assert torch.allclose(units.norms().double(), single.norm(dim=1), rtol=1e-5, atol=0)
+    units.add_clipped(1e9)
+    assert torch.allclose(gradient(model), single.sum(0), rtol=1e-4, atol=1e-4)
+
+
+class Doubled(torch.nn.Embedding):
+    """An embedding with a forward pass of its own."""
+
+    def forward(self, ids):
+        return 2 * super().forward(ids)
+
+
+def test_descendants_of_known_layers_are_not_taken_for_them():
+    model, rows = made("llama", reward_losses), batch()
+    model.model.embed_tokens = Doubled(WORDS, 12)
+    units = PairGradients(model, rows_of_pairs(PAIRS))
+    with pytest.raises(UsageError, match=r"'model.embed_tokens' is a Doubled"), units.listening():
+        reward_losses(model, rows).sum().backward()
 
 
 def test_gradient_checkpointing_changes_nothing():

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, GPT2Config, LlamaCo
 
 from sordino.errors import UsageError
 from sordino.language.central.unit_rows import TokenPair, reward_losses, rows_of_units
-from sordino.language.clipping import _taps, _uses, pair_gradients, self_test
+from sordino.language.clipping import _taps, _uses, methods, pair_gradients
 from sordino.language.clipping.self_test import differences_from_autograd, refuse_wrong_gradients
 
 
@@ -97,7 +97,7 @@ class ByRow(pair_gradients.PairGradients):
 
 
 def test_clipping_row_by_row_is_caught(monkeypatch):
-    monkeypatch.setattr(self_test, "PairGradients", ByRow)
+    monkeypatch.setattr(methods, "PairGradients", ByRow)
     refused()
 
 

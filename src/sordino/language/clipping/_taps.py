@@ -95,7 +95,7 @@ class _Embedding(torch.autograd.Function):
         return None, None, None, None
 
 
-def tapped(name: str, layer: nn.Module, rows: int, tell: Listener) -> Callable[..., Any] | None:
+def tapped(name: str, layer: Any, rows: int, tell: Listener) -> Callable[..., Any] | None:
     """Return a forward pass that tells of the layer's parameters, or None if none is trained.
 
     Args:
@@ -112,12 +112,12 @@ def tapped(name: str, layer: nn.Module, rows: int, tell: Listener) -> Callable[.
         return None
     weight: Any = getattr(layer, "weight", None)
     bias: Any = getattr(layer, "bias", None)
-    if isinstance(layer, nn.Linear | Conv1D):
+    if _is(layer, nn.Linear) or _is(layer, Conv1D):
         return _linear(weight, bias, turned=isinstance(layer, Conv1D), tell=tell)
-    if isinstance(layer, nn.Embedding) and layer.max_norm is None:
+    if _is(layer, nn.Embedding) and layer.max_norm is None and not layer.scale_grad_by_freq:
         padding = layer.padding_idx
         return lambda ids: _Embedding.apply(ids.expand(rows, -1), weight, padding, tell)
-    if isinstance(layer, nn.LayerNorm):
+    if _is(layer, nn.LayerNorm):
         shape, least = layer.normalized_shape, layer.eps
         return lambda x: _add(_multiply(layer_norm(x, shape, eps=least), weight, tell), bias, tell)
     if type(layer).__name__.endswith("RMSNorm") and hasattr(layer, "variance_epsilon"):
@@ -130,6 +130,11 @@ def tapped(name: str, layer: nn.Module, rows: int, tell: Listener) -> Callable[.
         "by pair here. Nothing was trained. Freeze it (requires_grad_(False)), or train adapters "
         "on linear layers instead."
     )
+
+
+def _is(layer: Any, kind: Any) -> bool:
+    """Tell whether a layer is of a kind, and no descendant with a forward pass of its own."""
+    return isinstance(layer, kind) and type(layer).forward is kind.forward
 
 
 def _linear(weight: Any, bias: Any, *, turned: bool, tell: Listener) -> Callable[..., Any]:

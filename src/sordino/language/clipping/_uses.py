@@ -9,6 +9,7 @@ import torch
 
 from sordino.errors import UsageError
 from sordino.language.clipping._taps import Kind
+from sordino.language.clipping.unit_gradients import Made
 
 __all__ = ["Parts", "Share"]
 
@@ -48,7 +49,10 @@ class Share:
             self._kept.setdefault(kind, []).append((x.detach(), g))
             return
         made = self._gradients(kind, x, g)
-        self._made = made if self._made is None else self._made.add_(made)
+        if self._made is None:
+            self._made = Made(made)
+        else:
+            self._made.add(made)
 
     def square_norms(self) -> Any:
         """Return the squared norm of every unit's gradient, shape (units,).
@@ -63,7 +67,7 @@ class Share:
             docs/language_models.md, "Norms of pairs".
         """
         if self._made is not None:
-            return torch.linalg.vector_norm(self._made.flatten(1), dim=1).square()
+            return self._made.square_norms()
         kept = self._joined()
         cross = 2 * _cross(kept) if len(kept) > 1 else 0.0
         return sum((_square_norms(kind, *use) for kind, use in kept.items()), cross)
@@ -77,8 +81,7 @@ class Share:
             out: Indices of units that add nothing, as their gradients may be no numbers.
         """
         if self._made is not None:
-            made = self._made.index_fill_(0, out, 0.0).flatten(1)
-            return (factors @ made).view_as(parameter)
+            return self._made.clipped_sum(parameter, factors, out)
         total = None
         for kind, (x, g) in self._joined().items():
             g.mul_(factors[:, None, None]).index_fill_(0, out, 0.0)
@@ -99,7 +102,7 @@ class Share:
         if kind in {"bias", "scale"}:
             return self._folded((g if x is None else x * g).sum(1, keepdim=True)).sum(1)
         if kind == "embedding":  # of few words, and tied to a head
-            made = torch.zeros_like(self._made)
+            made = torch.zeros_like(self._made.gradients)
             tokens = _apart(self._folded(x), made.shape[1])
             made.flatten(0, 1).index_add_(0, tokens, self._folded(g).flatten(0, 1))
             return made

@@ -9,15 +9,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from sordino._validate import positive
 from sordino.errors import UsageError
 from sordino.language.clipping._taps import Kind, tapped
 from sordino.language.clipping._uses import Share
+from sordino.language.clipping.unit_gradients import UnitGradients
 
-__all__ = ["ROUNDING", "PairGradients", "rows_of_pairs"]
-
-ROUNDING = 1e-4
-"""Kept free below the bound, relatively: norms are sums of 32-bit products."""
+__all__ = ["PairGradients", "rows_of_pairs"]
 
 
 def rows_of_pairs(pairs: int) -> Any:
@@ -26,7 +23,7 @@ def rows_of_pairs(pairs: int) -> Any:
     return torch.stack([first, first + pairs], 1)
 
 
-class PairGradients:
+class PairGradients(UnitGradients):
     """Norms and clipped sums of the gradients of units, which are several rows of a batch.
 
     Trainers stack the preferred and the other answers into one batch, so that a pair is two rows,
@@ -57,42 +54,12 @@ class PairGradients:
 
     def __init__(self, model: nn.Module, rows: Any) -> None:
         """Keep the model; nothing is changed yet."""
-        used = rows[rows >= 0]
-        if not torch.equal(used.sort().values.cpu(), torch.arange(len(used))):
-            raise UsageError("Each row of the batch must belong to one unit, and every row to one.")
-        self._model = model
-        self._rows = rows.to(next(model.parameters()).device)
-        self._batch = int(rows.max()) + 1
+        super().__init__(model, rows)
         self._stacked = torch.equal(rows.T.flatten().cpu(), torch.arange(rows.numel()))
-        self._shares: dict[nn.Parameter, Share] = {}
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
-        """Run one forward and one backward pass within; it leaves ``grad`` alone.
-
-        Raises:
-            UsageError: A trained layer is not known, or 16-bit arithmetic is on.
-        """
-        self._shares.clear()
-        with self._tapped():
-            yield
-        silent = [
-            name
-            for name, one in self._model.named_parameters()
-            if one.requires_grad and one not in self._shares
-        ]
-        if silent:
-            raise UsageError(
-                f"No gradient of {silent[0]!r} was seen, and {len(silent) - 1} more: it does not "
-                "enter the loss through a layer that is known here. Nothing was trained. Freeze "
-                "it (requires_grad_(False))."
-            )
-
-    @contextmanager
-    def _tapped(self) -> Iterator[None]:
+    def _attached(self) -> Iterator[None]:
         """Replace the forward passes of trained layers, and put the own ones back."""
-        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
-            raise UsageError("Gradients are clipped in 32-bit floats: set bf16 and fp16 to False.")
         changed = []
         try:
             for name, layer in self._model.named_modules():
@@ -113,7 +80,7 @@ class PairGradients:
                 "told apart by unit. Nothing was trained. Freeze what does not read row by row."
             )
         share = self._shares.setdefault(parameter, Share(len(self._rows), self._parts))
-        share.add(kind, x, g)
+        share.add(kind, x if x is None or kind == "embedding" else _as_tokens(x), _as_tokens(g))
 
     def _parts(self, values: Any) -> Sequence[Any]:
         """Return the rows of each unit one behind the other, or as they lie if they are stacked."""
@@ -124,28 +91,7 @@ class PairGradients:
         found[self._rows < 0] = 0  # not multiplied by 0: what stands in may be no number
         return (found.flatten(1, 2),)
 
-    def norms(self) -> Any:
-        """Return the norm of the gradient of each unit, shape (units,)."""
-        with torch.no_grad():
-            squares = [share.square_norms() for share in self._shares.values()]
-            return torch.stack(squares).sum(0).clamp(min=0).sqrt()
 
-    def add_clipped(self, bound: float) -> Any:
-        """Add the sum of clipped gradients to ``grad``; return the norms before clipping.
-
-        A unit whose gradient is not finite adds nothing: what is released stays a number, whoever
-        is in the data.
-
-        Args:
-            bound: C; rounding included, no unit adds more.
-        """
-        norms = self.norms()
-        kept = positive("bound", bound) * (1 - ROUNDING)
-        factors = (kept / norms.clamp(min=kept)).where(norms.isfinite(), 0.0)
-        out = (factors == 0).nonzero()[:, 0]
-        with torch.no_grad():
-            for parameter in list(self._shares):
-                share = self._shares.pop(parameter)  # what it holds is freed as the sums come in
-                total = share.clipped_sum(parameter, factors, out)
-                parameter.grad = total if parameter.grad is None else parameter.grad.add_(total)
-        return norms
+def _as_tokens(values: Any) -> Any:
+    """Return vectors of a row as one sequence, shape (rows, S, ·): those of all heads, or one."""
+    return values.flatten(1, -2) if values.dim() > 2 else values[:, None]  # noqa: PLR2004

@@ -11,7 +11,8 @@ import torch
 
 from sordino.errors import UsageError
 from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping.pair_gradients import ROUNDING, PairGradients
+from sordino.language.clipping.methods import PerPairClipping
+from sordino.language.clipping.unit_gradients import ROUNDING
 
 __all__ = ["Rows", "UnitLosses", "differences_from_autograd", "refuse_wrong_gradients"]
 
@@ -27,7 +28,7 @@ _SIZE: Final = 0.02  # of weights that are 0, while they are tested
 
 
 def refuse_wrong_gradients(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str = "ghost"
 ) -> None:
     """Refuse to train where clipped gradients are not what they should be.
 
@@ -39,11 +40,13 @@ def refuse_wrong_gradients(
         losses: As in :func:`differences_from_autograd`.
         rows: Likewise.
         units: A few of the user's own.
+        clipping: As in :class:`~sordino.language.clipping.methods.PerPairClipping`.
 
     Raises:
         UsageError: Norms or clipped sums differ by more than 1e-4, or a layer is not known.
     """
-    if all(one <= _RTOL for one in differences_from_autograd(model, losses, rows, units)):
+    found = differences_from_autograd(model, losses, rows, units, clipping)
+    if all(one <= _RTOL for one in found):
         return  # NaN is no number that is small enough
     raise UsageError(
         "Gradients that are clipped unit by unit differ from those of one unit at a time by more "
@@ -54,7 +57,7 @@ def refuse_wrong_gradients(
 
 
 def differences_from_autograd(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str = "ghost"
 ) -> tuple[float, float]:
     """Return how far norms, and a clipped sum, are from those of one unit at a time, relatively.
 
@@ -65,8 +68,9 @@ def differences_from_autograd(
     Args:
         model: It is read without dropout.
         losses: From model and units to the loss of each, shape (units,).
-        rows: From units to their rows in the batch, as :class:`PairGradients` takes them.
+        rows: From units to their rows in the batch, as :class:`PerPairClipping` takes them.
         units: Whatever ``losses`` takes; at least one.
+        clipping: The method that is compared.
 
     Returns:
         The largest difference of a norm, and the norm of the difference of the sums.
@@ -78,7 +82,7 @@ def differences_from_autograd(
         docs/language_models.md, "Norms of pairs".
     """
     with _left_alone(model), without_dropout(model), _awake(model):
-        norms, bound, together = _folded(model, losses, rows, units)
+        norms, bound, together = _folded(model, losses, rows, units, clipping)
         apart, expected = _alone(model, losses, units, bound)
     floor = max(_FAINT * float(apart.max()), math.ulp(0.0))
     relative = (norms.double().cpu() - apart).abs() / apart.clamp(min=floor)
@@ -89,10 +93,10 @@ def differences_from_autograd(
 
 
 def _folded(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any]
+    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str
 ) -> tuple[Any, float, list[Any]]:
     """Return norms, a bound that clips some of them, and the clipped sum, as training has them."""
-    gradients = PairGradients(model, rows(units).to(next(model.parameters()).device))
+    gradients = PerPairClipping(model, rows(units), clipping)
     with gradients.listening():
         losses(model, units).sum().backward()
     norms = gradients.norms()
