@@ -150,3 +150,22 @@ def tiny_llama(tiny_models):
 def tiny_gpt2(tiny_models):
     """Return the folder of a tiny GPT-2."""
     return tiny_models["gpt2"]
+
+
+@pytest.fixture
+def ledger_of(tmp_path):
+    """Return a maker of ledgers for records or persons."""
+    import sordino
+    from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+
+    made = iter(range(100))
+
+    def make(epsilon=1000.0, *, delta=1e-5, unit="record", neighbors=None):
+        neighbors = neighbors or ADD_OR_REMOVE_ONE
+        budget = sordino.Guarantee(
+            epsilon, delta=delta, unit=unit, neighbors=neighbors, trust="central"
+        )
+        path = tmp_path / f"spend-{next(made)}.db"
+        return sordino.Ledger.open(path, data="test", budget=budget)
+
+    return make

@@ -16,10 +16,10 @@ from transformers import TrainerCallback
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
+from sordino.language.central import steps
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
 from sordino.language.central.unit_rows import parts, rows_of_units
-from sordino.language.clipping import central_steps
 from sordino.language.models._loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
@@ -31,21 +31,6 @@ def privacy(**changed):
     usual = {"sampling_probability": 0.25, "steps": 8, "expected_batch": 10, **RECORD}
     settings = {"epsilon": 4.0, "delta": 1e-5, **usual, **changed}
     return CentralPrivacy(settings.pop("epsilon"), settings.pop("delta"), **settings)
-
-
-@pytest.fixture
-def ledger_of(tmp_path):
-    """Return a maker of ledgers for records or persons."""
-    made = iter(range(100))
-
-    def make(epsilon=1000.0, *, delta=1e-5, unit="record", neighbors=ADD_OR_REMOVE_ONE):
-        budget = sordino.Guarantee(
-            epsilon, delta=delta, unit=unit, neighbors=neighbors, trust="central"
-        )
-        path = tmp_path / f"spend-{next(made)}.db"
-        return sordino.Ledger.open(path, data="test", budget=budget)
-
-    return make
 
 
 @pytest.fixture
@@ -86,9 +71,7 @@ def awake(trainer):
 def silent(monkeypatch):
     """Replace the noise by none, and keep its stated size."""
     sizes = []
-    monkeypatch.setattr(
-        central_steps, "add_gradient_noise", lambda _, size, *, entropy: sizes.append(size)
-    )
+    monkeypatch.setattr(steps, "add_gradient_noise", lambda _, size, *, entropy: sizes.append(size))
     return sizes
 
 
@@ -170,7 +153,7 @@ def test_dropout_is_off_and_layers_recompute(make, word_pairs, silent, monkeypat
     expected = by_hand(trainer, pairs, [[i] for i in range(6)], 0.7)
     trainer.model.train()
     read.clear()
-    monkeypatch.setattr(central_steps, "refuse_wrong_gradients", lambda *_: None)
+    monkeypatch.setattr(steps, "refuse_wrong_gradients", lambda *_: None)
     trained(trainer)
     assert difference(keep.seen[0], expected, 17) < 2e-4
     assert len(read) == 4  # two parts of the batch, each read forward and once more
@@ -198,7 +181,7 @@ def test_rows_of_units_are_both_of_each_pair():
 
 def test_an_empty_batch_is_noise_alone(make, word_pairs, monkeypatch):
     keep = Gradients()
-    monkeypatch.setattr(central_steps, "poisson_sample", lambda *_, **__: [])
+    monkeypatch.setattr(steps, "poisson_sample", lambda *_, **__: [])
     trainer = make(word_pairs(2), callbacks=[keep], simulate_seed=1)
     trained(trainer)
     size = privacy().noise_multiplier / 10
@@ -259,9 +242,9 @@ def again_folder(trainer):
 
 def test_the_entry_comes_before_anybody_is_drawn(make, ledger_of, monkeypatch):
     ledger, order = ledger_of(), []
-    sample = central_steps.poisson_sample
+    sample = steps.poisson_sample
     monkeypatch.setattr(
-        central_steps,
+        steps,
         "poisson_sample",
         lambda *a, **k: order.append(steps_of(sordino.Ledger.read(ledger.path))) or sample(*a, **k),
     )
@@ -319,10 +302,10 @@ def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(make, ledg
             crash["kills"] += 1
             raise Crash
 
-    fragile(central_steps, "reserve_steps")
-    fragile(central_steps, "poisson_sample", counted=True)
-    fragile(central_steps, "add_gradient_noise")
-    fragile(central_steps, "weights_digest")
+    fragile(steps, "reserve_steps")
+    fragile(steps, "poisson_sample", counted=True)
+    fragile(steps, "add_gradient_noise")
+    fragile(steps, "weights_digest")
     fragile(CheckpointPromise, "write")
     fragile(sordino.Ledger, "_outcome")
     fragile(sordino.Ledger, "repeat")
@@ -397,8 +380,8 @@ def test_an_undecided_pair_pulls_both_ways(word_pairs):
     class Tokens:
         overlong = "refuse"
 
-        def pairs(self, pairs):
-            return DialogueTokens.pairs(self, pairs)
+        def pairs(self, pairs, **how):
+            return DialogueTokens.pairs(self, pairs, **how)
 
         def _pair(self, prompt, first, second, row):
             from sordino.language.models.tokens import Dialogue
@@ -531,7 +514,7 @@ def test_other_arithmetic_is_refused_before_anything_is_spent(make, ledger_of):
     trainer = make(ledger=ledger)
     trainer.args._n_gpu = 2
     with pytest.raises(UsageError, match="one device"):
-        central_steps.refuse_other_arithmetic(trainer)
+        steps.refuse_other_arithmetic(trainer)
     assert not ledger.spends
 
 

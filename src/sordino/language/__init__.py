@@ -15,22 +15,46 @@ from sordino.errors import MissingExtra
 from sordino.language.features.embeddings import SentenceEmbeddings
 
 if TYPE_CHECKING:
+    from sordino.language.central.dpo_trainer import CentralDPOConfig, CentralDPOTrainer
+    from sordino.language.central.privacy_terms import CentralPrivacy
+    from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
+    from sordino.language.clipping.methods import PerPairClipping
+    from sordino.language.people.policy_settings import CentralPolicyConfig
+    from sordino.language.people.policy_trainer import CentralPolicyTrainer
+    from sordino.language.people.slot_privacy import SlotPrivacy
     from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
     from sordino.language.policies.rebel import RebelConfig, RebelTrainer
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
 
 _HOMES = {
+    "CentralDPOConfig": "central.dpo_trainer",
+    "CentralDPOTrainer": "central.dpo_trainer",
+    "CentralPolicyConfig": "people.policy_settings",
+    "CentralPolicyTrainer": "people.policy_trainer",
+    "CentralPrivacy": "central.privacy_terms",
+    "CentralRewardConfig": "central.reward_trainer",
+    "CentralRewardTrainer": "central.reward_trainer",
+    "PerPairClipping": "clipping.methods",
     "PrivateDPOConfig": "policies.dpo_training",
     "PrivateDPOTrainer": "policies.dpo_training",
     "PrivateRewardConfig": "rewards.reward_training",
     "PrivateRewardTrainer": "rewards.reward_training",
     "RebelConfig": "policies.rebel",
     "RebelTrainer": "policies.rebel",
+    "SlotPrivacy": "people.slot_privacy",
     "TextRewardModel": "rewards.text_rewards",
 }
 
 __all__ = [
+    "CentralDPOConfig",
+    "CentralDPOTrainer",
+    "CentralPolicyConfig",
+    "CentralPolicyTrainer",
+    "CentralPrivacy",
+    "CentralRewardConfig",
+    "CentralRewardTrainer",
+    "PerPairClipping",
     "PrivateDPOConfig",
     "PrivateDPOTrainer",
     "PrivateRewardConfig",
@@ -38,6 +62,7 @@ __all__ = [
     "RebelConfig",
     "RebelTrainer",
     "SentenceEmbeddings",
+    "SlotPrivacy",
     "TextRewardModel",
 ]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
+from warnings import warn
 
 from sordino import _validate
-from sordino.errors import PrivacyError, UsageError
+from sordino.errors import PrivacyError, PrivacyWarning, UsageError
 from sordino.language.clipping.poisson_batches import sampling_threshold
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.events import PoissonGaussianEvent
@@ -132,6 +133,22 @@ class CentralPrivacy:
             return promise
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
         return replace(promise.with_caveats("simulated"), randomness="simulated")
+
+    def warn_of_delta(self) -> None:
+        """Warn where so large a δ permits to release somebody whole; only public numbers count.
+
+        A mechanism that picks a unit at random and publishes it has δ of one over their number,
+        for which stands the number that the batch and the chance to be in it were chosen for.
+        """
+        guess = self.expected_batch / self.sampling_probability
+        if self.delta * guess >= 1:
+            warn(
+                f"delta={self.delta:g} is not below one over the {guess:,.0f} units that "
+                "expected_batch and sampling_probability speak of: so large a delta would permit "
+                "to publish somebody's judgments as they are. Choose it far smaller.",
+                PrivacyWarning,
+                stacklevel=4,
+            )
 
     def refuse_other_units(self, ledger: Any) -> None:
         """Refuse a ledger that counts something else than what is hidden.

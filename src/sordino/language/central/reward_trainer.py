@@ -6,25 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from peft import get_peft_model
-from transformers import set_seed
-
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.runs import CentralRun
 from sordino.language.central.settings import CentralRewardConfig
 from sordino.language.central.steps import CentralTraining
-from sordino.language.central.unit_rows import UnitPairs, reward_losses, units_of
+from sordino.language.central.unit_rows import UnitPairs, reward_losses
 from sordino.language.models._trained_models import (
     matching_tokenizer,
     refuse_other_heads,
-    refuse_unknown_adapters,
     with_head,
 )
-from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import load_reward_checkpoint
 from sordino.language.rewards.reward_training import PrivateRewardTrainer
 from sordino.language.training._training_settings import own_settings
-from sordino.language.training.policy_promises import folder_promises
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 
@@ -94,33 +87,16 @@ class CentralRewardTrainer(CentralTraining):
     ) -> None:
         """Set everything up; nothing is spent yet."""
         args = own_settings(args, CentralRewardConfig).with_steps(privacy.steps)
-        privacy.refuse_other_units(ledger)
-        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         body = load_reward_checkpoint(model) if isinstance(model, str | Path) else model
         refuse_other_heads(body)
         tokenizer = matching_tokenizer(body, processing_class)
         body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self._start(body, args, tokenizer)
-        self._units = units_of(train_dataset, self._tokens, privacy)
-        promise = privacy.promise(train_dataset, simulate_seed)
-        known = {
-            "max_length": self._tokens.max_length,
-            "reward_bound": float(args.reward_bound),
-            "privacy": privacy.to_dict(),
-        }
-        refuse_unknown_adapters(body)
-        self._run = CentralRun(promise, known, folder_promises(body), ledger)
-        self._promise = self._run.checkpoint()
-        with upstream():
-            adapters = with_head(peft_config)
-            set_seed(args.seed)  # new adapters start at random, which is public
-            super().__init__(
-                model=body if adapters is None else get_peft_model(body, adapters),
-                args=args,
-                processing_class=tokenizer,
-                callbacks=list(callbacks or []),
-                optimizers=optimizers,
-            )
+        promise = self._take(train_dataset, privacy, ledger=ledger, simulate_seed=simulate_seed)
+        self._open_run(promise, body, reward_bound=float(args.reward_bound))
+        adapters = with_head(peft_config)
+        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
+        self._set_up(body, args, tokenizer, adapters, **given)
 
     def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
         """Return the loss of every unit."""

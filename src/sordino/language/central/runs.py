@@ -17,7 +17,7 @@ from sordino._random import new_release_id
 from sordino.errors import LedgerMismatch
 from sordino.language.central._checkpoints import refuse_other_settings, steps_taken
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.models.promises import Answers, CheckpointPromise
+from sordino.language.models.promises import Answers, CheckpointPromise, Kind
 from sordino.language.training._resuming import complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import Event
@@ -67,6 +67,7 @@ class CentralRun:
         training: Public settings, which checkpoints carry.
         starts: Promises of what the run starts from.
         ledger: On which it is paid for.
+        kind: What is trained.
     """
 
     def __init__(
@@ -75,8 +76,11 @@ class CentralRun:
         training: Mapping[str, Any],
         starts: Iterable[CheckpointPromise],
         ledger: Ledger,
+        *,
+        kind: Kind,
     ) -> None:
         """Start a run that has spent nothing."""
+        self._kind = kind
         self.promise, self._training, self._ledger = promise, dict(training), ledger
         self._starts = tuple(source for one in starts for source in one.sources)
         self.name = new_release_id()
@@ -118,7 +122,7 @@ class CentralRun:
             artifact=digest,
         )
         known = {**self._training, "run": self.name}
-        return CheckpointPromise(kind="reward", sources=(answers, *self._starts), training=known)
+        return CheckpointPromise(kind=self._kind, sources=(answers, *self._starts), training=known)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and how many steps it took.

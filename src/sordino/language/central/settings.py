@@ -4,20 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import torch
 from transformers import TrainingArguments
 
 from sordino import _validate
 from sordino.errors import UsageError
+from sordino.language.clipping.methods import CLIPPINGS
 from sordino.language.training._training_settings import PrivateTrainingSettings
 
-__all__ = ["CentralRewardConfig", "refuse_other_arithmetic"]
+__all__ = [
+    "CentralConfig",
+    "CentralDPOConfig",
+    "CentralRewardConfig",
+    "refuse_other_arithmetic",
+]
 
 _METRIC = "metrics on raw pairs are releases, and none is made here"
 _WHOLE = "units are clipped one by one already, and noise is added once for every step"
 _EXACT = "gradients are clipped in 32-bit floats"
+_COIN = "who takes part in a step is decided by a coin for each, drawn by the operating system"
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "max_grad_norm": (0.0, _WHOLE),
     "gradient_accumulation_steps": (1, _WHOLE),
@@ -31,18 +38,24 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "eval_on_start": (False, _METRIC),
     "load_best_model_at_end": (False, _METRIC),
     "deepspeed": (None, "one process draws the noise"),
+    "train_sampling_strategy": ("random", _COIN),
+    "dataloader_drop_last": (False, _COIN),
+    "data_seed": (None, _COIN),
+    "skip_memory_metrics": (True, "the memory that is taken tells who takes part"),
 }
 
 
 @dataclass
-class CentralRewardConfig(PrivateTrainingSettings, TrainingArguments):
-    """Settings of :class:`CentralRewardTrainer`; those of transformers and these.
+class CentralConfig(PrivateTrainingSettings, TrainingArguments):
+    """Settings that trainers on raw pairs share; those of transformers and these.
 
     Args:
         bf16: Refused: gradients are clipped in 32-bit floats.
         max_grad_norm: 0: units are clipped one by one.
         max_steps: That of the privacy settings; to be left out.
-        reward_bound: Rewards are clipped to ± this in use.
+        clipping: How gradients of units are found, as in
+            :class:`~sordino.language.clipping.methods.PerPairClipping`: ``"ghost"`` or
+            ``"hooks"``. Both give the same sums up to rounding, so a run may go on with the other.
 
     ``per_device_train_batch_size`` says how many pairs are read at once; it changes memory and
     time, and nothing else.
@@ -54,7 +67,7 @@ class CentralRewardConfig(PrivateTrainingSettings, TrainingArguments):
     bf16: bool | None = field(default=False)
     max_grad_norm: float = field(default=0.0)
     max_steps: int = field(default=-1)
-    reward_bound: float = field(default=10.0)
+    clipping: str = field(default="ghost")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
         **PrivateTrainingSettings.refused,
@@ -68,14 +81,19 @@ class CentralRewardConfig(PrivateTrainingSettings, TrainingArguments):
             UsageError: There is one.
         """
         super().check()
-        _validate.positive("reward_bound", self.reward_bound)
+        _validate.one_of("clipping", self.clipping, CLIPPINGS)
         _validate.one_of(
             "save_strategy",
             getattr(self.save_strategy, "value", self.save_strategy),
             ("no", "steps"),
         )
+        if self.debug:
+            raise UsageError(
+                "debug must be left out: it prints what a model makes of raw pairs. Nothing was "
+                "trained. Look for overflows on public pairs."
+            )
 
-    def with_steps(self, steps: int) -> CentralRewardConfig:
+    def with_steps(self, steps: int) -> Self:
         """Return the settings, which end after so many steps from now on.
 
         Args:
@@ -92,6 +110,53 @@ class CentralRewardConfig(PrivateTrainingSettings, TrainingArguments):
         self.max_steps = steps
         self.ignore_data_skip = True  # who takes part is drawn anew in every step
         return self
+
+
+@dataclass
+class CentralRewardConfig(CentralConfig):
+    """Settings of :class:`CentralRewardTrainer`; those of transformers and these.
+
+    Args:
+        reward_bound: Rewards are clipped to ± this in use.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    reward_bound: float = field(default=10.0)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("reward_bound", self.reward_bound)
+
+
+@dataclass
+class CentralDPOConfig(CentralConfig):
+    """Settings of :class:`CentralDPOTrainer`; those of transformers and these.
+
+    Args:
+        temperature: KL strength, in units of reward; trl calls it beta. The policy that is aimed
+            at is the reference tilted by reward / temperature.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    temperature: float = field(default=0.1)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("temperature", self.temperature)
 
 
 def refuse_other_arithmetic(trainer: Any) -> None:
@@ -114,10 +179,17 @@ def refuse_other_arithmetic(trainer: Any) -> None:
         for name, one in trainer.model.named_parameters()
         if one.requires_grad and one.dtype != torch.float32
     ]
-    coarse = torch.get_float32_matmul_precision() != "highest"
-    if halves or coarse or parts.mixed_precision != "no":
+    if halves or _coarse() or parts.mixed_precision != "no":
         what = f"{halves[0]!r} is not in them" if halves else "16-bit or TF32 products are on"
         raise UsageError(
             f"Gradients are clipped in 32-bit floats, and {what}. Nothing was trained. Load the "
             "model in float32, and set torch.set_float32_matmul_precision('highest')."
         )
+
+
+def _coarse() -> bool:
+    """Return whether products of 32-bit floats are rounded more than these numbers are."""
+    try:
+        return bool(torch.get_float32_matmul_precision() != "highest")
+    except RuntimeError:  # it was set by another name, as tf32=True does
+        return True

@@ -8,23 +8,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Trainer
+from peft import get_peft_model
+from transformers import Trainer, set_seed
 from transformers.trainer_utils import TrainOutput
 
 from sordino import _random
 from sordino.errors import UsageError
+from sordino.language.central._invented import invented_units
 from sordino.language.central._silence import SilentTraining
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.runs import reserve_steps
-from sordino.language.central.settings import refuse_other_arithmetic
-from sordino.language.central.unit_rows import UnitPairs, parts, rows_of_units
+from sordino.language.central.runs import CentralRun, reserve_steps
+from sordino.language.central.settings import CentralConfig, refuse_other_arithmetic
+from sordino.language.central.unit_rows import UnitPairs, parts, rows_of_units, units_of
 from sordino.language.clipping._modes import without_dropout
+from sordino.language.clipping.methods import PerPairClipping
 from sordino.language.clipping.noisy_gradients import add_gradient_noise
-from sordino.language.clipping.pair_gradients import PairGradients
 from sordino.language.clipping.poisson_batches import poisson_sample
 from sordino.language.clipping.self_test import refuse_wrong_gradients
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
+from sordino.language.training.policy_promises import folder_promises
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 
 __all__ = ["CentralTraining"]
@@ -45,6 +49,46 @@ class CentralTraining(SilentTraining):
     def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
         """Return the loss of every unit."""
         raise NotImplementedError
+
+    def _take(
+        self,
+        pairs: Any,
+        privacy: CentralPrivacy,
+        *,
+        ledger: Any,
+        simulate_seed: int | None,
+    ) -> Guarantee:
+        """Keep the units of raw pairs, and return what all steps on them promise."""
+        privacy.refuse_other_units(ledger)
+        privacy.warn_of_delta()
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        self._units = units_of(pairs, self._tokens, privacy)
+        return privacy.promise(pairs, simulate_seed)
+
+    def _open_run(self, promise: Guarantee, *starts: Any, **training: Any) -> None:
+        """Name a run that starts from some models; nothing is spent yet."""
+        known = {
+            "max_length": self._tokens.max_length,
+            "privacy": self._privacy.to_dict(),
+            **training,
+        }
+        carried = folder_promises(*starts)
+        self._run = CentralRun(promise, known, carried, self._ledger, kind=self.kind)
+        self._promise = self._run.checkpoint()
+
+    def _set_up(
+        self, body: Any, args: CentralConfig, tokenizer: Any, adapters: Any, **given: Any
+    ) -> None:
+        """Hand everything but the pairs to transformers."""
+        with upstream():
+            set_seed(args.seed)  # new adapters start at random, which is public
+            Trainer.__init__(
+                self,
+                model=body if adapters is None else get_peft_model(body, adapters),
+                args=args,
+                processing_class=tokenizer,
+                **given,
+            )
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; every step is paid for.
@@ -96,21 +140,32 @@ class CentralTraining(SilentTraining):
         self._test(model)
         self._pay()
         entropy = self._entropy()
-        chosen = poisson_sample(self._units, self._privacy.sampling_probability, entropy=entropy)
+        self._leave_sum(model, self._drawn(entropy))
+        self._add_noise(model, entropy)
+        return torch.zeros((), device=self.args.device)
+
+    def _drawn(self, entropy: _random.Entropy) -> list[UnitPairs]:
+        """Return who takes part in a step."""
+        return poisson_sample(self._units, self._privacy.sampling_probability, entropy=entropy)
+
+    def _leave_sum(self, model: Any, chosen: Sequence[UnitPairs]) -> None:
+        """Leave the sum of what those who take part contribute where the optimizer looks."""
         model.zero_grad(set_to_none=True)
         with without_dropout(model):
             for some in parts(chosen, self.args.per_device_train_batch_size):
                 self._add_clipped(model, some)
+
+    def _add_noise(self, model: Any, entropy: _random.Entropy) -> None:
+        """Add the noise of a step to that sum, and divide it by a public number."""
         size = self._privacy.noise_multiplier * self._privacy.clip
         add_gradient_noise(model.parameters(), size, entropy=entropy)
         for one in model.parameters():
             if one.requires_grad:
                 one.grad.div_(self._privacy.expected_batch)
-        return torch.zeros((), device=self.args.device)
 
     def _add_clipped(self, model: Any, units: Sequence[UnitPairs]) -> None:
         """Add what some units contribute, none more than the bound."""
-        gradients = PairGradients(model, rows_of_units(units).to(self.args.device))
+        gradients = PerPairClipping(model, rows_of_units(units), self.args.clipping)
         with gradients.listening():
             self._losses(model, units).sum().backward()
         gradients.add_clipped(self._privacy.clip)
@@ -118,8 +173,11 @@ class CentralTraining(SilentTraining):
     def _test(self, model: Any) -> None:
         """Compare gradients with autograd, as the first step of a run finds the model."""
         if not self._tested:
+            self.args.check()  # what was set since, also by transformers
             refuse_other_arithmetic(self)
-            refuse_wrong_gradients(model, self._losses, rows_of_units, self._units[:_TESTED])
+            units = [*self._units, *invented_units(_TESTED, self._tokens)][:_TESTED]
+            how = self.args.clipping
+            refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
             self._tested = True
 
     def _pay(self) -> None:

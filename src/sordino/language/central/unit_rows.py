@@ -16,15 +16,33 @@ from sordino.preferences.labels import UNDECIDED
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 
-__all__ = ["TokenPair", "UnitPairs", "parts", "reward_losses", "rows_of_units", "units_of"]
+__all__ = [
+    "TokenPair",
+    "UnitPairs",
+    "parts",
+    "preference_losses",
+    "reward_losses",
+    "rows_of_units",
+    "units_of",
+]
 
 
 class TokenPair(NamedTuple):
-    """Both answers of a pair after their prompt, and how much the first one is preferred."""
+    """Both answers of a pair after their prompt, and how much the first one is preferred.
+
+    Attributes:
+        first: Tokens of the prompt, then of the first answer.
+        second: Likewise with the second answer.
+        liked: 1 where the first answer is preferred, 0 where the second one is, 1/2 for neither.
+        answers: How many of the last tokens of each are the answer.
+        reference: By how much the reference finds the first answer likelier, in nats.
+    """
 
     first: list[int]
     second: list[int]
     liked: float
+    answers: tuple[int, int] = (0, 0)
+    reference: float = 0.0
 
 
 UnitPairs: TypeAlias = tuple[TokenPair, ...]
@@ -71,7 +89,7 @@ def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> lis
 def _read(pairs: Pairs, tokens: DialogueTokens) -> tuple[list[TokenPair], list[int]]:
     """Return pairs as tokens, and the rows that they are of."""
     try:
-        first, second, rows = tokens.pairs(pairs)
+        first, second, rows = tokens.pairs(pairs, least=0)  # to refuse nobody would tell of one
     except DataError:
         raise DataError(
             "A pair holds no texts, or an answer that is empty or longer than the model reads; "
@@ -80,12 +98,13 @@ def _read(pairs: Pairs, tokens: DialogueTokens) -> tuple[list[TokenPair], list[i
         ) from None
     liked = [0.5 if label == UNDECIDED else float(label) for label in pairs.labels[rows]]
     both = zip(first, second, liked, strict=True)
-    return [TokenPair(_whole(one), _whole(other), share) for one, other, share in both], rows
+    return [_token_pair(*one) for one in both], rows
 
 
-def _whole(dialogue: Dialogue) -> list[int]:
-    """Return prompt and answer."""
-    return [*dialogue.prompt, *dialogue.answer]
+def _token_pair(first: Dialogue, second: Dialogue, liked: float) -> TokenPair:
+    """Return both answers after their prompt."""
+    one, other = ([*each.prompt, *each.answer] for each in (first, second))
+    return TokenPair(one, other, liked, (len(first.answer), len(second.answer)))
 
 
 def parts(units: Sequence[UnitPairs], most: int) -> Iterator[list[UnitPairs]]:
@@ -115,19 +134,32 @@ def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> An
         Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit, with Δ the reward of the
         first answer less that of the second.
     """
-    pairs = [pair for unit in units for pair in unit]
-    examples = [{"chosen_ids": pair.first, "rejected_ids": pair.second} for pair in pairs]
+    examples = [
+        {"chosen_ids": pair.first, "rejected_ids": pair.second} for unit in units for pair in unit
+    ]
     batch = DataCollatorForPreference(padding)(examples)
     device = next(model.parameters()).device
     inputs = {name: batch[name].to(device) for name in ("input_ids", "attention_mask")}
     rewards = model(**inputs, use_cache=False).logits.squeeze(-1)
     first, second = rewards.chunk(2)
-    margins = first - second
-    liked = torch.tensor([pair.liked for pair in pairs], device=device)
-    owners = torch.tensor([i for i, unit in enumerate(units) for _ in unit], device=device)
-    losses = torch.zeros(len(units), device=device, dtype=rewards.dtype)
+    return preference_losses(first - second, units)
+
+
+def preference_losses(margins: Any, units: Sequence[UnitPairs]) -> Any:
+    """Return the loss of every unit, shape (units,): the sum over its pairs.
+
+    Args:
+        margins: How much better the first answer of each pair is to the model, shape (pairs,).
+        units: Whose pairs they are, in this order.
+
+    Source:
+        Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit.
+    """
+    liked = torch.tensor([pair.liked for unit in units for pair in unit], device=margins.device)
+    owners = [number for number, unit in enumerate(units) for _ in unit]
+    losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)
     each = softplus(margins) - liked * margins
-    return losses.index_add(0, owners, each)
+    return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
 
 
 def rows_of_units(units: Sequence[UnitPairs]) -> Any:

@@ -85,8 +85,14 @@ class DialogueTokens:
             )
         return Dialogue(_end(self._ids(asked), self.max_length - len(said)), said)
 
-    def pairs(self, pairs: Comparisons) -> tuple[list[Dialogue], list[Dialogue], list[int]]:
+    def pairs(
+        self, pairs: Comparisons, *, least: int = 1
+    ) -> tuple[list[Dialogue], list[Dialogue], list[int]]:
         """Return both answers of each pair, first and second, and the rows that they are of.
+
+        Args:
+            pairs: Texts.
+            least: How many must be left; 0 where their number is private.
 
         Raises:
             DataError: A pair holds no texts, or an answer cannot be used; its index is named.
@@ -100,10 +106,13 @@ class DialogueTokens:
             except DataError:
                 if self.overlong == "refuse" or not self._too_long(both):
                     raise
-        if not kept:
+        if len(kept) < least:
             raise DataError("No pair is left whose answers fit the model.")
-        first, second, rows = zip(*kept, strict=True)
-        return list(first), list(second), list(rows)
+        return (
+            [first for first, _, _ in kept],
+            [other for _, other, _ in kept],
+            [r for *_, r in kept],
+        )
 
     def _pair(self, prompt: Text, first: Text, second: Text, row: int) -> tuple[Dialogue, Dialogue]:
         """Return both answers after one and the same end of the prompt."""

@@ -18,6 +18,7 @@ from sordino.language.policies.dpo_settings import PrivateDPOConfig
 from sordino.language.training._known_gaps import refuse_other_losses
 from sordino.language.training._private_training import PrivateTraining
 from sordino.language.training._training_settings import own_settings
+from sordino.language.training.central_choice import central_trainer
 from sordino.preferences.private_pairs import PrivatePairs
 
 __all__ = ["PrivateDPOConfig", "PrivateDPOTrainer"]
@@ -45,9 +46,12 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
             reference.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
+        privacy: A :class:`~sordino.language.central.privacy_terms.CentralPrivacy`, to train on raw
+            judgments instead: what comes back then is a ``CentralDPOTrainer``, which also takes the
+            ``ledger`` that pays.
 
     Raises:
-        PrivacyError: The pairs are raw judgments.
+        PrivacyError: The pairs are raw judgments, and no ``privacy`` is given.
         UsageError: A setting, the model or the tokenizer cannot be used.
         DataError: The pairs hold no texts, or an answer is empty or longer than the model reads.
         FileSystemError: There is no such folder.
@@ -63,6 +67,12 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
 
     kind = "policy"
 
+    def __new__(cls, *given: Any, privacy: Any = None, **named: Any) -> Any:
+        """Return a trainer of raw pairs where it is said what they are promised."""
+        if privacy is None:
+            return super().__new__(cls)
+        return central_trainer(cls.kind, *given, privacy=privacy, **named)
+
     def __init__(  # noqa: PLR0913 (trl's)
         self,
         model: Any,
@@ -75,6 +85,7 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
         peft_config: Any = None,
         callbacks: Sequence[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
+        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
     ) -> None:
         """Set everything up; nothing is trained yet."""
         args = own_settings(args, PrivateDPOConfig)

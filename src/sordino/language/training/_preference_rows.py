@@ -32,9 +32,10 @@ def private_pairs(name: str, pairs: Any) -> PrivatePairs:
             f"{name} holds raw judgments; a model trained on them would give them away. Nothing "
             "was trained. Randomize them first with sordino.privatize(pairs, "
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that sordino "
-            "privatize wrote. To record an infinite spend instead, pass them through "
-            "sordino.privatization.unprotected.use_unprotected(pairs, sordino.NonPrivate(), "
-            "ledger=...) with a ledger whose budget is infinite."
+            "privatize wrote; or train on them with clipped, noised gradients, with "
+            "privacy=CentralPrivacy(...) and a ledger. To record an infinite spend instead, pass "
+            "them through sordino.privatization.unprotected.use_unprotected(pairs, "
+            "sordino.NonPrivate(), ledger=...) with a ledger whose budget is infinite."
         )
     if not isinstance(pairs, PrivatePairs):
         raise UsageError(

@@ -1,0 +1,112 @@
+"""A policy straight from raw pairs: gradients of whole units are clipped, summed and noised."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sordino.language.central.answer_losses import policy_losses, with_reference
+from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.settings import CentralDPOConfig
+from sordino.language.central.steps import CentralTraining
+from sordino.language.central.unit_rows import UnitPairs
+from sordino.language.models._model_digests import weights_digest
+from sordino.language.models._trained_models import matching_tokenizer
+from sordino.language.models.checkpoints import load_causal_model
+from sordino.language.training._training_settings import own_settings
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["CentralDPOConfig", "CentralDPOTrainer"]
+
+
+class CentralDPOTrainer(CentralTraining):
+    """Trains a policy on raw pairs by DPO so that no record, or no person, shows in it.
+
+    In every step units are drawn by a coin each, the gradient of each is clipped as a whole,
+    Gaussian noise is added to the sum, and the sum is divided by a public number. What the
+    reference makes of each answer is computed once, before the first step, and kept in memory.
+    The forward pass is the model's own, so that no layer is hidden from those who clip.
+
+    What a checkpoint takes is reserved on the ledger before its first step. A run that is killed
+    goes on from its last checkpoint and pays for every step from there on anew. No loss and no
+    metric is logged, and no row is written.
+
+    Args:
+        model: The folder of a causal model, or such a model, in 32-bit floats.
+        reference: What the policy stays close to: a folder, a model, or the model as it is now
+            if left out. It must not have been trained on the preferred answers alone.
+        args: Settings; defaults if left out.
+        train_dataset: Raw pairs of texts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        processing_class: The tokenizer; the one in the model's folder if left out.
+        peft_config: Adapters to train instead of the whole model; without them it is the
+            reference.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
+        DataError: An answer is empty or longer than the model reads; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says for a run that is not interrupted; after interruptions, what its
+        entries on the ledger promise together, which every checkpoint carries. Unit and relation
+        as in ``privacy``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. What
+        model and reference promise is added. Shown by tests/language/test_central_dpo.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1, on the loss of Rafailov et al. (2023), equation 7;
+        docs/language_models.md, "Norms of pairs".
+    """
+
+    kind = "policy"
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: Any,
+        reference: Any = None,
+        args: CentralDPOConfig | None = None,
+        *,
+        train_dataset: Pairs,
+        privacy: CentralPrivacy,
+        ledger: Ledger,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet."""
+        args = own_settings(args, CentralDPOConfig).with_steps(privacy.steps)
+        policy = load_causal_model(model) if isinstance(model, str | Path) else model
+        fixed = load_causal_model(reference) if isinstance(reference, str | Path) else reference
+        tokenizer = matching_tokenizer(policy, processing_class)
+        self._start(policy, args, tokenizer)
+        promise = self._take(train_dataset, privacy, ledger=ledger, simulate_seed=simulate_seed)
+        start = policy if fixed is None else fixed
+        self._units = with_reference(
+            start.to(args.device),
+            self._units,
+            padding=tokenizer.pad_token_id,
+            most=args.per_device_train_batch_size,
+        )
+        self._open_run(
+            promise,
+            *(policy, fixed),
+            loss="dpo",
+            temperature=float(args.temperature),
+            reference=weights_digest(start),
+        )
+        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
+        self._set_up(policy, args, tokenizer, peft_config, **given)
+
+    def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
+        """Return the loss of every unit."""
+        padding = self._tokens.tokenizer.pad_token_id
+        return policy_losses(model, units, temperature=self.args.temperature, padding=padding)
