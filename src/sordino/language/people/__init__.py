@@ -1,0 +1,1 @@
+"""Policies that learn from people who are asked as it goes: a slot and a clipped gradient each."""

@@ -1,0 +1,179 @@
+"""A policy that learns from people, each with a private prompt and a private reward."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from transformers import set_seed
+
+from sordino.errors import UsageError
+from sordino.language.models._model_digests import weights_digest
+from sordino.language.models._trained_models import matching_tokenizer
+from sordino.language.models.generation import prompt_room
+from sordino.language.people.batch_runs import BatchRun
+from sordino.language.people.person_rounds import PersonRounds
+from sordino.language.people.person_slots import Person, batches_of
+from sordino.language.people.person_steps import PersonTraining
+from sordino.language.people.policy_settings import CentralPolicyConfig
+from sordino.language.people.slot_privacy import SlotPrivacy
+from sordino.language.policies.starting_policies import starting_policy, with_reference
+from sordino.language.rewards.reward_sums import RewardFunction, listed_functions
+from sordino.language.training._training_settings import own_settings
+from sordino.language.training.policy_promises import folder_promises, reward_promises
+from sordino.privacy.ledger import Ledger
+
+__all__ = ["CentralPolicyConfig", "CentralPolicyTrainer"]
+
+
+class CentralPolicyTrainer(PersonTraining):
+    """Improves a policy on people's own prompts and rewards so that no person shows in it.
+
+    People have fixed slots in batches. Everybody in a batch is shown two answers of the policy as
+    it is, and says, or is measured for, what each is worth. The gradient of each person is
+    clipped as a whole, the sum over the batch gets Gaussian noise, and is divided by the number
+    of slots. Nobody is in two batches, so the policies after every batch are together as private
+    as the worst batch. No loss, reward, length or divergence is logged, and no answer is written.
+
+    Every policy on the way may be published: what a person is shown is a function of such a
+    policy and of the person's own prompt, so all others together learn no more of anybody than
+    the policies tell (joint differential privacy, by the billboard lemma). The answers that a
+    person is shown depend on that person's prompt, and belong to that person alone.
+
+    A batch is paid for on the ledger before any noise of it is drawn, and before that nothing but
+    answers is: a reward function that fails, or returns what is no finite number, stops the run
+    with nothing spent on the batch. That it stopped may tell of a person, and no guarantee covers
+    it: a reward function should always return a number. Nor may it rank, average or standardize
+    rewards of several people, or remember them: row i is about person i alone.
+
+    Args:
+        model: The folder of a causal language model, or such a model, in 32-bit floats.
+        args: Settings; defaults if left out.
+        reward_funcs: One function or several, which are summed: of ``prompts``, ``completions``,
+            ``persons`` and others by name, to one finite number for each completion, as trl takes
+            them. Two answers are asked about for everybody: all first ones, then all second ones.
+        train_dataset: Rows with ``person``, a public id, and ``prompt``: a text, chat messages, or
+            None for an empty slot. The order of ids decides who has which slot; only the first
+            row of a person counts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be for persons under the same relation.
+        processing_class: The tokenizer; that of the folder if left out.
+        reference: With ``samples="reference"``, who gives the first answer: a folder, a model, or
+            the policy as it is now if left out.
+        peft_config: Adapters to train instead of the whole model.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger counts something else, or a row does not say whose it is.
+        UsageError: A setting cannot be used, or there are fewer people than slots.
+        DataError: A prompt is empty, too long or no text; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says, for the policies after all batches together; after interruptions,
+        the maximum over batches of what the entries of a batch promise, which every checkpoint
+        carries. What the start, the reference and the rewards promise is added. Unit
+        ``"person"``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown by
+        tests/language/test_central_policy.py.
+
+    Source:
+        docs/policy_optimization.md, "Setting and privacy unit" and "Updates".
+    """
+
+    kind = "policy"
+    _fixed: Any = None
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: Any,
+        args: CentralPolicyConfig | None = None,
+        *,
+        reward_funcs: RewardFunction | Sequence[RewardFunction],
+        train_dataset: Any,
+        privacy: SlotPrivacy,
+        ledger: Ledger,
+        processing_class: Any = None,
+        reference: Any = None,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet, and nobody was asked."""
+        args = own_settings(args, CentralPolicyConfig).with_batches(privacy)
+        functions = listed_functions(reward_funcs)
+        privacy.refuse_other_units(ledger)
+        privacy.warn_of_delta()
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        carried = [*folder_promises(model, reference), *reward_promises(functions)]
+        policy, tokenizer = starting_policy(model, processing_class)
+        tokenizer = matching_tokenizer(policy, tokenizer)
+        self._start(policy, args, tokenizer)
+        self._people = self._seated(train_dataset, policy, args)
+        policy, adapters, known = self._with_explorer(policy, reference, peft_config, args)
+        known |= {**args.public_settings(), "max_length": self._tokens.max_length}
+        known["privacy"] = privacy.to_dict()
+        people = [[one.id for one in batch] for batch in self._people]
+        promise = privacy.promise(simulate_seed)
+        self._run = BatchRun(privacy, promise, known, carried, ledger, people)
+        self._promise = self._run.checkpoint()
+        self._rounds = PersonRounds(
+            tokenizer=tokenizer,
+            functions=functions,
+            reward_bound=float(args.reward_bound),
+            max_completion_length=args.max_completion_length,
+            most=args.per_device_train_batch_size,
+            explorer=self._exploring if args.samples == "reference" else None,
+        )
+        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
+        self._set_up(policy, args, tokenizer, adapters, **given)
+
+    def _seated(self, rows: Any, policy: Any, args: CentralPolicyConfig) -> list[list[Person]]:
+        """Return the people of every batch, all of whose prompts leave room for an answer."""
+        prompt_room(policy, self._tokens.tokenizer, args.max_completion_length)
+        room = self._tokens.max_length - args.max_completion_length
+        if room < 1:
+            raise UsageError(
+                f"max_completion_length={args.max_completion_length} leaves no room for a prompt "
+                f"within max_length={self._tokens.max_length}. Nothing was trained. Lower it."
+            )
+        return batches_of(
+            rows,
+            self._privacy,
+            length=lambda prompt: len(self._tokens.prompt(prompt)),
+            room=room,
+            overlong=args.overlong,
+        )
+
+    def _with_explorer(
+        self, policy: Any, reference: Any, adapters: Any, args: CentralPolicyConfig
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """Return the policy, adapters that are still to be put on it, and what is public of both.
+
+        Keep the fixed policy that explores, unless it is the policy without its adapters.
+        """
+        if args.samples == "on_policy":
+            if reference is None:
+                return policy, adapters, {}
+            raise UsageError(
+                "A reference is asked with samples='reference' alone. Nothing was trained. Leave "
+                "it out, or choose that (with update='rebel')."
+            )
+        start = weights_digest(policy)
+        set_seed(args.seed)  # new adapters start at random, which is public
+        policy, self._fixed = with_reference(policy, reference, adapters)
+        if self._fixed is None:
+            return policy, None, {"reference": start}
+        return policy, None, {"reference": weights_digest(self._fixed.to(args.device))}
+
+    @contextmanager
+    def _exploring(self, policy: Any) -> Iterator[Any]:
+        """Yield the fixed policy that explores, which may be the policy without its adapters."""
+        if self._fixed is not None:
+            yield self._fixed
+            return
+        with policy.disable_adapter():
+            yield policy
