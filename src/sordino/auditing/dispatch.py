@@ -1,8 +1,9 @@
-"""One name for three audits: of a mechanism, of a released file, of a run."""
+"""One name for four audits: of a mechanism, of a released file, of a run, of a trainer."""
 
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,23 @@ from sordino.mechanisms.base import Mechanism
 __all__ = ["audit"]
 
 
-def audit(subject: Mechanism | str | Path, **settings: Any) -> Audit:
-    """Return an attempt to refute what a mechanism, a released file or a run promises.
+def audit(subject: Mechanism | str | Path | Any, **settings: Any) -> Audit:
+    """Return an attempt to refute what a mechanism, a released file, a run or a trainer promises.
 
-    What is not refuted is not proved. Nothing is spent, written or sent anywhere.
+    What is not refuted is not proved. Nothing is written or sent anywhere, and nothing is spent
+    unless a trainer is given canaries for a whole run, which its own ledger pays for.
 
     Args:
         subject: A mechanism, which is played on its worst neighboring inputs; the path of a file
-            of randomized answers, ours or anybody's; or the folder of a run of ``sordino align``.
+            of randomized answers, ours or anybody's; the folder of a run of ``sordino align``; or
+            a trainer on raw pairs, such as ``sordino.language.CentralRewardTrainer``.
         **settings: For a mechanism those of
             :func:`sordino.auditing.statistical.distinguishing.audit_mechanism`: ``unit``,
             ``neighbors``, ``trust``, and more. For a file those of
             :func:`sordino.auditing.releases.leaks.audit_release`: ``epsilon``, ``unit``, and
             ``raw`` (the raw file), ``manifest``, and more. For a folder ``ledger``, if it lies
-            elsewhere.
+            elsewhere. For a trainer those of
+            :func:`sordino.auditing.training.training_audit.audit_training`.
 
     Raises:
         UsageError: A setting is missing, unknown, or out of range.
@@ -70,7 +74,19 @@ def _kind(subject: Any) -> Callable[..., Audit]:
         )
     if isinstance(subject, Mechanism):
         return audit_mechanism
+    if _is_trainer(subject):
+        from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
+            audit_training,
+        )
+
+        return audit_training
     raise UsageError(
-        "An audit is of a mechanism, of the path of a released file, or of the folder of a run; "
-        f"got {type(subject).__name__}."
+        "An audit is of a mechanism, of the path of a released file, of the folder of a run, or "
+        f"of a trainer on raw pairs; got {type(subject).__name__}."
     )
+
+
+def _is_trainer(subject: Any) -> bool:
+    """Return whether this trains on raw pairs, without loading what such trainers need."""
+    home = sys.modules.get("sordino.language.central.steps")
+    return home is not None and isinstance(subject, home.CentralTraining)

@@ -22,7 +22,7 @@ __all__ = ["Audit", "Finding", "Kind", "Measurement", "Metric", "Outcome"]
 AUDIT_FORMAT = "sordino.audit"
 AUDIT_VERSION = 1
 
-Kind = Literal["mechanism", "release", "run"]
+Kind = Literal["mechanism", "release", "run", "training"]
 Outcome = Literal["refutes", "warning", "clear", "skipped"]
 Metric = Literal["epsilon", "mu", "bounded range"]
 
@@ -110,7 +110,8 @@ class Audit:
     """An attempt to refute a privacy claim; what is not refuted is not proved.
 
     Attributes:
-        kind: What was audited: a ``"mechanism"``, a ``"release"`` (a file) or a ``"run"``.
+        kind: What was audited: a ``"mechanism"``, a ``"release"`` (a file), a ``"run"`` or
+            ``"training"``.
         subject: Its name; never data.
         claim: What it promises.
         findings: Every attack that was tried, and what came of it.

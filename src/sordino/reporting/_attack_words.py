@@ -14,6 +14,39 @@ ATTACKS: Mapping[str, tuple[str, str]] = {
             "from the output which of them it was."
         ),
     ),
+    "worst-canary": (
+        "One step with a made-up unit, or without it",
+        (
+            "Looks for a unit whose answers pull the model one way, takes many noisy steps with it "
+            "and without it, and tells from a step which of them it was."
+        ),
+    ),
+    "noise": (
+        "Noise on every tensor",
+        "Takes a step that nobody is in, and compares each tensor's noise with what is stated.",
+    ),
+    "sampler": (
+        "Who takes part",
+        "Draws many batches of made-up units, and compares who is in them with what was counted.",
+    ),
+    "gradients": (
+        "Gradients of whole units",
+        "Compares clipped gradients of made-up units with those of one unit at a time.",
+    ),
+    "one-run-steps": (
+        "Canaries of one run, seen step by step",
+        (
+            "Puts made-up units into a run by coins, and guesses every coin from the noisy "
+            "gradients and weights of all steps."
+        ),
+    ),
+    "one-run-weights": (
+        "Canaries of one run, seen in its weights",
+        (
+            "Puts made-up units into a run by coins, and guesses every coin from the weights "
+            "before and after."
+        ),
+    ),
     "position": (
         "Order of the two answers",
         (

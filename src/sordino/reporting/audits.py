@@ -34,7 +34,12 @@ __all__ = ["CONFIDENTIAL", "describe_audit", "describe_audits", "title_of"]
 
 CONFIDENTIAL = "Computed from raw judgments: not for publication."
 
-_KINDS = {"mechanism": "Mechanism", "release": "Released file", "run": "Run"}
+_KINDS = {
+    "mechanism": "Mechanism",
+    "release": "Released file",
+    "run": "Run",
+    "training": "Training",
+}
 _OUTCOMES = {
     "refutes": "Breaks the claim",
     "warning": "Warning",

@@ -25,7 +25,8 @@ NAMES = [
     "distinguishing-game", "position", "id-hash", "seed", "row-order", "time", "column",
     "flip-rate", "shared-coin", "shared-answers", "repeats", "constant-truth", "content",
     "surroundings", "manifest", "chain", "head", "digests", "entries", "totals", "claim",
-    "caveats", "mechanism", "budget", "report", "strays",
+    "caveats", "mechanism", "budget", "report", "strays", "worst-canary", "noise", "sampler",
+    "gradients", "one-run-steps", "one-run-weights",
 ]  # fmt: skip
 
 

@@ -1,0 +1,285 @@
+"""One training run with many canaries: each is put in by a fair coin, and guessed afterwards.
+
+Two attackers guess. One sees the weights before and after the run, and looks at how much better a
+canary fits. The other sees what a step releases, its noised gradient and the weights, and looks at
+how far every one of them points along the canary's gradient.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.special import expit
+
+from sordino import _random, _validate
+from sordino.auditing.findings import Finding, Measurement
+from sordino.auditing.statistical.bounds import one_run_epsilon
+from sordino.auditing.statistical.power import POWER
+from sordino.auditing.statistical.scores import one_run_cut
+from sordino.auditing.statistical.thresholds import split_sizes
+from sordino.auditing.training.canaries import Canary, unit_norms
+from sordino.errors import UsageError
+from sordino.privacy.conversions import group_approximate
+from sordino.privacy.guarantee import Guarantee, never_less, never_more
+
+__all__ = ["detectable_in_one_run", "one_run_claim", "one_run_findings"]
+
+_LEAST: Final = 50
+_ATTACKS: Final = 2
+_STEP: Final = 0.05  # length of the step along a gradient over which a loss is compared
+_LARGEST: Final = 50.0
+
+
+def one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, float]:
+    """Return (epsilon, delta) that a claim promises to every canary's coin.
+
+    A canary that is there or not is one change under ``ADD_OR_REMOVE_ONE`` and under
+    ``REPLACE_SPECIAL``. One that is there with this label or with that one is two.
+
+    Args:
+        claim: What the run promises.
+        canaries: All of them.
+    """
+    changes = 1 if all(canary.other is None for canary in canaries) else 2
+    return group_approximate(claim.epsilon, claim.delta, changes)
+
+
+def one_run_findings(
+    trainer: Any,
+    canaries: Sequence[Canary],
+    *,
+    confidence: float,
+    level: float,
+    entropy: _random.Entropy,
+) -> tuple[tuple[Finding, ...], tuple[Measurement, ...]]:
+    """Return what two attackers guess of a run; the run is trained, and paid for, here.
+
+    Args:
+        trainer: One on raw pairs, as it was made; it trains on its own pairs and on the canaries
+            that coins choose, and its ledger pays.
+        canaries: At least 50, made without looking at anything private.
+        confidence: Coverage of the lower bounds that are reported.
+        level: Chance that a run that keeps its promise is refuted, over both attackers.
+        entropy: Source of the coins.
+
+    Returns:
+        A finding and a measured epsilon for the attacker who sees every step, and for the one who
+        sees the weights before and after.
+
+    Raises:
+        BudgetExceeded: The ledger does not permit the run; nothing was drawn.
+        UsageError: There are too few canaries.
+
+    Guarantee:
+        What the run promises covers everything that is looked at: canaries are made up, and the
+        rest is computed from what steps release. Nothing is drawn before the trainer's entry on
+        its ledger.
+
+    Source:
+        Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
+    """
+    if len(canaries) < _LEAST:
+        raise UsageError(
+            f"One run is told apart by at least {_LEAST} canaries, got {len(canaries)}. Nothing "
+            "was trained and nothing was audited."
+        )
+    coins = (entropy.words(len(canaries)) & np.uint64(1)).astype(bool)
+    scores = _trained(trainer, canaries, coins)
+    epsilon, delta = one_run_claim(trainer._run.promise, canaries)  # noqa: SLF001
+    terms = {"claimed": epsilon, "delta": delta, "confidence": confidence}
+    needed = 1 - level / _ATTACKS
+    told = [_judged(name, each, coins, needed=needed, **terms) for name, each in scores.items()]
+    return tuple(one for one, _ in told), tuple(one for _, one in told)
+
+
+def detectable_in_one_run(
+    claimed: float, canaries: int, guesses: int, *, delta: float, confidence: float
+) -> float:
+    """Return the smallest epsilon that so many guesses refute with probability .95.
+
+    Args:
+        claimed: The epsilon of the claim.
+        canaries: How many canaries are counted.
+        guesses: How many of them are guessed.
+        delta: The δ of the claim.
+        confidence: Coverage of the bound that the verdict needs.
+
+    Returns:
+        The loss of a randomized response with so many coins; infinity if even guesses that are
+        all right would not refute the claim.
+
+    Raises:
+        UsageError: An argument is out of range.
+    """
+    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
+
+    tried = np.arange(_validate.non_negative("claimed", claimed), _LARGEST, 0.05)
+    counts = binom.ppf(1 - POWER, guesses, expit(tried)).astype(int)
+
+    def refutes(correct: int) -> bool:
+        terms = {"delta": delta, "confidence": confidence}
+        return one_run_epsilon(canaries, guesses, correct, **terms) > claimed
+
+    least = next((right for right in np.unique(counts) if refutes(int(right))), None)
+    return math.inf if least is None else float(tried[counts >= least][0])
+
+
+def _trained(
+    trainer: Any, canaries: Sequence[Canary], coins: Bool[np.ndarray, " m"]
+) -> dict[str, Float[np.ndarray, " m"]]:
+    """Train with the canaries that coins choose, and return the scores of both attackers."""
+    chosen = [canary[0 if coin else 1] for canary, coin in zip(canaries, coins, strict=True)]
+    watcher = _Watcher(trainer, canaries)
+    before = watcher.losses()
+    own = trainer._units  # noqa: SLF001
+    trainer._units = [*own, *(unit for unit in chosen if unit is not None)]  # noqa: SLF001
+    trainer.add_callback(watcher)
+    try:
+        trainer.train()
+    finally:
+        trainer._units = own  # noqa: SLF001
+        trainer.remove_callback(watcher)
+    return {"one-run-steps": watcher.seen, "one-run-weights": before - watcher.losses()}
+
+
+def _judged(
+    attack: str,
+    scores: Float[np.ndarray, " m"],
+    coins: Bool[np.ndarray, " m"],
+    *,
+    claimed: float,
+    delta: float,
+    confidence: float,
+    needed: float,
+) -> tuple[Finding, Measurement]:
+    """Return what one attacker's scores show."""
+    one, other = scores[coins], scores[~coins]
+    hits, n, alarms, m = one_run_cut(one, other).counts
+    counted = split_sizes(len(one))[1] + split_sizes(len(other))[1]
+    guesses, correct = n + m, hits + m - alarms
+    lower, sure = (
+        one_run_epsilon(counted, guesses, correct, delta=delta, confidence=each)
+        for each in (confidence, needed)
+    )
+    power = detectable_in_one_run(claimed, counted, guesses, delta=delta, confidence=needed)
+    shown = Measurement(
+        metric="epsilon", claimed=claimed, lower=lower, confidence=confidence, power=power
+    )
+    refutes = sure > claimed
+    finding = Finding(
+        attack=attack,
+        outcome="refutes" if refutes else "warning" if lower > claimed else "clear",
+        summary=_summary(shown, sure if refutes else lower, needed if refutes else confidence)
+        + ("" if refutes else _limits(power)),
+        details={
+            "canaries": len(coins),
+            "counted": counted,
+            "guesses": guesses,
+            "correct": correct,
+            "delta": delta,
+            "lower_at_verdict": sure,
+            "verdict_confidence": needed,
+        },
+    )
+    return finding, shown
+
+
+def _summary(shown: Measurement, lower: float, confidence: float) -> str:
+    """Return in one sentence what the guesses show."""
+    return (
+        f"Canaries that coins put into the run are guessed: epsilon is at least "
+        f"{never_more(lower, 4)} at {100 * confidence:.6g} % confidence, and "
+        f"{never_less(shown.claimed)} is claimed for each."
+    )
+
+
+def _limits(power: float) -> str:
+    """Return what the guesses would have missed."""
+    if math.isinf(power):
+        return " Right guesses alone would not have refuted the claim: more canaries are needed."
+    return f" An epsilon of {never_less(power, 4)} or more would have been detected."
+
+
+class _Watcher:
+    """Sees what steps release, as a callback of transformers does, and keeps a score of each."""
+
+    def __init__(self, trainer: Any, canaries: Sequence[Canary]) -> None:
+        """Start with nothing seen."""
+        self._trainer = trainer
+        self._sides = [[canary.one for canary in canaries]]
+        if any(canary.other is not None for canary in canaries):
+            self._sides.append([canary.other or () for canary in canaries])
+        self.seen = np.zeros(len(canaries))
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what does nothing, for all other events of transformers."""
+        if not name.startswith("on_"):
+            raise AttributeError(name)
+        return lambda *_, **__: None
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        """Add up how far the noised gradient points along the gradient of each canary."""
+        factors = [self._factors(units) for units in self._sides]
+        with _moved(self._trainer.model, _STEP):
+            ahead = [self._each(units) for units in self._sides]
+        with _moved(self._trainer.model, -_STEP):
+            behind = [self._each(units) for units in self._sides]
+        rises = [f * (a - b) for f, a, b in zip(factors, ahead, behind, strict=True)]
+        self.seen += _signed(rises)
+
+    def losses(self) -> Float[np.ndarray, " m"]:
+        """Return the loss of every canary as the coin says yes, less that as it says no."""
+        return _signed([self._each(units) for units in self._sides])
+
+    def _each(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
+        """Return the loss of every unit."""
+        from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
+
+        trainer = self._trainer
+        with without_dropout(trainer.model):
+            parts = [
+                trainer._losses(trainer.model, some).detach().cpu().numpy()  # noqa: SLF001
+                for some in _parts(trainer, units)
+            ]
+        return np.concatenate(parts).astype(np.float64)
+
+    def _factors(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
+        """Return what clipping multiplies the gradient of every unit with."""
+        from sordino.language.central.unit_rows import rows_of_units  # noqa: PLC0415
+
+        trainer, bound = self._trainer, self._trainer._privacy.clip  # noqa: SLF001
+        parts = [unit_norms(trainer, some, rows_of_units(some)) for some in _parts(trainer, units)]
+        norms: np.ndarray = np.concatenate(parts)
+        return np.asarray(np.minimum(1, bound / np.maximum(norms, 1e-30)))
+
+
+def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]:
+    """Return the first of one or two sides, less the second."""
+    return np.asarray(sides[0] if len(sides) == 1 else sides[0] - sides[1])
+
+
+def _parts(trainer: Any, units: Sequence[Any]) -> Iterator[list[Any]]:
+    """Yield units a few at a time."""
+    from sordino.language.central.unit_rows import parts  # noqa: PLC0415 (loads torch)
+
+    return parts(units, trainer.args.per_device_train_batch_size)
+
+
+@contextmanager
+def _moved(model: Any, length: float) -> Iterator[None]:
+    """Move the weights of a model along its gradient for a while."""
+    trained = [one for one in model.parameters() if one.requires_grad and one.grad is not None]
+    square = sum(float(one.grad.double().square().sum()) for one in trained)
+    before = [one.data.clone() for one in trained]
+    try:
+        for one in trained:
+            one.data.add_(one.grad, alpha=length / math.sqrt(max(square, math.ulp(0.0))))
+        yield
+    finally:
+        for one, weights in zip(trained, before, strict=True):
+            one.data.copy_(weights)

@@ -1,0 +1,186 @@
+"""One step of a trainer, played many times with a worst canary and without it.
+
+The sums are those of the trainer's own clipping, and the noise is added by its own code. What is
+stood in for is the data (made up), the chance to be drawn (1) and the noise multiplier (1, so that
+mu = 1 is claimed): clipping and noise are what is measured, and not how they are accounted for.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino._random import Entropy
+from sordino._validate import integer
+from sordino.errors import UsageError
+
+__all__ = ["StepScores", "noise_masses", "played_step", "stand_in"]
+
+CLAIMED_MU: Final = 1.0
+"""Of one step whose noise multiplier is 1, by a unit that is drawn for certain."""
+
+_MOST: Final = 1 << 13  # entries of the gradient that are looked at
+_AT_ONCE: Final = 1 << 22  # entries that are drawn at once
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepScores:
+    """The scores of a game on one step.
+
+    Attributes:
+        one: With the canary; shape (trials,).
+        other: Without it.
+        moved: How far the canary moved the sum of clipped gradients, over C; 1 is permitted.
+        seen: Share of that which lies in the entries that were looked at, as a norm.
+    """
+
+    one: Float[np.ndarray, " n"]
+    other: Float[np.ndarray, " n"]
+    moved: float
+    seen: float
+
+
+class _Terms:
+    """The privacy settings of a trainer, some of them replaced."""
+
+    def __init__(self, privacy: Any, **changed: Any) -> None:
+        """Keep both."""
+        self._privacy, self._changed = privacy, changed
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what was replaced, or else the setting."""
+        return self._changed[name] if name in self._changed else getattr(self._privacy, name)
+
+
+def stand_in(trainer: Any, *, units: Sequence[Any], **terms: Any) -> Any:
+    """Return a shallow copy of a trainer on other units, with some privacy settings replaced.
+
+    Args:
+        trainer: One on raw pairs; it is left as it is.
+        units: Whom the copy draws from.
+        **terms: Privacy settings by name.
+    """
+    made = copy.copy(trainer)
+    made._units = list(units)  # noqa: SLF001 (an audit looks inside)
+    made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
+    return made
+
+
+def played_step(
+    trainer: Any, canary: Any, others: Sequence[Any], *, trials: int, entropy: Entropy
+) -> StepScores:
+    """Return scores of one step with a canary and without it, along the direction it moves.
+
+    Args:
+        trainer: One on raw pairs; model and gradients are left as they are.
+        canary: The unit that is there or not.
+        others: Units that are there in any case.
+        trials: Noisy steps of each of the two; at least 1.
+        entropy: Source of the noise.
+
+    Raises:
+        UsageError: The canary moves nothing, or gradients are no numbers.
+
+    Guarantee:
+        None: it draws many steps of made-up units, never of private data.
+    """
+    trials = integer("trials", trials, at_least=1)
+    played = stand_in(trainer, units=(), noise_multiplier=CLAIMED_MU, sampling_probability=1.0)
+    sums = [_sum(played, [*others, *extra]) for extra in ([canary], [])]
+    direction = sums[0].astype(np.float64) - sums[1]
+    length = float(np.linalg.norm(direction))
+    if not np.isfinite(length) or length == 0:
+        raise UsageError(
+            "A made-up unit moves no gradient of this model, or moves it to no number: nothing can "
+            "be told apart, and nothing was audited. Is anything trained?"
+        )
+    kept = np.argpartition(np.abs(direction), -min(_MOST, direction.size))[-_MOST:]
+    weights = direction[kept] / np.linalg.norm(direction[kept])
+    scores = [_scores(played, total[kept], weights, trials, entropy) for total in sums]
+    return StepScores(
+        one=scores[0],
+        other=scores[1],
+        moved=length / trainer._privacy.clip,  # noqa: SLF001
+        seen=float(np.linalg.norm(direction[kept])) / length,
+    )
+
+
+def noise_masses(trainer: Any, *, entropy: Entropy) -> list[tuple[int, float]]:
+    """Return of every trained tensor its size and the sum of squares of the noise of one step.
+
+    The step is the trainer's own, with nobody in it; squares are in units of the variance that is
+    stated, so that each sum is that of so many squared standard normal numbers.
+
+    Args:
+        trainer: One on raw pairs; model and gradients are left as they are.
+        entropy: Source of the noise.
+
+    Guarantee:
+        None: nobody is in the step.
+    """
+    terms = trainer._privacy  # noqa: SLF001
+    scale = terms.noise_multiplier * terms.clip / terms.expected_batch
+    with _borrowed(trainer.model) as trained:
+        trainer._leave_sum(trainer.model, [])  # noqa: SLF001
+        trainer._add_noise(trainer.model, entropy)  # noqa: SLF001
+        return [(one.grad.numel(), _mass(one.grad, scale)) for one in trained]
+
+
+def _mass(gradient: Any, scale: float) -> float:
+    """Return the sum of squares of a tensor, in units of a scale."""
+    values = gradient.detach().cpu().numpy().astype(np.float64) / scale
+    return float(np.square(values).sum())
+
+
+def _sum(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " d"]:
+    """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
+    with _borrowed(trainer.model) as trained:
+        trainer._leave_sum(trainer.model, units)  # noqa: SLF001
+        return np.concatenate([_flat(one) for one in trained])
+
+
+def _flat(parameter: Any) -> Float[np.ndarray, " d"]:
+    """Return a copy of the gradient of one tensor; zeros if it has none."""
+    if parameter.grad is None:
+        return np.zeros(parameter.numel(), dtype=np.float32)
+    return np.array(parameter.grad.detach().cpu().numpy(), dtype=np.float32).ravel()
+
+
+def _scores(
+    trainer: Any,
+    total: Float[np.ndarray, " k"],
+    weights: Float[np.ndarray, " k"],
+    trials: int,
+    entropy: Entropy,
+) -> Float[np.ndarray, " n"]:
+    """Return one number for each noisy copy of a sum: how far it lies along a direction.
+
+    The trainer's own code adds the noise, to many copies at once.
+    """
+    like = next(iter(trainer.model.parameters())).detach()
+    found, many = [], max(1, _AT_ONCE // len(total))
+    for first in range(0, trials, many):
+        copies = np.tile(total, (min(many, trials - first), 1))
+        held = SimpleNamespace(requires_grad=True, grad=like.new_tensor(copies))
+        trainer._add_noise(SimpleNamespace(parameters=lambda held=held: [held]), entropy)  # noqa: SLF001
+        found.append(held.grad.cpu().numpy().astype(np.float64) @ weights)
+    return np.concatenate(found)
+
+
+@contextmanager
+def _borrowed(model: Any) -> Iterator[list[Any]]:
+    """Yield the trained tensors of a model, and put their gradients back."""
+    trained = [one for one in model.parameters() if one.requires_grad]
+    before = [one.grad for one in trained]
+    try:
+        yield trained
+    finally:
+        for one, gradient in zip(trained, before, strict=True):
+            one.grad = gradient

@@ -1,0 +1,224 @@
+"""An audit of a trainer on raw judgments before its first step: clipping, noise, sampling.
+
+It takes seconds on a small model, spends nothing, and looks at no judgment: every unit is made up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
+
+from sordino import _random, _validate
+from sordino.auditing.findings import Audit, Finding, Measurement
+from sordino.auditing.statistical.answers import Answer
+from sordino.auditing.statistical.bounds import mu_from_counts
+from sordino.auditing.statistical.power import detectable_mu
+from sordino.auditing.statistical.scores import mu_cut
+from sordino.auditing.training.canaries import (
+    Canary,
+    WorstCanary,
+    pair_canaries,
+    worst_canary,
+)
+from sordino.auditing.training.one_run import one_run_findings
+from sordino.auditing.training.sampling import Sampler, sampling_finding
+from sordino.auditing.training.step_games import (
+    CLAIMED_MU,
+    StepScores,
+    noise_masses,
+    played_step,
+    stand_in,
+)
+from sordino.privacy.guarantee import never_less, never_more
+
+__all__ = ["audit_training"]
+
+_OTHERS: Final = 3  # made-up units beside the canary
+_LEAST_TRIALS: Final = 4000
+_RANDOM: Final = 4  # tests that share the level: canary, noise, sampler, one run
+_ROUNDING: Final = 1e-3  # by which a sum of 32-bit numbers may pass the bound
+_ALMOST_ALL: Final = 0.95  # of the norm of a gradient
+_WRONG: Final = 1e-2
+_DOUBTFUL: Final = 1e-4
+
+
+def audit_training(
+    trainer: Any,
+    *,
+    trials: int = 10_000,
+    confidence: float = 0.95,
+    level: float = 1e-3,
+    sampler: Sampler | None = None,
+    canaries: Sequence[Canary] = (),
+    simulate_seed: int | None = None,
+) -> Audit:
+    """Return what attacks on the steps of a trainer show, before it takes one.
+
+    Four things are tried, all on units that are made up: a worst canary that is in a step or not
+    (as rows of a pair that are clipped one by one would show it), the noise on every trained
+    tensor, the sampler against the accountant, and clipped gradients against autograd.
+
+    Args:
+        trainer: A :class:`~sordino.language.central.reward_trainer.CentralRewardTrainer`, or
+            another trainer on raw pairs of this library, on the user's own model. Nothing of it
+            is changed, its ledger and its pairs are not touched, unless canaries are given.
+        trials: Noisy steps with the canary, and as many without; at least 4000.
+        confidence: Coverage of the lower bound that is reported; the verdict does not use it.
+        level: Chance that a trainer that keeps its promise is refuted, over all attacks.
+        sampler: Another way to draw batches, from everybody and a source of words to those who
+            take part; the trainer's own if left out.
+        canaries: Made-up units, at least 50, for an audit of one whole run: then the trainer is
+            trained on its pairs and on half of the canaries, and its ledger pays.
+        simulate_seed: Plays with simulated entropy, so that the audit can be repeated; the claim
+            is marked ``simulated``.
+
+    Returns:
+        The audit, with mu of one step as what was measured: 1 is claimed, for noise of C. With
+        canaries also epsilon of the run.
+
+    Raises:
+        BudgetExceeded: Canaries are given, and the ledger does not permit the run.
+        UsageError: A setting is out of range, or the model cannot be trained so.
+
+    Source:
+        Nasr et al. (2023), §4 (a canary of the auditor's own); docs/auditing.md, "Training".
+    """
+    trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
+    _validate.failure_probability("confidence", confidence, zero=False)
+    _validate.failure_probability("level", level, zero=False)
+    if simulate_seed is not None:
+        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    entropy = _random.entropy(simulate_seed)
+    share = level / _RANDOM
+    canary = worst_canary(trainer, entropy=entropy)
+    others = [one.one for one in pair_canaries(trainer, _OTHERS, entropy=entropy)]
+    scores = played_step(trainer, canary.unit, others, trials=trials, entropy=entropy)
+    answer = _measured(scores, confidence=confidence, needed=1 - share)
+    probability = trainer._privacy.sampling_probability  # noqa: SLF001 (an audit looks inside)
+    drawn = sampler or partial(_own_sampler, trainer)
+    claim = trainer._run.promise  # noqa: SLF001
+    found: tuple[Finding, ...] = (
+        _canary_finding(answer, canary, scores, confidence=confidence, needed=1 - share),
+        _noise_finding(noise_masses(trainer, entropy=entropy), share),
+        sampling_finding(drawn, probability, level=share, entropy=entropy),
+        _gradients_finding(trainer, [canary.unit, *others]),
+    )
+    measured: tuple[Measurement, ...] = (answer.shown,)
+    if canaries:
+        guessed, losses = one_run_findings(
+            trainer, canaries, confidence=confidence, level=share, entropy=entropy
+        )
+        found, measured = (*found, *guessed), (*measured, *losses)
+    return Audit(
+        kind="training",
+        subject=type(trainer).__name__,
+        claim=claim if simulate_seed is None else replace(claim, randomness="simulated"),
+        findings=found,
+        measured=measured,
+        level=level,
+    )
+
+
+def _own_sampler(trainer: Any, units: Sequence[int], entropy: _random.Entropy) -> Any:
+    """Return whom the trainer's own code draws."""
+    return stand_in(trainer, units=units)._drawn(entropy)  # noqa: SLF001
+
+
+def _measured(scores: StepScores, *, confidence: float, needed: float) -> Answer:
+    """Return what the scores of a game show of mu."""
+    cut = mu_cut(scores.one, scores.other)
+    shown = Measurement(
+        metric="mu",
+        claimed=CLAIMED_MU,
+        lower=mu_from_counts(*cut.counts, confidence=confidence),
+        confidence=confidence,
+        power=detectable_mu(CLAIMED_MU, len(scores.one), confidence=needed),
+    )
+    return Answer(cut=cut, shown=shown, needed=mu_from_counts(*cut.counts, confidence=needed))
+
+
+def _canary_finding(
+    answer: Answer, canary: WorstCanary, scores: StepScores, *, confidence: float, needed: float
+) -> Finding:
+    """Return the verdict on one step with the worst canary, in words."""
+    too_far = scores.moved > 1 + _ROUNDING
+    refutes = answer.refutes or too_far
+    told = f"It moves the sum of a step by {scores.moved:.4g} C, and C is permitted; "
+    told += (
+        f"mu is at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence, and "
+        if answer.refutes
+        else f"mu is at least {never_more(answer.shown.lower, 4)} at {100 * confidence:g} % "
+        "confidence, and "
+    )
+    told += f"{never_less(CLAIMED_MU)} is claimed."
+    if not refutes:
+        row_by_row = 2 * canary.row_by_row * scores.seen
+        told += f" Rows clipped one by one would show mu of about {row_by_row:.2g}."
+    if scores.seen < _ALMOST_ALL:
+        told += f" Only entries with a share of {scores.seen:.2g} of the gradient were looked at."
+    return Finding(
+        attack="worst-canary",
+        outcome="refutes" if refutes else "warning" if answer.suspicious else "clear",
+        summary=f"A made-up unit with answers that pull one way is in a step or not. {told}",
+        details={
+            "trials": len(scores.one),
+            "moved": scores.moved,
+            "entries_seen": scores.seen,
+            "reaches": canary.reaches,
+            "row_by_row": canary.row_by_row,
+            "lower_at_verdict": answer.needed,
+            "verdict_confidence": needed,
+            "event": answer.cut.to_dict(),
+        },
+    )
+
+
+def _noise_finding(masses: list[tuple[int, float]], level: float) -> Finding:
+    """Return whether every tensor gets as much noise as is stated; more is no leak."""
+    from scipy.stats import chi2  # noqa: PLC0415 (slow to import)
+
+    tails = [float(chi2.cdf(mass, entries)) for entries, mass in masses]
+    least, (entries, mass) = min(zip(tails, masses, strict=True))
+    refutes = least < level / len(masses)
+    size = math.sqrt(mass / entries)
+    return Finding(
+        attack="noise",
+        outcome="refutes" if refutes else "clear",
+        summary=(
+            f"A step that nobody is in gives a tensor {size:.4g} of the noise that is stated."
+            if refutes
+            else f"A step that nobody is in gives each of {len(masses)} trained tensors the noise "
+            "that is stated."
+        ),
+        p_value=min(1.0, least * len(masses)),
+        details={"tensors": len(masses), "least_p_value": least, "its_entries": entries},
+    )
+
+
+def _gradients_finding(trainer: Any, units: Sequence[Any]) -> Finding:
+    """Return whether clipped gradients of made-up units are those that autograd finds."""
+    from sordino.language.central.unit_rows import rows_of_units  # noqa: PLC0415 (loads torch)
+    from sordino.language.clipping.self_test import differences_from_autograd  # noqa: PLC0415
+
+    differ = differences_from_autograd(
+        trainer.model,
+        trainer._losses,  # noqa: SLF001
+        rows_of_units,
+        units,
+        trainer.args.clipping,
+    )
+    worst = max(one if math.isfinite(one) else math.inf for one in differ)
+    right = worst <= _DOUBTFUL
+    told = "empty or wrong" if worst > _WRONG else "right" if right else "inexact"
+    return Finding(
+        attack="gradients",
+        outcome="clear" if right else "refutes" if worst > _WRONG else "warning",
+        summary=(
+            f"Gradients of whole units are {told}: norms and clipped sums differ by at most "
+            f"{worst:.2g} from those of one unit at a time."
+        ),
+        details={"norms": str(differ[0]), "sums": str(differ[1])},
+    )

@@ -1,0 +1,357 @@
+"""The audit of a trainer measures what it claims, and finds what is planted in it.
+
+Everything that is random has a fixed seed. Each audit refutes a sound trainer with a chance of at
+most 1e-3, shared by a game on one step, the noise of each tensor, five binomials and, if asked for,
+one whole run: about a dozen sound audits below, together at most .02. What is planted is missed
+with a chance that each test states.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+import torch
+from transformers import LlamaConfig, LlamaForSequenceClassification
+
+import sordino
+from sordino import _random
+from sordino.auditing.training import canaries as made
+from sordino.auditing.training.one_run import (
+    detectable_in_one_run,
+    one_run_claim,
+    one_run_findings,
+)
+from sordino.auditing.training.sampling import sampling_finding
+from sordino.auditing.training.training_audit import audit_training
+from sordino.errors import UsageError
+from sordino.language.central import steps
+from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
+from sordino.language.clipping import methods, self_test
+from sordino.language.models._loading import quiet
+from sordino.language.references.tiny import TinyModel, train_tokenizer
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
+
+TEXTS = ["the answer is about bread", "music and water", "paper is kind", "a warm clear voice"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    size = TinyModel(architecture="llama", vocabulary=300, width=16, layers=1, heads=2, context=32)
+    return train_tokenizer(TEXTS, size)
+
+
+@pytest.fixture
+def make(tmp_path, tokenizer):
+    """Return a maker of trainers of a tiny reward, whose head starts at 0 as the trainer's do."""
+    made_so_far = itertools.count()
+
+    def make(*, unit="record", neighbors=ADD_OR_REMOVE_ONE, seed=1, head=0.0, **terms):
+        usual = {"sampling_probability": 1.0, "steps": 1, "expected_batch": 10.0}
+        if unit == "person":
+            usual["cap"] = 2
+        settings = {**usual, **terms}
+        privacy = CentralPrivacy(
+            settings.pop("epsilon", 4.0), 1e-5, unit=unit, neighbors=neighbors, **settings
+        )
+        budget = sordino.Guarantee(
+            100.0, delta=1e-5, unit=unit, neighbors=neighbors, trust="central"
+        )
+        path = tmp_path / f"{next(made_so_far)}.db"
+        torch.manual_seed(0)
+        config = LlamaConfig(
+            vocab_size=len(tokenizer), hidden_size=16, intermediate_size=24, num_hidden_layers=1,
+            num_attention_heads=2, max_position_embeddings=32, num_labels=1,
+            pad_token_id=tokenizer.pad_token_id, initializer_range=0.2,
+        )  # fmt: skip
+        model = LlamaForSequenceClassification(config)
+        with torch.no_grad():
+            model.score.weight.normal_(std=1.0).mul_(head)
+        records = [
+            {"prompt": "tell", "first": TEXTS[i % 4], "second": TEXTS[(i + 1) % 4], "label": i % 2,
+             "person": f"p{i}"}
+            for i in range(8)
+        ]  # fmt: skip
+        return CentralRewardTrainer(
+            model,
+            CentralRewardConfig(
+                str(tmp_path / "run"), save_strategy="no", disable_tqdm=True,
+                per_device_train_batch_size=64,
+            ),
+            train_dataset=sordino.read_pairs(records),
+            privacy=privacy,
+            ledger=sordino.Ledger.open(path, data="test", budget=budget),
+            processing_class=tokenizer,
+            simulate_seed=seed,
+        )  # fmt: skip
+
+    return make
+
+
+class RowByRow(methods.PerPairClipping):
+    """What a library that knows rows and no pairs does: each row of the batch is clipped alone."""
+
+    def __init__(self, model, rows, *how):
+        super().__init__(model, rows[rows >= 0].sort().values[:, None], *how)
+
+
+def audited(trainer, **how):
+    return audit_training(trainer, trials=4000, simulate_seed=1, **how)
+
+
+def outcomes(audit):
+    return {found.attack: found.outcome for found in audit.findings}
+
+
+@pytest.mark.parametrize(
+    ("unit", "neighbors"),
+    [("record", ADD_OR_REMOVE_ONE), ("person", REPLACE_SPECIAL)],
+)
+def test_one_step_shows_what_it_claims_and_no_more(make, unit, neighbors):
+    # On 16 seeds with 10,000 trials a side the bound was from .90 to 1.00; with 4,000 it was from
+    # .84 to .95, once below .85.
+    trainer = make(unit=unit, neighbors=neighbors)
+    audit = audit_training(trainer, trials=10_000, simulate_seed=1)
+    assert set(outcomes(audit).values()) == {"clear"}
+    (mu,) = audit.measured
+    assert 0.85 <= mu.lower <= mu.claimed == 1.0
+    assert mu.power < 1.3
+    assert (audit.kind, audit.confidential, audit.claim.simulated) == ("training", False, True)
+    assert not trainer._ledger.spends
+
+
+@pytest.mark.parametrize("unit", ["record", "person"])
+def test_rows_clipped_one_by_one_are_measured_far_above_the_claim(make, monkeypatch, unit):
+    # On 16 seeds the canary of a record moved the sum by 1.88 to 1.97 C, and the bound was from
+    # 1.79 to 1.93 (4,000 and 10,000 trials a side).
+    monkeypatch.setattr(steps, "PerPairClipping", RowByRow)
+    audit = audited(make(unit=unit))
+    assert audit.refuted_by == ("worst-canary",)
+    assert audit.measured[0].claimed == 1.0
+    assert audit.measured[0].lower > 1.5
+    with pytest.raises(sordino.AuditRefuted):
+        audit.require()
+
+
+def test_rows_clipped_one_by_one_are_refuted_on_a_model_with_a_head(make, monkeypatch):
+    # Behind a head that is not 0 the rows of no pair that was found pull quite one way: on 16
+    # seeds by 1.59 to 1.71 C, and the bound was from 1.49 to 1.68, above 1.5 on 15 of them.
+    monkeypatch.setattr(steps, "PerPairClipping", RowByRow)
+    audit = audited(make(head=0.2))
+    assert audit.refuted_by == ("worst-canary",)
+    assert audit.measured[0].lower > 1.4
+    assert audit.findings[0].details["moved"] > 1.5
+
+
+def test_pairs_of_a_person_clipped_one_by_one_are_found(make, monkeypatch):
+    class PairByPair(methods.PerPairClipping):
+        def __init__(self, model, rows, *how):
+            used = int((rows >= 0).sum())
+            super().__init__(model, torch.arange(used).reshape(2, -1).T, *how)
+
+    monkeypatch.setattr(steps, "PerPairClipping", PairByPair)
+    audit = audited(make(unit="person"))
+    assert "worst-canary" in audit.refuted_by
+    assert audit.measured[0].lower > 1.5
+
+
+def test_half_the_noise_is_found_by_the_game_and_on_every_tensor(make, monkeypatch):
+    # mu is 2 and a tensor has a quarter of the squares: a miss is below 1e-9.
+    real = steps.add_gradient_noise
+    monkeypatch.setattr(
+        steps, "add_gradient_noise",
+        lambda of, size, *, entropy: real(of, size / 2, entropy=entropy),
+    )  # fmt: skip
+    audit = audited(make())
+    assert {"worst-canary", "noise"} <= set(audit.refuted_by)
+    assert audit.measured[0].lower > 1.5
+
+
+def test_one_tensor_without_noise_is_found(make, monkeypatch):
+    real = steps.add_gradient_noise
+
+    def all_but_one(parameters, size, *, entropy):
+        of = list(parameters)
+        real(of[1:] or of, size, entropy=entropy)
+        if of[0].grad is None:
+            of[0].grad = torch.zeros_like(of[0])
+
+    monkeypatch.setattr(steps, "add_gradient_noise", all_but_one)
+    audit = audited(make())
+    assert audit.refuted_by == ("noise",)
+
+
+def test_wrong_gradients_are_found(make, monkeypatch):
+    class Short(methods.PerPairClipping):
+        def norms(self):
+            return super().norms() / 1.5
+
+    monkeypatch.setattr(self_test, "PerPairClipping", Short)
+    assert "gradients" in audited(make()).refuted_by
+
+
+def poisson(q):
+    return lambda units, entropy: steps.poisson_sample(units, q, entropy=entropy)
+
+
+class Shuffled:
+    """A loader that shuffles everybody, and cuts batches of one size."""
+
+    def __init__(self, q):
+        self.q, self.rest, self.rng = q, [], np.random.default_rng(0)
+
+    def __call__(self, units, _):
+        size = max(1, round(self.q * len(units)))
+        if len(self.rest) < size:
+            self.rest = list(self.rng.permutation(len(units)))
+        batch, self.rest = self.rest[:size], self.rest[size:]
+        return [units[i] for i in batch]
+
+
+class Epochs(Shuffled):
+    """A loader whose batches vary as a binomial, but that sees nobody twice in an epoch."""
+
+    def __call__(self, units, _):
+        size = self.rng.binomial(len(units), self.q)
+        if len(self.rest) < size:
+            self.rest = list(self.rng.permutation(len(units)))
+        batch, self.rest = self.rest[:size], self.rest[size:]
+        return [units[i] for i in batch]
+
+
+def never_empty(units, entropy):
+    return poisson(0.1)(units, entropy) or [units[0]]
+
+
+def all_or_none(units, entropy):
+    return list(units) if poisson(0.1)([0], entropy) else []
+
+
+@pytest.mark.parametrize("q", [1e-3, 0.1, 0.5, 1.0])
+def test_a_poisson_sampler_is_not_refuted_and_its_batches_are(q):
+    # The false alarm rate of each is at most 1e-3; 2,000 batches miss a shuffled loader never.
+    entropy = _random.entropy(3)
+    sound = sampling_finding(poisson(q), q, level=1e-3, entropy=entropy)
+    assert sound.outcome == "clear"
+    assert "would have been" in sound.summary
+    if q < 1:
+        shuffled = sampling_finding(Shuffled(q), q, level=1e-3, entropy=entropy)
+        assert (shuffled.outcome, shuffled.p_value < 1e-9) == ("refutes", True)
+
+
+@pytest.mark.parametrize(
+    ("sampler", "worst"),
+    [
+        (poisson(0.12), "inclusions"),
+        (never_empty, "empty batches"),
+        (all_or_none, "usual sizes"),
+        (Epochs(0.1), "drawn again"),
+    ],
+)
+def test_other_samplers_are_refuted(sampler, worst):
+    # The mildest is a chance of .12 for .1: inclusions are 13 standard errors off.
+    found = sampling_finding(sampler, 0.1, level=1e-3, entropy=_random.entropy(4))
+    assert found.outcome == "refutes"
+    assert found.details["tests"][worst]["p_value"] < 1e-3
+
+
+def test_a_unit_that_is_drawn_twice_is_no_sample():
+    found = sampling_finding(lambda units, _: [0, 0], 0.5, level=1e-3, entropy=_random.entropy(4))
+    assert (found.outcome, found.p_value) == ("refutes", 0.0)
+
+
+def test_a_sound_sampler_is_refuted_as_rarely_as_said():
+    # 400 audits at a level of .05: 40 or more have probability below 1e-4 at exactly .05. Tests
+    # that share the level are conservative (measured: 14).
+    refuted = sum(
+        sampling_finding(poisson(0.25), 0.25, level=0.05, entropy=_random.entropy(s), trials=200)
+        .outcome == "refutes"
+        for s in range(400)
+    )  # fmt: skip
+    assert refuted < 40
+
+
+def test_a_sampler_planted_in_the_trainer_is_refuted(make, monkeypatch):
+    # Twice the stated chance.
+    real = steps.poisson_sample
+    monkeypatch.setattr(
+        steps, "poisson_sample", lambda units, q, *, entropy: real(units, 2 * q, entropy=entropy)
+    )  # fmt: skip
+    assert audited(make(sampling_probability=0.25)).refuted_by == ("sampler",)
+
+
+KINDS = {"pair": made.pair_canaries, "label": made.label_canaries, "person": made.person_canaries}
+
+
+def guessed(trainer, kind, n=300, seed=5):
+    entropy = _random.entropy(seed)
+    chosen = KINDS[kind](trainer, n, entropy=entropy)
+    with quiet():
+        return one_run_findings(trainer, chosen, confidence=0.95, level=1e-3, entropy=entropy)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_run_stays_below_its_claim(make, kind):
+    # Each bound is above a sound claim in at most 5 of 100 runs; seeds fixed.
+    unit = "person" if kind == "person" else "record"
+    trainer = make(unit=unit, epsilon=1.0, steps=2, head=0.3)
+    own = list(trainer._units)
+    findings, measured = guessed(trainer, kind)
+    assert [found.outcome for found in findings] == ["clear", "clear"]
+    assert all(one.claimed == (2.0 if kind == "label" else 1.0) for one in measured)
+    assert all(one.lower <= one.claimed for one in measured)
+    assert len(trainer._ledger.spends) == 1
+    assert trainer._units == own
+
+
+@pytest.mark.parametrize("kind", ["pair", "label"])
+def test_one_run_without_noise_is_refuted(make, monkeypatch, kind):
+    real = steps.add_gradient_noise
+    monkeypatch.setattr(
+        steps, "add_gradient_noise",
+        lambda of, size, *, entropy: real(of, 1e-6 * size, entropy=entropy),
+    )  # fmt: skip
+    findings, _ = guessed(make(epsilon=0.25, head=0.3), kind)
+    assert [found.outcome for found in findings] == ["refutes", "refutes"]
+
+
+def test_a_flipped_label_is_two_changes(make):
+    trainer = make()
+    flips = made.label_canaries(trainer, 3, entropy=_random.entropy(0))
+    there = made.pair_canaries(trainer, 3, entropy=_random.entropy(0))
+    claim = trainer._run.promise
+    assert one_run_claim(claim, there) == (4.0, 1e-5)
+    epsilon, delta = one_run_claim(claim, flips)
+    assert epsilon == 8.0
+    assert delta == pytest.approx(1e-5 * (1 + np.exp(4)))
+    assert all(one[0].liked == 1 - other[0].liked for one, other in flips)
+
+
+def test_what_one_run_can_see_is_said():
+    assert detectable_in_one_run(1.0, 1000, 800, delta=1e-5, confidence=0.999) < 1.6
+    assert detectable_in_one_run(8.0, 100, 80, delta=1e-5, confidence=0.999) == np.inf
+
+
+def test_an_audit_leaves_the_trainer_as_it_was(make):
+    trainer = make()
+    before = {name: one.clone() for name, one in trainer.model.named_parameters()}
+    audited(trainer)
+    assert all(torch.equal(before[n], p) for n, p in trainer.model.named_parameters())
+    assert all(p.grad is None for p in trainer.model.parameters())
+    assert len(trainer._units) == 8
+
+
+def test_one_name_audits_a_trainer_and_one_run_can_be_a_part_of_it(make):
+    trainer = make(epsilon=1.0)
+    chosen = made.pair_canaries(trainer, 60, entropy=_random.entropy(0))
+    with quiet():
+        audit = sordino.audit(trainer, canaries=chosen, trials=4000, simulate_seed=1)
+    assert outcomes(audit).keys() >= {"worst-canary", "one-run-steps", "one-run-weights"}
+    assert [one.metric for one in audit.measured] == ["mu", "epsilon", "epsilon"]
+    assert "not refuted" in str(audit)
+    for wrong in ({"trials": 100}, {"level": 0}, {"confidence": 1}, {"canaries": chosen[:3]}):
+        with pytest.raises(UsageError):
+            audit_training(trainer, **wrong)
