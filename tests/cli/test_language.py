@@ -24,7 +24,7 @@ TABLE = [
     "language", "table", "in.jsonl", "--out", "study", "--quick", "--epsilons", "2,0.5",
     "--seeds", "2",
 ]  # fmt: skip
-STUDY = [*TABLE, "--public-judge-half"]
+STUDY = [*TABLE, "--public-judge-half", "--no-central"]
 
 
 def rows(n=60, *, turn=False):

@@ -22,7 +22,7 @@ from sordino.privatization.crossing import refuse_unlinked
 from sordino.rewards.design import refuse_too_few
 from sordino.rewards.model import RewardModel
 
-__all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs"]
+__all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs", "refuse_randomized"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +92,7 @@ def read_inputs(
     if settings.way is Way.local:
         refuse_too_few(pairs)
     else:
-        _refuse_randomized(pairs)
+        refuse_randomized(pairs)
     if truth is not None and evaluate is None and settings.hides_texts:
         raise UsageError(
             "--truth compares the policy with the truth on the prompts of the data, which --unit "
@@ -145,8 +145,12 @@ def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Pa
         raise UsageError(f"{wrong[0]} is for pairs, and these are rankings. Leave it out.")
 
 
-def _refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
-    """Refuse answers that were randomized one by one: a second noise would only harm."""
+def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
+    """Refuse answers that were randomized one by one: a second noise would only harm.
+
+    Raises:
+        UsageError: They were.
+    """
     if isinstance(pairs, PrivatePairs):
         raise UsageError(
             "These answers are randomized already, so no curator has to add noise. Nothing was "

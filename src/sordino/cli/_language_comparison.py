@@ -10,11 +10,13 @@ from typing import Any
 from sordino import _validate
 from sordino._files import finite, refuse_existing
 from sordino.cli._console import Bar, finish, grid
+from sordino.cli._language_central_rows import CentralRows
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import NON_PRIVATE, Releases, unlinked
 from sordino.cli._language_study import Study
 from sordino.cli._language_table_checks import refuse_reference, refuse_texts
 from sordino.cli._run import made_folder
+from sordino.cli._settings import refuse_given
 from sordino.cli._table import describe_promise
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs
@@ -26,6 +28,7 @@ __all__ = ["Comparison", "run_comparison"]
 
 _TITLE = "sordino language table"
 _METHODS = ("dpo", "rebel")
+_CENTRAL = (0.5, 2.0, 8.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,10 @@ class Comparison:
     seeds: int | None
     epsilons: str
     update: str
+    central_epsilons: tuple[float, ...]
+    no_central: bool
+    central_units: float | None
+    central_budget: float | None
     judge: Path | None
     public_judge_half: bool
     non_private: bool
@@ -65,6 +72,29 @@ class Comparison:
                 f"0.1,0.5,2; got {self.epsilons!r}. Nothing was done."
             )
         return (*sorted(found), *([NON_PRIVATE] if self.non_private else []))
+
+    def central_rows(self) -> tuple[float, ...]:
+        """Return the epsilons of rows on raw judgments; none if there are to be none.
+
+        Raises:
+            UsageError: One is no positive number or is given twice, or there are to be none and
+                something is said of them.
+        """
+        if self.no_central:
+            said = {
+                "--central-epsilon": self.central_epsilons or None,
+                "--central-units": self.central_units,
+                "--central-budget": self.central_budget,
+            }
+            refuse_given(said, "--no-central leaves those rows out")
+            return ()
+        found = self.central_epsilons or _CENTRAL
+        if len(set(found)) < len(found) or any(not 0 < each < math.inf for each in found):
+            raise UsageError(
+                f"--central-epsilon must be different positive numbers, got {list(found)}. Nothing "
+                "was done."
+            )
+        return tuple(sorted(found))
 
     def methods(self) -> tuple[str, ...]:
         """Return how policies are trained.
@@ -97,12 +127,15 @@ class Comparison:
 def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
     """Do the whole study, or say what it would spend."""
     epsilons, methods = asked.rows(), asked.methods()
+    central = asked.central_rows()
     asked.refuse_judge()
     if asked.model is not None:
         refuse_reference(asked.model)
     pairs = _judgments(asked)
-    study = _study(asked, pairs, epsilons, methods)
+    study = _study(asked, pairs, epsilons, methods, central)
     study.training.check(anew=asked.force)
+    if study.central is not None:
+        study.central.check(anew=asked.force)
     refuse_texts(study)
     if dry_run:
         value = study.planned()
@@ -140,7 +173,11 @@ def _judgments(asked: Comparison) -> Pairs:
 
 
 def _study(
-    asked: Comparison, pairs: Pairs, epsilons: tuple[float, ...], methods: tuple[str, ...]
+    asked: Comparison,
+    pairs: Pairs,
+    epsilons: tuple[float, ...],
+    methods: tuple[str, ...],
+    central: tuple[float, ...],
 ) -> Study:
     """Return the study: judgments in parts, sizes, and where everything is kept."""
     split_by_prompt = language_module("studies.preference_split").split_by_prompt
@@ -172,6 +209,28 @@ def _study(
         methods=methods,
         sizes=sizes,
         data=asked.data,
+        central=_central(asked, pairs.part(split.training), central, training.seeds, sizes),
+    )
+
+
+def _central(
+    asked: Comparison, pairs: Pairs, epsilons: tuple[float, ...], seeds: int, sizes: Any
+) -> CentralRows | None:
+    """Return the rows on raw judgments, if there are any; their number is public in a table."""
+    if not epsilons:
+        return None
+    units = float(len(pairs)) if asked.central_units is None else asked.central_units
+    return CentralRows(
+        pairs=pairs,
+        epsilons=epsilons,
+        seeds=seeds,
+        units=_validate.positive("--central-units", units),
+        sizes=sizes.central,
+        folder=asked.out / "runs",
+        path=asked.out / "central.spend.db",
+        data=f"{asked.data}-training",
+        budget=asked.central_budget,
+        simulate_seed=asked.simulate_seed,
     )
 
 
@@ -182,9 +241,19 @@ def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
     return {
         "would spend": f"{_size(spend)} per label on {value['pairs']:,} judgments, all releases "
         f"together ({value['runs']} policies would be trained)",
+        **_planned_central(value["central"]),
         "on the judge": "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}",
         "touched": "nothing (dry run)",
     }
+
+
+def _planned_central(planned: dict[str, Any] | None) -> dict[str, str]:
+    """Return what central rows would spend."""
+    if planned is None:
+        return {}
+    cost = f"epsilon={never_less(planned['spend'])}, delta={never_less(planned['delta'])}"
+    runs = f"all {planned['runs']} runs together, on a ledger of their own"
+    return {"on central rows": f"{cost} per record ({planned['neighbors']}): {runs}"}
 
 
 def _size(epsilon: float) -> str:
@@ -223,6 +292,17 @@ def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
         else f"epsilon={never_less(spent)} per label: all rows together",
         **({} if promise is None else {"guarantee": describe_promise(promise)}),
         "caveats": ", ".join(value["caveats"]) or "none",
+        **_central_lines(value["central"]),
         "written": f"table.json, table.md and curves.svg in {out.name}",
-        "seconds": f"{value['seconds']:.0f}",
+        **({} if value["seconds"] is None else {"seconds": f"{value['seconds']:.0f}"}),
+    }
+
+
+def _central_lines(central: dict[str, Any] | None) -> dict[str, str]:
+    """Return the promise of central rows, which is another one: nothing is added up."""
+    if central is None or central["guarantee"] is None:
+        return {}
+    return {
+        "central rows": f"{describe_promise(central['guarantee'])}; all of them together",
+        "their caveats": ", ".join(central["caveats"]) or "none",
     }

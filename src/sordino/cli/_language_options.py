@@ -65,7 +65,10 @@ Prompts = Annotated[
 ]
 Epsilon = Annotated[
     float | None,
-    typer.Option("--epsilon", help="Privacy loss of one label; raw judgments need it."),
+    typer.Option(
+        "--epsilon",
+        help="Privacy loss of one label, with --way central of one --unit; raw judgments need it.",
+    ),
 ]
 NonPrivate = Annotated[
     bool,
@@ -85,7 +88,14 @@ Epochs = Annotated[float, typer.Option("--epochs", help="Passes over the pairs."
 HeadEpochs = Annotated[
     float, typer.Option("--head-epochs", help="Passes before them that train the head alone.")
 ]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Pairs in each step.")]
+BatchSize = Annotated[
+    int,
+    typer.Option(
+        "--batch-size",
+        min=1,
+        help="Pairs in each step; with --way central, pairs that are read at once.",
+    ),
+]
 LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of AdamW, at its largest.")]
 MaxLength = Annotated[
     int | None,

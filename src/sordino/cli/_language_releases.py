@@ -24,12 +24,14 @@ from sordino.privatization.memory import privatize
 from sordino.privatization.unprotected import use_unprotected
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-__all__ = ["NON_PRIVATE", "Releases", "labels_name", "unlinked"]
+__all__ = ["NON_PRIVATE", "SEEDS_APART", "Releases", "labels_name", "unlinked"]
 
 NON_PRIVATE = math.inf
 """The epsilon of a row that protects nobody."""
 
-_SEEDS_APART = 10_000
+SEEDS_APART = 10_000
+"""Between the seeds of two epsilons."""
+
 _FORMAT, _VERSION = "sordino.answers", 1
 
 
@@ -146,7 +148,7 @@ class Releases:
         """Return new randomized answers, after recording what they cost."""
         coins = self.simulate_seed
         if coins is not None:
-            coins += seed + _SEEDS_APART * self.epsilons.index(epsilon)
+            coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
         coin = RandomizedResponse(epsilon)
         return privatize(self.pairs, coin, ledger=self.open(), simulate_seed=coins)
 

@@ -14,6 +14,7 @@ from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
 from sordino.cli._accounts import open_ledger, spending_limit
+from sordino.cli._language_central_rows import CentralRows, central_labels
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import Releases, labels_name
 from sordino.cli._language_table_checks import judge_promise
@@ -49,6 +50,7 @@ class Study:
         methods: How policies are trained.
         sizes: Of everything.
         data: Name of the data set.
+        central: Rows that learn from raw judgments, if there are any.
     """
 
     folder: Path
@@ -61,6 +63,7 @@ class Study:
     methods: tuple[str, ...]
     sizes: Any
     data: str
+    central: CentralRows | None = None
 
     @property
     def simulated(self) -> bool:
@@ -70,7 +73,7 @@ class Study:
 
     @property
     def runs(self) -> list[tuple[str, float, int]]:
-        """Return every run as (method, epsilon, seed); that of the reference has epsilon 0."""
+        """Return every run on randomized labels as (method, epsilon, seed); the reference has 0."""
         seeds = range(self.training.seeds)
         rows = [("reference", 0.0)]
         rows += [(method, each) for method in self.methods for each in self.training.epsilons]
@@ -84,13 +87,19 @@ class Study:
             "pairs": len(self.training.pairs),
             "judge_spend": 0.0 if judged is None else math.inf,
             "judge_pairs": 0 if judged is None else len(judged),
-            "runs": len(self.runs) - self.training.seeds,
+            "runs": len(self.runs) - self.training.seeds + len(self._central_runs),
             "spend_by_labels": {
                 labels: math.fsum(each) for labels, each in self.training.of_labels.items()
             },
+            "central": None if self.central is None else self.central.planned(),
             "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
         }
+
+    @property
+    def _central_runs(self) -> list[tuple[float, int]]:
+        """Return every run on raw judgments as (epsilon, seed)."""
+        return [] if self.central is None else self.central.runs
 
     def run(self, *, progress: Callable[[int, int], None], force: bool) -> dict[str, Any]:
         """Do what is left to do, write everything, and return what ``table.json`` holds."""
@@ -101,15 +110,20 @@ class Study:
         runs = []
         with alone():
             contest, judge = self._contest()
-            for done, asked in enumerate(self.runs, start=1):
+            left = len(self.runs) + len(self._central_runs)
+            for asked in self.runs:
                 runs.append(self._run(table.ComparisonRun, contest, *asked))
-                progress(done, len(self.runs))
+                progress(len(runs), left)
+            for each in self._central_runs:
+                runs.append(self._central_run(table.ComparisonRun, contest, *each))
+                progress(len(runs), left)
         value = {
             "format": _FORMAT,
             "version": _VERSION,
             "sordino": __version__,
             **self._promised(),
-            "rows": table.summary_rows(runs, self.training.of_labels),
+            "central": None if self.central is None else self.central.promised(),
+            "rows": self._costed(table.summary_rows(runs, self.training.of_labels)),
             "curves": table.learning_curves(runs),
             "judge": judge,
             "prompts": len(contest.prompts),
@@ -118,10 +132,14 @@ class Study:
             "reference": "given" if self.model else "built",
             "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
-            "seconds": round(_random.clock() - started, 1),
+            "seconds": self._seconds(started),
         }
         self._write(value, table)
         return value
+
+    def _seconds(self, started: float) -> float | None:
+        """Return how long it took; None where raw records were read, of which times tell."""
+        return None if self.central is not None else round(_random.clock() - started, 1)
 
     def _begin(self, *, force: bool) -> None:
         """Write down what is studied, or check that it is the study that was begun here.
@@ -164,6 +182,7 @@ class Study:
             "epsilons": [labels_name(epsilon) for epsilon in self.training.epsilons],
             "seeds": self.training.seeds,
             "simulate_seed": self.training.simulate_seed,
+            "central": None if self.central is None else self.central.settings(),
             "sizes": self.sizes.to_dict(),
             **{name: None if path is None else digest(path) for name, path in models.items()},
         }
@@ -216,17 +235,31 @@ class Study:
     def _run(self, kind: Any, contest: Any, method: str, epsilon: float, seed: int) -> Any:
         """Return one run: read if it was done before, else done and kept."""
         labels = "label-free" if method == "reference" else labels_name(epsilon)
+
+        def made() -> Any:
+            if method == "reference":
+                return contest.baseline(seed)
+            return contest.run(method, *self.training.paid_answers(epsilon, seed), seed=seed)
+
         path = self.folder / "runs" / f"{method}-{labels}-{seed}.json"
-        if path.exists():
-            found = read_json(path, kind=_RUN, version=_VERSION, problem=_PROBLEM)
-            return kind(**{name: found[name] for name in kind.__dataclass_fields__})
-        if method == "reference":
-            found = contest.baseline(seed)
-        else:
-            found = contest.run(method, *self.training.paid_answers(epsilon, seed), seed=seed)
-        run = kind(method=method, labels=labels, seed=seed, **found)
-        write_json(path, {"format": _RUN, "version": _VERSION, **run.to_dict()})
-        return run
+        return _once(path, kind, made, method=method, labels=labels, seed=seed)
+
+    def _central_run(self, kind: Any, contest: Any, epsilon: float, seed: int) -> Any:
+        """Return one run on raw judgments: read if it was done before, else done and kept."""
+        rows = self.central
+        assert rows is not None  # noqa: S101 - for the type checker: there is a run of it
+        labels, path = central_labels(epsilon), rows.kept(epsilon, seed)
+
+        def made() -> Any:
+            return rows.run(contest, epsilon, seed)
+
+        return _once(path, kind, made, method="dpo", labels=labels, seed=seed)
+
+    def _costed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return rows with what those on raw judgments cost, by the ledger."""
+        if self.central is None:
+            return rows
+        return [row | self.central.costs(row["labels"]) for row in rows]
 
     def _promised(self) -> dict[str, Any]:
         """Return what the table as a whole promises: all releases on its ledger together."""
@@ -247,3 +280,13 @@ class Study:
             {"table.md": lines, "table.json": to_json(finite(value))},
             force=True,
         )
+
+
+def _once(path: Path, kind: Any, made: Callable[[], Any], **named: Any) -> Any:
+    """Return a run that was done before, or do it and keep it."""
+    if path.exists():
+        found = read_json(path, kind=_RUN, version=_VERSION, problem=_PROBLEM)
+        return kind(**{name: found[name] for name in kind.__dataclass_fields__})
+    run = kind(**named, **made())
+    write_json(path, {"format": _RUN, "version": _VERSION, **run.to_dict()})
+    return run

@@ -34,6 +34,8 @@ def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
     yield from _on_judge(value["judge"])
     yield from _on_costs(value, seeds)
     yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+    if value["central"] is not None:
+        yield from _on_central(value, seeds)
 
 
 def _on_judge(judge: dict[str, Any]) -> Iterator[str]:
@@ -60,8 +62,37 @@ def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
     if value["guarantee"] is None:
         return
     total = Guarantee.from_dict(value["guarantee"], value["caveats"])
+    others = "" if value["central"] is None else ", without the central rows"
     yield (
         f"Whoever sees this table sees all its rows: together, by the ledger, epsilon="
-        f"{never_less(total.epsilon)} per label. Promise: {total}."
+        f"{never_less(total.epsilon)} per label{others}. Promise: {total}."
     )
     yield from (f"`{name}`: {CAVEATS[name]}" for name in total.caveats)
+
+
+def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
+    """Yield what rows on raw judgments promise, and what they leave out."""
+    central = value["central"]
+    runs = f"; each of the {seeds} seeds is a run of its own, and paid for" if seeds > 1 else ""
+    yield (
+        "Central rows: DPO on raw judgments, in every step of which the gradient of each record is "
+        f"clipped and the sum is noised{runs}."
+    )
+    if central["guarantee"] is not None:
+        total = Guarantee.from_dict(central["guarantee"], central["caveats"])
+        yield (
+            f"All central rows together, by a ledger of their own: {total}. It is about other "
+            "changes than the promise to labels: neither covers the rows of the other, and the two "
+            "are never added up."
+        )
+        mine = (name for name in total.caveats if name not in value["caveats"])
+        yield from (f"`{name}`: {CAVEATS[name]}" for name in mine)
+    read = ", of which it read the texts" if value["reference"] == "built" else ""
+    yield (
+        "The promise to records is about what training took from one. Here the reference"
+        f"{read}, the prompts, and how many judgments there are, count as public."
+    )
+    yield (
+        "Held-out accuracy of central rows is not measured: on raw judgments it would be a release "
+        "of its own."
+    )

@@ -27,7 +27,13 @@ from sordino.preferences.private_pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-__all__ = ["Training", "check_reference", "run_training"]
+__all__ = [
+    "Training",
+    "check_reference",
+    "promise_with_start",
+    "refuse_ledger_within",
+    "run_training",
+]
 
 Train = Callable[..., list[dict[str, Any]]]
 
@@ -71,7 +77,7 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
     out = job.answers.out
     refuse_folder(out, force=job.answers.force)
-    _refuse_ledger_within(job.answers)
+    refuse_ledger_within(job.answers)
     pairs = read_answers(job.answers)
     pipeline = language_module("studies.pipeline")
     terms = pipeline.TrainingTerms(**job.settings)
@@ -98,7 +104,7 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
     finish(job.title, rows, value, as_json=as_json, simulated=promise.simulated)
 
 
-def _refuse_ledger_within(terms: AnswerTerms) -> None:
+def refuse_ledger_within(terms: AnswerTerms) -> None:
     """Refuse a ledger inside the checkpoint, which is published as a whole.
 
     Raises:
@@ -120,15 +126,29 @@ def _expected_promise(
         PrivacyError: The model that is started from promises about other changes, so that no one
             promise covers both.
     """
-    promises = language_module("models.promises")
     if isinstance(pairs, PrivatePairs):
-        own = promises.CheckpointPromise.of(pairs, kind="policy")
-    else:
-        promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
-        own = promises.CheckpointPromise(
-            kind="policy", sources=(promises.Answers(guarantee=promise),)
+        return _with_start(
+            language_module("models.promises").CheckpointPromise.of(pairs, kind="policy"), job.model
         )
-    before = language_module("training.policy_promises").folder_promises(job.model)
+    return promise_with_start(
+        Guarantee.from_dict(planned["guarantee"], planned["caveats"]), job.model
+    )
+
+
+def promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
+    """Return what a new promise comes to together with those of the model that is started from.
+
+    Raises:
+        PrivacyError: They are about other changes, so that no one promise covers both.
+    """
+    promises = language_module("models.promises")
+    source = promises.Answers(guarantee=promise)
+    return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
+
+
+def _with_start(own: Any, model: Path) -> Guarantee:
+    """Return what a checkpoint promises together with the one that it starts from."""
+    before = language_module("training.policy_promises").folder_promises(model)
     guarantee: Guarantee = own.with_those_of(*before).guarantee
     return guarantee
 

@@ -7,13 +7,15 @@ from typing import Annotated, Any
 
 import typer
 
+from sordino.cli import _language_central as central
 from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
 from sordino.cli._language_answers import AnswerTerms
-from sordino.cli._language_comparison import Comparison, run_comparison
+from sordino.cli._language_central_run import run_centrally
 from sordino.cli._language_policies import Judging, improve, measure_policy
+from sordino.cli._language_table import table
 from sordino.cli._language_training import Training, run_training
 from sordino.cli._run import made_folder
 from sordino.preferences.reading import read_pairs
@@ -24,6 +26,14 @@ language = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(language, name="language")
+
+
+def _train(job: Training, choice: central.CentralChoice, *, dry_run: bool, as_json: bool) -> None:
+    """Train in the way that was asked for."""
+    if choice.is_central:
+        run_centrally(job, choice, dry_run=dry_run, as_json=as_json)
+    else:
+        run_training(job, dry_run=dry_run, as_json=as_json)
 
 
 @language.command("tiny")
@@ -78,7 +88,18 @@ def reward(
     source: chosen.Pairs,
     model: chosen.Model,
     out: chosen.Out,
+    way: central.Way = central.TrainingWay.local,
     epsilon: chosen.Epsilon = None,
+    delta: central.Delta = None,
+    unit: central.UnitOption = None,
+    cap: central.Cap = None,
+    neighbors: central.NeighborsOption = None,
+    steps: central.Steps = None,
+    batch: central.Batch = None,
+    units: central.Units = None,
+    clip: central.Clip = None,
+    save_every: central.SaveEvery = None,
+    resume: central.Resume = False,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
@@ -101,7 +122,23 @@ def reward(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train a reward on randomized answers; raw judgments are randomized first."""
+    """Train a reward on randomized answers; raw judgments are randomized first.
+
+    With --way central it is trained on raw judgments, and every step is noised.
+    """
+    choice = central.CentralChoice(
+        way=way,
+        delta=delta,
+        unit=unit,
+        neighbors=neighbors,
+        cap=cap,
+        steps=steps,
+        batch=batch,
+        units=units,
+        clip=clip,
+        save_every=save_every,
+        resume=resume,
+    )
     answers = AnswerTerms(
         source=source,
         out=out,
@@ -134,7 +171,7 @@ def reward(
         sft=sft,
         strict=strict,
     )
-    run_training(job, dry_run=dry_run, as_json=as_json)
+    _train(job, choice, dry_run=dry_run, as_json=as_json)
 
 
 @language.command("dpo")
@@ -142,7 +179,18 @@ def dpo(
     source: chosen.Pairs,
     model: chosen.Model,
     out: chosen.Out,
+    way: central.Way = central.TrainingWay.local,
     epsilon: chosen.Epsilon = None,
+    delta: central.Delta = None,
+    unit: central.UnitOption = None,
+    cap: central.Cap = None,
+    neighbors: central.NeighborsOption = None,
+    steps: central.Steps = None,
+    batch: central.Batch = None,
+    units: central.Units = None,
+    clip: central.Clip = None,
+    save_every: central.SaveEvery = None,
+    resume: central.Resume = False,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
@@ -164,7 +212,23 @@ def dpo(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train a policy on randomized answers by DPO; raw judgments are randomized first."""
+    """Train a policy on randomized answers by DPO; raw judgments are randomized first.
+
+    With --way central it is trained on raw judgments, and every step is noised.
+    """
+    choice = central.CentralChoice(
+        way=way,
+        delta=delta,
+        unit=unit,
+        neighbors=neighbors,
+        cap=cap,
+        steps=steps,
+        batch=batch,
+        units=units,
+        clip=clip,
+        save_every=save_every,
+        resume=resume,
+    )
     answers = AnswerTerms(
         source=source,
         out=out,
@@ -197,7 +261,7 @@ def dpo(
         sft=sft,
         strict=strict,
     )
-    run_training(job, dry_run=dry_run, as_json=as_json)
+    _train(job, choice, dry_run=dry_run, as_json=as_json)
 
 
 @language.command("policy")
@@ -284,77 +348,4 @@ def evaluate(
     measure_policy(asked, out, force=force, as_json=as_json)
 
 
-@language.command("table")
-def table(
-    source: chosen.Pairs,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the study.")],
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model", metavar="DIR", help="Label-free checkpoint; a tiny one is built without."
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tiny model and few steps: minutes on two cores.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Releases at each epsilon.")
-    ] = None,
-    epsilons: Annotated[
-        str, typer.Option("--epsilons", metavar="LIST", help="Privacy losses, by commas.")
-    ] = "0.1,0.5,2",
-    update: Annotated[
-        str,
-        typer.Option("--update", metavar="LIST", help="dpo, rebel or both, by commas."),
-    ] = "dpo",
-    judge: Annotated[
-        Path | None,
-        typer.Option("--judge", metavar="DIR", help="Reward that judges; by default one of half."),
-    ] = None,
-    public_judge_half: Annotated[
-        bool,
-        typer.Option(
-            "--public-judge-half",
-            help="Half of the judgments may be used unprotected, to train the judge: an infinite "
-            "spend, recorded on a ledger of its own.",
-        ),
-    ] = False,
-    non_private: Annotated[
-        bool,
-        typer.Option(
-            "--non-private",
-            help="Also a row without privacy: the other half's ledger then records an infinite "
-            "spend. NOT PRIVATE.",
-        ),
-    ] = False,
-    data: options.Data = "preferences",
-    budget: options.Budget = None,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    simulate_seed: options.Seed = None,
-    dry_run: options.DryRun = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Compare policies across epsilons: win rates against the reference, and training curves.
-
-    An interrupted study goes on where it stopped if the same command is given again.
-    """
-    asked = Comparison(
-        source=source,
-        out=out,
-        model=model,
-        quick=quick,
-        seeds=seeds,
-        epsilons=epsilons,
-        update=update,
-        judge=judge,
-        public_judge_half=public_judge_half,
-        non_private=non_private,
-        data=data,
-        budget=budget,
-        settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
-        simulate_seed=simulate_seed,
-        force=force,
-    )
-    run_comparison(asked, dry_run=dry_run, as_json=as_json)
+language.command("table")(table)

@@ -65,7 +65,11 @@ class Contest:
 
     def baseline(self, seed: int) -> dict[str, Any]:
         """Return the reference against itself, drawn twice: what one half looks like here."""
-        return {"win": self._won(self._drawn(self.reference, 2 * seed), seed), "curve": []}
+        return {"win": self.fared(self.reference, seed), "curve": []}
+
+    def fared(self, folder: Path, seed: int) -> dict[str, Any]:
+        """Return the win rate of the policy in a folder, with draws of this seed."""
+        return self._won(self._drawn(folder, 2 * seed), seed)
 
     def run(
         self, method: Method, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
@@ -85,8 +89,7 @@ class Contest:
         with tempfile.TemporaryDirectory(prefix="sordino-") as scratch:
             train = self._by_dpo if method == "dpo" else self._by_rebel
             log = train(training, held_out, Path(scratch), seed)
-            drawn = self._drawn(Path(scratch) / "policy", 2 * seed)
-        return {"win": self._won(drawn, seed), "curve": _curve(log)}
+            return {"win": self.fared(Path(scratch) / "policy", seed), "curve": _curve(log)}
 
     def _by_dpo(
         self, training: PrivatePairs, held_out: PrivatePairs, scratch: Path, seed: int

@@ -32,7 +32,8 @@ class ComparisonRun:
 
     Attributes:
         method: ``"reference"``, ``"dpo"`` or ``"rebel"``.
-        labels: ``"label-free"``, ``"non-private"``, or ``"epsilon=…"``.
+        labels: ``"label-free"``, ``"non-private"``, ``"epsilon=…"``, or ``"central, epsilon=…"``
+            for raw judgments and a curator's noise.
         seed: Of its coins, training and draws.
         win: As ``WinRate.to_dict`` gives it.
         curve: Loss and held-out metrics by step.
@@ -80,6 +81,8 @@ def summary_rows(
 def _costs(epsilons: Sequence[float]) -> dict[str, Any]:
     """Return what one label paid for a row: once for each release, and all of them together."""
     return {
+        "unit": "label",
+        "delta": 0.0,
         "releases": len(epsilons),
         "epsilon_of_one_release": float_to_json(max(epsilons, default=0.0)),
         "epsilon_of_all_releases": float_to_json(math.fsum(epsilons)),
@@ -157,8 +160,11 @@ def markdown_table(rows: Sequence[Mapping[str, Any]], notes: Sequence[str]) -> s
 
 
 def describe_cost(row: Mapping[str, Any]) -> str:
-    """Return what all releases of a row cost one label together."""
-    return never_less(float_from_json(row["epsilon_of_all_releases"]))
+    """Return what all releases of a row cost one label together, or another unit that is said."""
+    cost = never_less(float_from_json(row["epsilon_of_all_releases"]))
+    if row["unit"] == "label":
+        return cost
+    return f"{cost} per {row['unit']}, δ={never_less(row['delta'])}"
 
 
 def describe_share(share: Mapping[str, Any] | None) -> str:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from transformers import PrinterCallback, TrainerCallback
-
 from sordino._files import write_json
-from sordino.language.models._loading import quiet
-from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import (
     default_device,
     load_causal_model,
@@ -25,6 +21,13 @@ from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
 from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.studies._training_runs import (
+    Progress,
+    adapters,
+    log_of,
+    save_policy,
+    silence,
+)
 from sordino.language.studies.fitting import count_fitting, reference_tokenizer
 from sordino.language.training.policy_promises import folder_promises, policy_promise
 from sordino.language.training.training_terms import PolicyTerms, TrainingTerms
@@ -45,21 +48,6 @@ __all__ = [
 
 TRAINING_LOG = "training_log.json"
 """What training said of itself, beside the weights: randomized answers alone enter."""
-
-Progress = Callable[[int, int], None]
-
-
-class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
-    """Tells a bar how many steps are done."""
-
-    def __init__(self, progress: Progress) -> None:
-        """Keep whom to tell."""
-        self._progress = progress
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
-        """Tell it."""
-        del args, control, ignored
-        self._progress(state.global_step, state.max_steps)
 
 
 def build_reference(
@@ -125,9 +113,9 @@ def train_reward(
         train_dataset=private,
         eval_dataset=held_out,
         processing_class=tokenizer,
-        peft_config=_adapters(terms.lora, "SEQ_CLS"),
+        peft_config=adapters(terms.lora, "SEQ_CLS"),
     )
-    log = _trained(trainer, progress)
+    log = log_of(trainer, progress)
     reward = trainer.text_reward()
     if uncertain:
         reward = reward.with_uncertainty(private, overlong=terms.overlong)
@@ -167,10 +155,10 @@ def train_policy(
         train_dataset=private,
         eval_dataset=held_out,
         processing_class=tokenizer,
-        peft_config=_adapters(terms.lora, "CAUSAL_LM"),
+        peft_config=adapters(terms.lora, "CAUSAL_LM"),
     )
-    log = _trained(trainer, progress)
-    _save(trainer, folder)
+    log = log_of(trainer, progress)
+    save_policy(trainer, folder)
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
 
@@ -207,8 +195,8 @@ def improve_policy(
     promise.mark(start)  # trainers of trl would write down what the start says alone
     make = _rebel if terms.update == "rebel" else _grouped
     trainer = make(reward, start, tokenizer, prompts, folder, terms)
-    log = _trained(trainer, progress)
-    _save(trainer, folder)
+    log = log_of(trainer, progress)
+    save_policy(trainer, folder)
     promise.write(folder, title=f"A policy improved by {terms.update}")
     write_json(folder / TRAINING_LOG, log, force=True)
     return log
@@ -231,7 +219,7 @@ def _rebel(
         temperature=terms.temperature,
         step=min(1.0, 1 / terms.temperature),
         max_completion_length=terms.max_new_tokens,
-        **_silence(terms),
+        **silence(terms),
     )
     return RebelTrainer(
         model,
@@ -269,7 +257,7 @@ def _grouped(
         gradient_checkpointing=False,
         bf16=False,
         dataloader_pin_memory=default_device() != "cpu",
-        **_silence(terms),
+        **silence(terms),
     )
 
 
@@ -284,48 +272,5 @@ def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[st
         "max_length": terms.max_length,
         "overlong": terms.overlong,
         "eval_strategy": "steps" if measured else "no",
-        **_silence(terms),
+        **silence(terms),
     }
-
-
-def _silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
-    """Return what every trainer is told: no report, no bar of its own, no half-done checkpoint."""
-    return {
-        "seed": terms.seed,
-        "logging_steps": terms.log_every,
-        "save_strategy": "no",
-        "report_to": "none",
-        "disable_tqdm": True,
-    }
-
-
-def _adapters(rank: int, task: str) -> Any:
-    """Return low-rank adapters on every linear layer, or None for all weights."""
-    if not rank:
-        return None
-    from peft import LoraConfig  # noqa: PLC0415 (slow to import)
-
-    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
-
-
-def _trained(trainer: Any, progress: Progress | None) -> list[dict[str, Any]]:
-    """Run a trainer; return its log, whose lines it prints nowhere else."""
-    trainer.remove_callback(PrinterCallback)
-    if progress is not None:
-        trainer.add_callback(_Reporter(progress))
-    with upstream(), quiet():
-        trainer.train()
-    return [_plain_row(row) for row in trainer.state.log_history]
-
-
-def _save(trainer: Any, folder: Path) -> None:
-    """Write a policy, without the pickled settings that transformers adds: they name folders."""
-    with quiet():
-        trainer.save_model(str(folder))
-    (folder / "training_args.bin").unlink(missing_ok=True)
-
-
-def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a line of the log without times, which differ from run to run."""
-    timed = ("_runtime", "_per_second", "total_flos")
-    return {name: value for name, value in row.items() if not name.endswith(timed)}

@@ -8,9 +8,30 @@ from typing import Any
 from sordino.language.references.tiny import TinyModel
 from sordino.language.training.training_terms import PolicyTerms, TrainingTerms
 
-__all__ = ["FULL", "QUICK", "StudySizes"]
+__all__ = ["FULL", "QUICK", "CentralSizes", "StudySizes"]
 
 _REWARD_RATE, _POLICY_RATE = 1e-4, 1e-5  # for models that can speak already
+_CENTRAL_RATE = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralSizes:
+    """Public sizes of one run on raw judgments, whose gradients are clipped, summed and noised.
+
+    Few steps with many records at a high rate: noise drowns what a few records say. All weights
+    are trained, for adapters start at 0 and move little in so few steps.
+
+    Attributes:
+        steps: How many there are.
+        expected_batch: Records that take part in a step, in the mean; at most all of them.
+        clip: Bound on the norm of what one record adds.
+        terms: The other settings; ``batch_size`` is how many pairs are read at once.
+    """
+
+    steps: int
+    expected_batch: int
+    clip: float
+    terms: TrainingTerms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +45,7 @@ class StudySizes:
         dpo: How a policy is trained by DPO.
         reward: How a private reward is trained.
         policy: How a policy follows it.
+        central: How a policy is trained by DPO on raw judgments.
         seeds: Releases at each epsilon.
         prompts: Held-out prompts that are answered.
         max_new_tokens: Longest answer.
@@ -35,6 +57,7 @@ class StudySizes:
     dpo: TrainingTerms
     reward: TrainingTerms
     policy: PolicyTerms
+    central: CentralSizes
     seeds: int
     prompts: int
     max_new_tokens: int
@@ -47,6 +70,9 @@ class StudySizes:
             reward=replace(self.reward, learning_rate=_REWARD_RATE),
             dpo=replace(self.dpo, learning_rate=_POLICY_RATE),
             policy=replace(self.policy, learning_rate=_POLICY_RATE),
+            central=replace(
+                self.central, terms=replace(self.central.terms, learning_rate=_CENTRAL_RATE)
+            ),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -61,6 +87,12 @@ QUICK = StudySizes(
     dpo=TrainingTerms(epochs=2, learning_rate=5e-4, overlong="drop", log_every=15),
     reward=TrainingTerms(epochs=2, learning_rate=3e-4, overlong="drop", log_every=15),
     policy=PolicyTerms(steps=80, learning_rate=5e-4, max_new_tokens=40, log_every=8),
+    central=CentralSizes(
+        steps=10,
+        expected_batch=192,
+        clip=1.0,
+        terms=TrainingTerms(batch_size=32, learning_rate=2e-3, overlong="drop"),
+    ),
     seeds=3,
     prompts=200,
     max_new_tokens=40,
@@ -74,6 +106,12 @@ FULL = StudySizes(
     dpo=TrainingTerms(epochs=3, learning_rate=5e-4, overlong="drop", log_every=20),
     reward=TrainingTerms(epochs=3, learning_rate=3e-4, overlong="drop", log_every=20),
     policy=PolicyTerms(steps=400, learning_rate=5e-4),
+    central=CentralSizes(
+        steps=40,
+        expected_batch=1024,
+        clip=1.0,
+        terms=TrainingTerms(batch_size=32, learning_rate=2e-3, overlong="drop"),
+    ),
     seeds=5,
     prompts=1000,
     max_new_tokens=64,

@@ -1,0 +1,222 @@
+"""Rows on raw judgments in a comparison: what they cost, what they promise, when they run."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from sordino.cli._language_central_rows import CentralRows
+from sordino.cli._language_table_notes import table_notes
+from sordino.errors import BudgetExceeded
+from sordino.language.studies.comparison_table import markdown_table
+from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_guarantee_and_caveats
+
+from .conftest import CANARY
+
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
+STUDY = [
+    "language", "table", "in.jsonl", "--out", "study", "--quick", "--epsilons", "2", "--seeds",
+    "2", "--public-judge-half", "--central-epsilon", "8", "--central-epsilon", "2",
+]  # fmt: skip
+
+
+def rows(n=60):
+    """Raw records whose preferred answers are kind."""
+    sides = [
+        (f"{WORDS[at % 4]} answer {at}", f"{WORDS[4 + at % 4]} answer {at}") for at in range(n)
+    ]
+    return [
+        {"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected}
+        for at, (chosen, rejected) in enumerate(sides)
+    ]
+
+
+@pytest.fixture
+def small(folder, monkeypatch):
+    """Make a quick study quicker still."""
+    from sordino.language.references.tiny import TinyModel
+    from sordino.language.studies import study_sizes
+
+    quick = study_sizes.QUICK
+    sizes = replace(
+        quick,
+        model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
+        pretraining=10,
+        judge=replace(quick.judge, epochs=1),
+        dpo=replace(quick.dpo, epochs=1, log_every=1),
+        central=replace(quick.central, steps=2, expected_batch=8),
+        prompts=4,
+        max_new_tokens=4,
+    )
+    monkeypatch.setattr(study_sizes, "QUICK", sizes)
+    folder.write("in.jsonl", rows())
+    return folder
+
+
+def paid(folder):
+    """Return how many entries the ledger of the central rows has."""
+    return len(Ledger.read(folder / "study/central.spend.db").spends)
+
+
+def test_a_study_pays_every_central_run_and_promises_records_apart(small):
+    planned = small.run(*STUDY, "--dry-run", "--json")
+    assert (planned.code, planned.value["runs"]) == (0, 6)
+    assert (planned.value["central"]["runs"], planned.value["spend"]) == (4, 4.0)
+    assert "on central rows" in small.run(*STUDY, "--dry-run").out
+    assert not (small / "study").exists()
+    said = small.run(*STUDY, "--json")
+    assert (said.code, said.err) == (0, "")
+    value = said.value
+    assert [(row["labels"], row["seeds"], row["unit"]) for row in value["rows"]] == [
+        ("label-free", 2, "label"), ("epsilon=2", 2, "label"),
+        ("central, epsilon=2", 2, "record"), ("central, epsilon=8", 2, "record"),
+    ]  # fmt: skip
+    ledger = Ledger.read(small / "study/central.spend.db")
+    assert (ledger.budget.unit, ledger.budget.neighbors) == ("record", REPLACE_SPECIAL)
+    assert len(ledger.spends) == 4
+    promise = value["central"]["guarantee"]
+    assert (promise["unit"], promise["neighbors"]) == ("record", "REPLACE_SPECIAL")
+    assert value["central"]["spent"] == promise["epsilon"] == ledger.total().epsilon
+    assert planned.value["central"]["spend"] == pytest.approx(promise["epsilon"], rel=1e-5)
+    assert value["guarantee"]["epsilon"] == value["spent"] == 4.0  # of labels, without them
+    two, eight = value["rows"][2:]
+    assert (two["releases"], two["epsilon_of_one_release"], two["delta"]) == (2, 2.0, 1e-6)
+    assert 2.0 < two["epsilon_of_all_releases"] < 4.0  # composed, not added
+    assert eight["epsilon_of_all_releases"] < promise["epsilon"]
+    assert two["held_out_accuracy"] is None
+    assert value["seconds"] is None  # times tell of records
+    assert {curve["labels"] for curve in value["curves"]} == {"epsilon=2"}
+    table = (small / "study/table.md").read_text()
+    assert f"epsilon={promise['epsilon']:.3g}"[:-1] in table
+    assert "per record, δ=1e-06 |" in table
+    assert "never added up" in table
+    assert "Held-out accuracy of central rows is not measured" in table
+    assert CANARY not in table + (small / "study/table.json").read_text()
+
+
+def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(small, monkeypatch):
+    from sordino.language.central.steps import CentralTraining
+
+    step = CentralTraining.training_step
+
+    def killed(self, *inputs):
+        if paid(small) == 1 and self.state.global_step == 1:
+            raise KeyboardInterrupt
+        return step(self, *inputs)
+
+    study = [*STUDY, "--seeds", "1"]
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(CentralTraining, "training_step", killed)
+        assert small.run(*study).code == 130
+    assert paid(small) == 1
+    said = small.run(*study)
+    assert said.code == 3, said.err
+    assert "--central-budget" in said.err
+    labels = (small / "study/training.spend.db").read_bytes()
+    said = small.run(*study, "--central-budget", "30", "--json")
+    assert said.code == 0, said.err
+    assert paid(small) == 3  # one of two was drawn twice, and paid for twice
+    assert [row["releases"] for row in said.value["rows"][2:]] == [2, 1]
+    assert (small / "study/training.spend.db").read_bytes() == labels
+    (small / "study/table.json").unlink()
+    (small / "study/runs/dpo-central-epsilon=8-0.json").unlink()
+    again = small.run(*study, "--central-budget", "40", "--json")
+    assert again.code == 0, again.err
+    assert paid(small) == 4  # the other run is kept
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--central-epsilon", "8"], 2, "--central-epsilon"),
+        (["--central-epsilon", "-1"], 2, "--central-epsilon"),
+        (["--no-central"], 2, "--no-central"),
+        (["--central-units", "0"], 2, "--central-units"),
+        (["--central-budget", "1"], 3, "over the budget"),
+    ],
+)
+def test_central_rows_that_cannot_be_are_refused_at_once(small, words, code, said):
+    before = small.state()
+    done = small.run(*STUDY, *words)
+    assert done.code == code, done.err
+    assert said in done.err
+    assert small.state() == before
+
+
+def test_notes_state_both_promises_and_never_their_sum():
+    labels = Guarantee(4.0, delta=0.0, unit="label", neighbors=REPLACE_ONE, trust="central")
+    records = Guarantee(
+        3.3, delta=1e-6, unit="record", neighbors=REPLACE_SPECIAL, trust="central",
+        caveats=("real-arithmetic", "timing"),
+    )  # fmt: skip
+    value = {
+        "simulated": False, "prompts": 4, "reference": "built", "rows": [],
+        "judge": {"pairs": 20}, **describe_guarantee_and_caveats(labels),
+        "central": {"units": 30.0, "spent": 3.3, **describe_guarantee_and_caveats(records)},
+    }  # fmt: skip
+    value["judge"] |= describe_guarantee_and_caveats(labels)
+    notes = "\n".join(table_notes(value, seeds=3))
+    assert "epsilon=4 per label, without the central rows" in notes
+    assert str(records) in notes
+    assert "7.3" not in notes
+    assert "`timing`:" in notes
+    assert "count as public" in notes
+    without = "\n".join(table_notes({**value, "central": None}, seeds=3))
+    assert "entral rows" not in without
+
+
+def test_a_row_says_whose_cost_it_states():
+    share = {"mean": 0.5, "low": 0.4, "high": 0.6}
+    row = {
+        "method": "dpo", "labels": "central, epsilon=2", "win_rate": share, "length_matched": None,
+        "held_out_accuracy": None, "seeds": 3, "unit": "record", "delta": 1e-6,
+        "epsilon_of_all_releases": 3.5,
+    }  # fmt: skip
+    line = markdown_table([row], []).splitlines()[2]
+    assert line == (
+        "| DPO | central, epsilon=2 | 0.500 [0.400, 0.600] | not known |  | 3 | "
+        "3.5 per record, δ=1e-06 |"
+    )
+
+
+def central(tmp_path, **changed):
+    """Return central rows of no study."""
+    import sordino
+    from sordino.language.studies.study_sizes import QUICK
+
+    given = {
+        "pairs": sordino.read_pairs(rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,
+        "sizes": replace(QUICK.central, steps=2, expected_batch=8), "folder": tmp_path,
+        "path": tmp_path / "central.spend.db", "data": "d-training",
+    }  # fmt: skip
+    return CentralRows(**{**given, **changed})
+
+
+def test_the_delta_is_below_one_over_the_records(tmp_path):
+    assert central(tmp_path).delta == 1e-6
+    assert central(tmp_path, units=1e7).delta == pytest.approx(1e-8)
+
+
+def test_a_plan_counts_every_run_that_is_not_kept(tmp_path):
+    found = central(tmp_path)
+    event = found.privacy(2.0).event(2)
+    both = composed_epsilon({event: 2}, neighbors=REPLACE_SPECIAL, delta=1e-6)
+    assert found.spend == both
+    found.check(anew=False)
+    for budget in (both * 0.99, 2.0):
+        with pytest.raises(BudgetExceeded, match="--central-budget"):
+            central(tmp_path, budget=budget).check(anew=False)
+    found.kept(2.0, 1).touch()
+    central(tmp_path, budget=2.0).check(anew=False)
+    with pytest.raises(BudgetExceeded):
+        central(tmp_path, budget=2.0).check(anew=True)
+
+
+def test_a_batch_is_no_larger_than_the_guess(tmp_path):
+    terms = central(tmp_path, units=5.0).privacy(2.0)
+    assert (terms.sampling_probability, terms.expected_batch) == (1.0, 5.0)
