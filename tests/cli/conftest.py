@@ -5,7 +5,7 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,9 @@ import pytest
 from sordino import cli
 
 CANARY = "CANARY"
+KIND_WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
+SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "64"]
+TINY = ["language", "tiny", "in.jsonl", *SMALL, "--vocabulary", "320", "--steps", "15"]
 
 
 @dataclass(frozen=True)
@@ -104,3 +107,70 @@ def pair(index, **more):
 def pairs():
     """Enough raw records for a whole run."""
     return [pair(index) for index in range(40)]
+
+
+# --- language models ---
+
+
+def kind_rows(n=60, *, turn=False):
+    """Raw records whose preferred answers are kind."""
+    found = []
+    for at in range(n):
+        sides = [f"{KIND_WORDS[at % 4]} answer {at}", f"{KIND_WORDS[4 + at % 4]} answer {at}"]
+        chosen, rejected = sides[::-1] if turn else sides
+        found.append({"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected})
+    return found
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Return the folder of a tiny model of the command line's own making."""
+    folder = tmp_path_factory.mktemp("built")
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kind_rows()))
+    words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny", "--json"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["texts"] == 120
+    assert not list(folder.glob("*.db"))  # nothing is spent on texts
+    return folder / "tiny"
+
+
+@pytest.fixture
+def quicker(monkeypatch):
+    """Make a quick study quicker still."""
+    from sordino.language.references.tiny import TinyModel
+    from sordino.language.studies import study_sizes
+
+    quick = study_sizes.QUICK
+    sizes = replace(
+        quick,
+        model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
+        pretraining=10,
+        judge=replace(quick.judge, epochs=1),
+        dpo=replace(quick.dpo, epochs=1, log_every=1),
+        reward=replace(quick.reward, epochs=1, log_every=1),
+        central=replace(quick.central, steps=2, expected_batch=8),
+        policy=replace(quick.policy, steps=1, max_new_tokens=4, batch_size=4),
+        prompts=4,
+        max_new_tokens=4,
+    )
+    monkeypatch.setattr(study_sizes, "QUICK", sizes)
+
+
+@pytest.fixture
+def ready(folder, built):
+    """Return a folder with raw records and a tiny model."""
+    folder.write("in.jsonl", kind_rows())
+    (folder / "tiny").symlink_to(built)
+    return folder
+
+
+def refused(folder, command, code, *words):
+    """See a command refused in one line, and nothing touched."""
+    before = folder.state()
+    said = folder.run(*command)
+    assert said.code == code, said.err
+    assert (said.out, len(said.err.splitlines())) == ("", 1), said.err
+    assert all(word in said.err for word in words), said.err
+    assert CANARY not in said.err
+    assert folder.state() == before

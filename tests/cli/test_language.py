@@ -4,19 +4,15 @@ import json
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 
 import pytest
 
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY
+from .conftest import CANARY, KIND_WORDS, TINY, kind_rows, refused
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
-SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "64"]
-TINY = ["language", "tiny", "in.jsonl", *SMALL, "--vocabulary", "320", "--steps", "15"]
 REWARD = ["language", "reward", "in.jsonl", "--model", "tiny", "--out", "rm"]
 DPO = ["language", "dpo", "in.jsonl", "--model", "tiny", "--out", "policy"]
 PAID = ["--epsilon", "2"]
@@ -25,46 +21,6 @@ TABLE = [
     "--seeds", "2",
 ]  # fmt: skip
 STUDY = [*TABLE, "--public-judge-half", "--no-central"]
-
-
-def rows(n=60, *, turn=False):
-    """Raw records whose preferred answers are kind."""
-    found = []
-    for at in range(n):
-        sides = [f"{WORDS[at % 4]} answer {at}", f"{WORDS[4 + at % 4]} answer {at}"]
-        chosen, rejected = sides[::-1] if turn else sides
-        found.append({"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected})
-    return found
-
-
-@pytest.fixture(scope="session")
-def built(tmp_path_factory):
-    """Return the folder of a tiny model of the command line's own making."""
-    folder = tmp_path_factory.mktemp("built")
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny", "--json"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["texts"] == 120
-    assert not list(folder.glob("*.db"))  # nothing is spent on texts
-    return folder / "tiny"
-
-
-@pytest.fixture
-def ready(folder, built):
-    folder.write("in.jsonl", rows())
-    (folder / "tiny").symlink_to(built)
-    return folder
-
-
-def refused(folder, command, code, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1), said.err
-    assert all(word in said.err for word in words), said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
 
 
 def spent(path):
@@ -76,9 +32,9 @@ def spent(path):
 
 
 def test_a_tiny_model_reads_no_label(folder):
-    folder.write("in.jsonl", rows())
+    folder.write("in.jsonl", kind_rows())
     assert folder.run(*TINY, "--out", "one").code == 0
-    folder.write("in.jsonl", rows(turn=True))
+    folder.write("in.jsonl", kind_rows(turn=True))
     assert folder.run(*TINY, "--out", "two").code == 0
     for name in ("model.safetensors", "tokenizer.json"):
         assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
@@ -197,21 +153,21 @@ def test_a_dry_run_touches_nothing(ready, command):
     ],
 )
 def test_what_can_be_refused_is_refused_before_anything_is_spent(ready, words, code, said):
-    told = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in rows()]
+    told = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in kind_rows()]
     ready.write("chosen.jsonl", told)
     if "full.db" in words:
-        ready.write("small.jsonl", rows(3))
+        ready.write("small.jsonl", kind_rows(3))
         made = ["privatize", "small.jsonl", "--epsilon", "2", "--out", "small.out.jsonl"]
         assert ready.run(*made, "--ledger", "full.db").code == 0
     refused(ready, [*REWARD, *words], code, said)
 
 
 def test_a_text_of_one_side_is_warned_of(ready):
-    ready.write("chosen.jsonl", [{"text": row["chosen"]} for row in rows()])
+    ready.write("chosen.jsonl", [{"text": row["chosen"]} for row in kind_rows()])
     said = ready.run(*REWARD, *PAID, "--sft", "chosen.jsonl", "--dry-run")
     assert said.code == 0
     assert "PrivacyWarning" in said.err
-    both = [{"text": row[side]} for row in rows() for side in ("chosen", "rejected")]
+    both = [{"text": row[side]} for row in kind_rows() for side in ("chosen", "rejected")]
     ready.write("both.jsonl", both)
     assert ready.run(*REWARD, *PAID, "--sft", "both.jsonl", "--dry-run").err == ""
 
@@ -257,7 +213,7 @@ def test_answers_that_are_randomized_promise_what_they_promised(ready):
 def test_a_policy_costs_nothing_and_is_measured(ready):
     assert ready.run(*REWARD, *PAID).code == 0
     before = (ready / "rm.spend.db").read_bytes()
-    ready.write("prompts.jsonl", [{"prompt": f"say {word}"} for word in WORDS])
+    ready.write("prompts.jsonl", [{"prompt": f"say {word}"} for word in KIND_WORDS])
     command = ["language", "policy", "--reward", "rm", "--model", "tiny", "--out", "p"]
     steps = ["--prompts", "prompts.jsonl", "--steps", "2", "--max-new-tokens", "6"]
     said = ready.run(*command, *steps, "--batch-size", "4", "--json")
@@ -310,24 +266,8 @@ def test_a_judge_that_shares_any_release_with_the_policy_is_named(ready):
 
 
 @pytest.fixture
-def small(ready, monkeypatch):
-    """Make a quick study quicker still."""
-    from sordino.language.references.tiny import TinyModel
-    from sordino.language.studies import study_sizes
-
-    quick = study_sizes.QUICK
-    sizes = replace(
-        quick,
-        model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
-        pretraining=10,
-        judge=replace(quick.judge, epochs=1),
-        dpo=replace(quick.dpo, epochs=1, log_every=1),
-        reward=replace(quick.reward, epochs=1, log_every=1),
-        policy=replace(quick.policy, steps=1, max_new_tokens=4, batch_size=4),
-        prompts=4,
-        max_new_tokens=4,
-    )
-    monkeypatch.setattr(study_sizes, "QUICK", sizes)
+def small(ready, quicker):
+    """Return a folder in which a study is quick."""
     return ready
 
 
@@ -441,9 +381,9 @@ def test_a_study_starts_from_no_model_that_was_trained_on_judgments(small):
 
 @pytest.mark.parametrize("more", [[], ["--dry-run"], ["--model", "tiny"]])
 def test_texts_that_no_study_can_use_are_met_before_anything_is_spent(small, more):
-    small.write("in.jsonl", [*rows(), {"prompt": "p", "chosen": "kind", "rejected": " "}])
+    small.write("in.jsonl", [*kind_rows(), {"prompt": "p", "chosen": "kind", "rejected": " "}])
     refused(small, [*STUDY, *more], 4, "pair 60", "is empty")
-    small.write("in.jsonl", [{**row, "chosen": 99 * "kind "} for row in rows()])
+    small.write("in.jsonl", [{**row, "chosen": 99 * "kind "} for row in kind_rows()])
     refused(small, [*STUDY, *more], 4, "fit")
 
 

@@ -1,70 +1,24 @@
 """Training on raw judgments from the command line: what is paid, refused, told and gone on with."""
 
 import json
-import subprocess
-import sys
 from contextlib import suppress
 
 import pytest
 
 from sordino.privacy.ledger import Ledger
 
-from .conftest import CANARY
+from .conftest import kind_rows, refused
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
-SMALL = ["--width", "16", "--layers", "1", "--heads", "2", "--context", "64"]
-TINY = ["language", "tiny", "in.jsonl", *SMALL, "--vocabulary", "320", "--steps", "15"]
 CENTRAL = ["--way", "central", "--units", "60", "--steps", "4", "--batch", "8", "--epsilon", "2"]
 START = ["in.jsonl", "--model", "tiny", "--out", "made"]
 REWARD, DPO = (["language", name, *START, *CENTRAL] for name in ("reward", "dpo"))
 
 
-def rows(n=60):
+def owned(n=60):
     """Raw records of seven people whose preferred answers are kind."""
-    return [
-        {
-            "prompt": f"{CANARY} {at}",
-            "chosen": f"{WORDS[at % 4]} answer {at}",
-            "rejected": f"{WORDS[4 + at % 4]} answer {at}",
-            "person": f"p{at % 7}",
-        }
-        for at in range(n)
-    ]
-
-
-def unnamed(n=60):
-    """Return the same records without persons."""
-    return [{name: row[name] for name in ("prompt", "chosen", "rejected")} for row in rows(n)]
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory):
-    """Return the folder of a tiny model."""
-    folder = tmp_path_factory.mktemp("built")
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows()))
-    words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return folder / "tiny"
-
-
-@pytest.fixture
-def ready(folder, built):
-    folder.write("in.jsonl", unnamed())
-    (folder / "tiny").symlink_to(built)
-    return folder
-
-
-def refused(folder, command, code, *words):
-    before = folder.state()
-    said = folder.run(*command)
-    assert said.code == code, said.err
-    assert (said.out, len(said.err.splitlines())) == ("", 1), said.err
-    assert all(word in said.err for word in words), said.err
-    assert CANARY not in said.err
-    assert folder.state() == before
+    return [{**row, "person": f"p{at % 7}"} for at, row in enumerate(kind_rows(n))]
 
 
 @pytest.mark.parametrize(("command", "kind"), [(REWARD, "reward"), (DPO, "policy")])
@@ -90,7 +44,7 @@ def test_nothing_is_told_that_was_computed_from_the_pairs(ready):
     """Two files that differ in number, one with a pair that says nothing: all told is equal."""
     told, logs = [], []
     same = {"prompt": "p", "chosen": "kind", "rejected": "kind"}
-    for records, out in ((unnamed(), "one"), ([*unnamed(23), same], "two")):
+    for records, out in ((kind_rows(), "one"), ([*kind_rows(23), same], "two")):
         ready.write("in.jsonl", records)
         said = ready.run(*REWARD, "--out", out, "--json")
         assert said.code == 0, said.err
@@ -178,12 +132,12 @@ def test_a_large_delta_is_warned_of_by_public_numbers(ready):
     assert said.code == 0
     assert said.err.startswith("PrivacyWarning")
     assert "60 units" in said.err
-    ready.write("in.jsonl", unnamed(5))  # the warning does not depend on how many there are
+    ready.write("in.jsonl", kind_rows(5))  # the warning does not depend on how many there are
     assert ready.run(*REWARD, "--delta", "0.2", "--dry-run").err == said.err
 
 
 def test_persons_are_hidden_whole_and_a_seed_says_so(ready):
-    ready.write("in.jsonl", rows())
+    ready.write("in.jsonl", owned())
     more = ["--unit", "person", "--cap", "3", "--neighbors", "zero-out", "--units", "9"]
     said = ready.run(*REWARD, *more, "--simulate-seed", "1")
     assert said.code == 0, said.err

@@ -14,47 +14,20 @@ from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-from .conftest import CANARY
+from .conftest import CANARY, kind_rows
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-WORDS = ("kind", "clear", "useful", "warm", "rude", "vague", "wrong", "cold")
 STUDY = [
     "language", "table", "in.jsonl", "--out", "study", "--quick", "--epsilons", "2", "--seeds",
     "2", "--public-judge-half", "--central-epsilon", "8", "--central-epsilon", "2",
 ]  # fmt: skip
 
 
-def rows(n=60):
-    """Raw records whose preferred answers are kind."""
-    sides = [
-        (f"{WORDS[at % 4]} answer {at}", f"{WORDS[4 + at % 4]} answer {at}") for at in range(n)
-    ]
-    return [
-        {"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected}
-        for at, (chosen, rejected) in enumerate(sides)
-    ]
-
-
 @pytest.fixture
-def small(folder, monkeypatch):
-    """Make a quick study quicker still."""
-    from sordino.language.references.tiny import TinyModel
-    from sordino.language.studies import study_sizes
-
-    quick = study_sizes.QUICK
-    sizes = replace(
-        quick,
-        model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
-        pretraining=10,
-        judge=replace(quick.judge, epochs=1),
-        dpo=replace(quick.dpo, epochs=1, log_every=1),
-        central=replace(quick.central, steps=2, expected_batch=8),
-        prompts=4,
-        max_new_tokens=4,
-    )
-    monkeypatch.setattr(study_sizes, "QUICK", sizes)
-    folder.write("in.jsonl", rows())
+def small(folder, quicker):
+    """Return a folder in which a study is quick."""
+    folder.write("in.jsonl", kind_rows())
     return folder
 
 
@@ -190,7 +163,7 @@ def central(tmp_path, **changed):
     from sordino.language.studies.study_sizes import QUICK
 
     given = {
-        "pairs": sordino.read_pairs(rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,
+        "pairs": sordino.read_pairs(kind_rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,
         "sizes": replace(QUICK.central, steps=2, expected_batch=8), "folder": tmp_path,
         "path": tmp_path / "central.spend.db", "data": "d-training",
     }  # fmt: skip

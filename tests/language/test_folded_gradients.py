@@ -321,29 +321,13 @@ def test_other_methods_and_16_bit_arithmetic_are_refused(tmp_path):
         folded(model, margins)
 
 
-class ByRow(FoldedGradients):
-    """The usual mistake: rows of a unit are clipped one by one."""
-
-    def __init__(self, model, rows):
-        super().__init__(model, torch.arange(int(rows.max()) + 1)[:, None])
-        self.units, self.alone = rows, super().norms
-
-    def norms(self):
-        apart = self.alone()
-        return torch.stack([apart[rows[rows >= 0]].norm() for rows in self.units])
-
-    def add_clipped(self, bound):
-        self.norms = self.alone
-        return super().add_clipped(bound)
-
-
 def test_the_test_before_the_first_step_passes_hooks_and_refuses_a_wrong_folding(monkeypatch):
     """Clipping by row, and a row that is left out."""
     given = tested.losses, rows_of_units, tested.units(), "hooks"
     model = tested.model_of()
     assert max(self_test.differences_from_autograd(model, *given)) < 1e-5
     with monkeypatch.context() as planted:
-        planted.setattr(folded_gradients, "FoldedGradients", ByRow)
+        planted.setattr(folded_gradients, "FoldedGradients", tested.by_row(FoldedGradients))
         with pytest.raises(UsageError, match="nothing was spent"):
             self_test.refuse_wrong_gradients(model, *given)
     take = FoldedGradients._take
