@@ -15,6 +15,7 @@ from sordino.errors import FileSystemError, MissingExtra, UsageError
 
 __all__ = [
     "Architecture",
+    "Clipping",
     "Loss",
     "Update",
     "language_module",
@@ -34,6 +35,13 @@ class Loss(StrEnum):
 
     debiased = "debiased"
     mixture = "mixture"
+
+
+class Clipping(StrEnum):
+    """How gradients of whole units are found."""
+
+    ghost = "ghost"
+    hooks = "hooks"
 
 
 class Update(StrEnum):

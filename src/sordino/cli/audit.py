@@ -16,10 +16,13 @@ from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
 from sordino.auditing.statistical.catalogue import build_mechanism, catalogue_names
 from sordino.auditing.statistical.distinguishing import audit_mechanism
+from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._audit_table import audit_rows, finding_rows
+from sordino.cli._audit_training import audit_model
 from sordino.cli._console import Bar, finish, grid
+from sordino.cli._settings import DELTA
 from sordino.errors import AuditRefuted, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation
@@ -200,6 +203,59 @@ def _play(
             progress=bar,
             **settings,
         )
+
+
+@audit.command("training")
+def training(
+    model: Annotated[
+        Path, typer.Argument(metavar="MODEL", help="Checkpoint that is to be trained.")
+    ],
+    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss of all steps.")],
+    policy: Annotated[
+        bool, typer.Option("--policy", help="Train a policy by DPO; a reward otherwise.")
+    ] = False,
+    lora: chosen.Lora = 0,
+    clipping: Annotated[
+        chosen.Clipping,
+        typer.Option("--clipping", help="How gradients of whole records are found."),
+    ] = chosen.Clipping.ghost,
+    delta: Annotated[float, typer.Option("--delta", help="Failure probability.")] = DELTA,
+    neighbors: options.NeighborsOption = options.Neighbors.add_remove,
+    chance: Annotated[
+        float, typer.Option("--chance", help="Of each record to take part in a step.")
+    ] = 0.05,
+    steps: Annotated[int, typer.Option("--steps", min=1, help="How many there are.")] = 200,
+    trials: Annotated[
+        int, typer.Option("--trials", help="Noisy steps on each side, at least 4000.")
+    ] = 10_000,
+    confidence: Annotated[
+        float, typer.Option("--confidence", help="Coverage of the bound that is shown.")
+    ] = 0.95,
+    simulate_seed: Annotated[
+        int | None, typer.Option("--simulate-seed", min=0, help="Play with a seed, to repeat it.")
+    ] = None,
+    out: options.Page = None,
+    force: options.Force = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Play the central training of a language model before it; no data are needed, none is paid."""
+    _refuse_page(out, force=force)
+    with redirect_stdout(sys.stderr):  # what libraries print is no part of the answer
+        found = audit_model(
+            model,
+            policy=policy,
+            lora=lora,
+            clipping=clipping.value,
+            epsilon=epsilon,
+            delta=delta,
+            neighbors=neighbors.relation,
+            chance=chance,
+            steps=steps,
+            trials=trials,
+            confidence=confidence,
+            simulate_seed=simulate_seed,
+        )
+    _finish(found, out, force=force, as_json=as_json)
 
 
 @audit.command("run")

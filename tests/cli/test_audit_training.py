@@ -1,0 +1,47 @@
+"""Training is audited from the command line, before there are data and before anything is paid."""
+
+import pytest
+
+from .conftest import refused
+
+pytest.importorskip("trl", reason="the extra 'language' is not installed")
+
+AUDIT = ["audit", "training", "tiny", "--epsilon", "2", "--trials", "4000", "--simulate-seed", "1"]
+
+
+@pytest.mark.parametrize("more", [[], ["--policy", "--lora", "2", "--clipping", "hooks"]])
+def test_the_training_of_a_model_is_not_refuted(ready, more):
+    before = ready.state()
+    said = ready.run(*AUDIT, *more, "--json")
+    assert said.code == 0, said.err
+    assert ready.state() == before
+    found = said.value
+    assert (found["kind"], found["verdict"]) == ("training", "not refuted")
+    names = [row["attack"] for row in found["findings"]]
+    assert names == ["worst-canary", "noise", "sampler", "gradients"]
+    assert 0.8 < found["measured"][0]["lower"] <= 1.0
+    assert found["claim"]["neighbors"] == "ADD_OR_REMOVE_ONE"
+
+
+def test_rows_that_are_clipped_one_by_one_are_refuted(ready, monkeypatch):
+    """Exit code 5, and a page that says so."""
+    import torch
+
+    from sordino.language.central import steps
+
+    whole = steps.rows_of_units
+    monkeypatch.setattr(
+        steps, "rows_of_units", lambda units: torch.arange(int(whole(units).max()) + 1)[:, None]
+    )
+    said = ready.run(*AUDIT, "--out", "audit.html")
+    assert said.code == 5
+    assert "REFUTED" in said.out
+    assert "Rows" in (ready / "audit.html").read_text()
+
+
+def test_what_cannot_be_audited_is_refused(ready):
+    (ready / "empty").mkdir()
+    refused(ready, ["audit", "training", "nowhere", "--epsilon", "2"], 7, "nowhere")
+    refused(ready, [*AUDIT[:2], "tiny", "--epsilon", "0"], 2, "epsilon")
+    refused(ready, [*AUDIT, "--neighbors", "replace"], 2, "neighbors")
+    refused(ready, [*AUDIT[:5], "--trials", "7"], 2, "trials")
