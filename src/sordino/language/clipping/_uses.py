@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from sordino.errors import UsageError
+from sordino.language.clipping._norm_bounds import apart, measured
 from sordino.language.clipping._taps import Kind
 from sordino.language.clipping.unit_gradients import Made
 
@@ -54,23 +54,30 @@ class Share:
         else:
             self._made.add(made)
 
-    def square_norms(self) -> Any:
-        """Return the squared norm of every unit's gradient, shape (units,).
+    def measured(self, units: Any = None) -> Any:
+        """Return squared norms, bounds on their error, and squares of bounds on that of the sum.
 
         A parameter that is used twice, such as an embedding that is also the head, has the sum of
         two gradients, and its norm a cross term.
+
+        Args:
+            units: Indices of those that are measured, then in 64-bit floats; None for all.
+
+        Returns:
+            Shape (3, units).
 
         Raises:
             UsageError: It is used in two ways whose cross term is not known.
 
         Source:
-            docs/language_models.md, "Norms of pairs".
+            docs/language_models.md, "Norms of pairs"; Higham (2002), chapter 3.
         """
         if self._made is not None:
-            return self._made.square_norms()
+            return self._made.measured(units)
         kept = self._joined()
-        cross = 2 * _cross(kept) if len(kept) > 1 else 0.0
-        return sum((_square_norms(kind, *use) for kind, use in kept.items()), cross)
+        if units is not None:
+            kept = {kind: (_wide(x, units), _wide(g, units)) for kind, (x, g) in kept.items()}
+        return measured(kept, self._units)
 
     def clipped_sum(self, parameter: Any, factors: Any, out: Any) -> Any:
         """Return the sum over units of factor times gradient; what was kept is let go.
@@ -103,7 +110,7 @@ class Share:
             return self._folded((g if x is None else x * g).sum(1, keepdim=True)).sum(1)
         if kind == "embedding":  # of few words, and tied to a head
             made = torch.zeros_like(self._made.gradients)
-            tokens = _apart(self._folded(x), made.shape[1])
+            tokens = apart(self._folded(x), made.shape[1])
             made.flatten(0, 1).index_add_(0, tokens, self._folded(g).flatten(0, 1))
             return made
         return self._products(x, g) if kind == "turned" else self._products(g, x)
@@ -130,31 +137,10 @@ class Share:
         return torch.cat([part for one in values for part in self._parts(one)], 1)
 
 
-def _apart(tokens: Any, words: Any) -> Any:
-    """Return the tokens of all units, numbered so that no two units have one in common."""
-    return (tokens + words * torch.arange(len(tokens)).to(tokens)[:, None]).flatten()
-
-
-def _square_norms(kind: Kind, x: Any, g: Any) -> Any:
-    """Return the squared norm of every unit's gradient from what was kept of one kind."""
-    if kind != "embedding":
-        return ((x @ x.mT) * (g @ g.mT)).sum((1, 2))
-    words = x.max() + 1
-    tokens, at = _apart(x, words).unique(return_inverse=True)
-    rows = g.new_zeros(len(tokens), g.shape[2]).index_add_(0, at, g.flatten(0, 1))
-    return g.new_zeros(len(x)).index_add_(0, tokens // words, rows.square().sum(1))
-
-
-def _cross(kept: dict[Kind, tuple[Any, ...]]) -> Any:
-    """Return the product of the gradients of a head and of the embedding that it is tied to."""
-    if set(kept) != {"linear", "embedding"}:
-        raise UsageError(
-            f"One parameter is used as {' and '.join(sorted(kept))}, and the norm of such a "
-            "gradient is not known here. Nothing was trained. Untie the weights, or freeze them."
-        )
-    (x, g), (tokens, rows) = kept["linear"], kept["embedding"]
-    picked = g.gather(2, tokens[:, None, :].expand(-1, g.shape[1], -1))
-    return (picked * (x @ rows.mT)).sum((1, 2))
+def _wide(values: Any, units: Any) -> Any:
+    """Return what was kept of some units in 64-bit floats, where the device has them."""
+    found = values[units].cpu() if values.is_mps else values[units]
+    return found.double() if found.is_floating_point() else found
 
 
 def _sum(kind: Kind, x: Any, g: Any, parameter: Any) -> Any:

@@ -58,7 +58,8 @@ class PerPairClipping:
         """Return a context in which one forward and one backward pass run; ``grad`` stays.
 
         Raises:
-            UsageError: A trained layer is not known to the method, or 16-bit arithmetic is on.
+            UsageError: A trained layer is not known to the method, a trained parameter has hooks,
+                or 16-bit arithmetic is on.
         """
         return self._gradients.listening()
 
@@ -67,7 +68,9 @@ class PerPairClipping:
         return self._gradients.norms()
 
     def add_clipped(self, bound: float) -> Any:
-        """Add the sum of clipped gradients to ``grad``; return the norms before clipping.
+        """Add the sum of clipped gradients to ``grad``; return the norms that were counted with.
+
+        Those are the norms before clipping, or more where rounding might hide more.
 
         Args:
             bound: C; rounding included, no unit adds more. One whose gradient is not finite adds

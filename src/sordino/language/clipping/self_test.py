@@ -82,10 +82,14 @@ def differences_from_autograd(
         docs/language_models.md, "Norms of pairs".
     """
     with _left_alone(model), without_dropout(model), _awake(model):
-        norms, bound, together = _folded(model, losses, rows, units, clipping)
-        apart, expected = _alone(model, losses, units, bound)
+        norms, counted, bound, together = _folded(model, losses, rows, units, clipping)
+        if counted.shape != norms.shape:
+            return math.inf, math.inf  # something else than units was clipped
+        apart, expected = _alone(model, losses, units, bound / counted)
     floor = max(_FAINT * float(apart.max()), math.ulp(0.0))
-    relative = (norms.double().cpu() - apart).abs() / apart.clamp(min=floor)
+    # what was counted with may be more than the norm, as much as rounding may hide, never less
+    wrong = (norms - apart).abs().maximum(apart - counted)
+    relative = wrong / apart.clamp(min=floor)
     both = zip(together, expected, strict=True)
     error = sum(float((one.double() - other).square().sum()) for one, other in both)
     whole = sum(float(one.square().sum()) for one in expected)
@@ -94,30 +98,36 @@ def differences_from_autograd(
 
 def _folded(
     model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str
-) -> tuple[Any, float, list[Any]]:
-    """Return norms, a bound that clips some of them, and the clipped sum, as training has them."""
+) -> tuple[Any, Any, float, list[Any]]:
+    """Return norms, those counted with, a bound, and the clipped sum, as training has them."""
     gradients = PerPairClipping(model, rows(units), clipping)
     with gradients.listening():
         losses(model, units).sum().backward()
-    norms = gradients.norms()
+    norms = gradients.norms().double().cpu()
     largest = float(norms.max())
     bound = largest / 2 if math.isfinite(largest) and largest > 0 else 1.0
-    gradients.add_clipped(bound)
-    return norms, bound, _taken(model)
+    counted = gradients.add_clipped(bound).double().cpu()
+    return norms, counted, bound, _taken(model)
 
 
 def _alone(
-    model: Any, losses: UnitLosses, units: Sequence[Any], bound: float
+    model: Any, losses: UnitLosses, units: Sequence[Any], shares: Any
 ) -> tuple[Any, list[Any]]:
-    """Return norms and the clipped sum from one backward pass for every unit."""
-    kept = bound * (1 - ROUNDING)
+    """Return norms and the clipped sum from one backward pass for every unit.
+
+    Args:
+        model: As it is trained.
+        losses: Of each unit.
+        units: Those that are compared.
+        shares: The bound over the norm that each unit was counted with, shape (units,).
+    """
     norms: list[float] = []
     total: list[Any] = []
-    for unit in units:
+    for unit, share in zip(units, shares.tolist(), strict=True):
         losses(model, [unit]).sum().backward()
         found = [one.double() for one in _taken(model)]
         norms.append(math.sqrt(sum(float(one.square().sum()) for one in found)))
-        factor = min(1.0, kept / max(norms[-1], math.ulp(0.0)))
+        factor = min(1.0, share * (1 - ROUNDING))
         scaled = [factor * one for one in found]
         total = [a + b for a, b in zip(total, scaled, strict=True)] if total else scaled
     return torch.tensor(norms, dtype=torch.float64), total
