@@ -531,12 +531,15 @@ def test_what_a_reward_function_is_asked(make):
 
 def test_the_first_row_of_a_person_counts_and_no_other(make):
     rows = [*people(3), {"person": "p1", "prompt": "long text"}, {"person": 1, "prompt": "water"}]
+    rows += [{"person": " 1 ", "prompt": "bread"}]
     trainer = make(rows, terms=privacy(slots=2, batches=2))
     found = [[(one.id, one.prompt) for one in batch] for batch in trainer._people]
     assert found == [
         [("p0", "tell me about the"), ("p1", "tell me about answer")],
-        [("p2", "tell me about is"), (1, "water")],
+        [("p2", "tell me about is"), ("1", "water")],
     ]
+    with pytest.raises(UsageError, match="4 different people"):
+        make(rows, terms=privacy(slots=5, batches=1))
 
 
 @pytest.mark.parametrize(

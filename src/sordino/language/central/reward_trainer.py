@@ -102,6 +102,10 @@ class CentralRewardTrainer(CentralTraining):
         """Return the loss of every unit."""
         return reward_losses(model, units, padding=self._tokens.tokenizer.pad_token_id)
 
+    def _handed_out(self) -> Any:
+        """Return a copy of the model that says what it promises."""
+        return self.merged()
+
     def text_reward(self) -> TextRewardModel:
-        """Return the reward as it stands, for scoring texts; it shares the trainer's weights."""
+        """Return the reward as it stands, for scoring texts; later steps do not show in it."""
         return PrivateRewardTrainer.text_reward(cast("Any", self))

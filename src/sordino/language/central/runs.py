@@ -17,9 +17,11 @@ from sordino._random import new_release_id
 from sordino.errors import LedgerMismatch
 from sordino.language.central._checkpoints import refuse_other_settings, steps_taken
 from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.run_sources import counted_once, with_caveats_of
 from sordino.language.models.promises import Answers, CheckpointPromise, Kind
 from sordino.language.training._resuming import complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.chain import Row
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
@@ -82,11 +84,17 @@ class CentralRun:
         """Start a run that has spent nothing."""
         self._kind = kind
         self.promise, self._training, self._ledger = promise, dict(training), ledger
-        self._starts = tuple(source for one in starts for source in one.sources)
+        self._starts: tuple[Answers, ...] = ()
+        self.start_from(starts)
         self.name = new_release_id()
         self._open: Reservation | None = None
         self._paid: list[tuple[str, Event]] = []
         self._known: tuple[list[tuple[str, Event]], float] = [], 0.0
+
+    def start_from(self, starts: Iterable[CheckpointPromise]) -> None:
+        """Take in what else the weights were trained on: from now on the run speaks for it."""
+        more = (source for one in starts for source in one.sources)
+        self._starts = tuple(dict.fromkeys((*self._starts, *more)))
 
     @property
     def spent(self) -> float:
@@ -122,12 +130,14 @@ class CentralRun:
             artifact=digest,
         )
         known = {**self._training, "run": self.name}
-        return CheckpointPromise(kind=self._kind, sources=(answers, *self._starts), training=known)
+        sources = counted_once(answers, self._starts)
+        return CheckpointPromise(kind=self._kind, sources=sources, training=known)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
         """Go on with the run of a checkpoint, and return its folder and how many steps it took.
 
-        All entries of that run count from now on, also those whose steps were lost.
+        All entries of that run count from now on, also those whose steps were lost, and so does
+        every caveat of theirs: what was drawn with a known seed stays so.
 
         Args:
             wanted: A folder, or True for the last complete checkpoint.
@@ -142,20 +152,21 @@ class CentralRun:
         settings = dict(found.training)
         name = str(settings.pop("run", ""))
         refuse_other_settings(settings, self._training)
-        paid = _entries(self._ledger, name)
-        if not paid or not {entry for entry, _ in paid}.issuperset(found.sources[0].release_ids):
+        rows, own = _entries(self._ledger, name), found.sources[0]
+        if not rows or not {row.release_id for row in rows}.issuperset(own.release_ids):
             raise LedgerMismatch(
                 f"{self._ledger.path.name} did not pay for the checkpoint {str(folder)!r}. Nothing "
                 "was trained. Use the ledger that the run was started on."
             )
-        self.name, self._open, self._paid = name, None, paid
-        self._starts = tuple(dict.fromkeys((*self._starts, *found.sources[1:])))
+        self.name, self._open = name, None
+        self._paid = [(row.release_id, event_of(row)) for row in rows]
+        self.promise = with_caveats_of(self.promise, own.guarantee, rows)
+        self.start_from([found])  # its own part is in what was paid
         return str(folder), steps_taken(folder)
 
 
-def _entries(ledger: Ledger, run: str) -> list[tuple[str, Event]]:
+def _entries(ledger: Ledger, run: str) -> list[Row]:
     """Return every entry of a run, oldest first, as the file of the ledger has them."""
     rows = Ledger.read(ledger.path).spends
     details = {row.release_id: json.loads(row.payload).get("details") for row in rows}
-    own = [row for row in rows if (details[row.release_id] or {}).get("run") == run]
-    return [(row.release_id, event_of(row)) for row in own]
+    return [row for row in rows if (details[row.release_id] or {}).get("run") == run]

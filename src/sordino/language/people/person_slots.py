@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Integral
 from typing import Any, NamedTuple
 
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.tokens import Overlong
 from sordino.language.people.slot_privacy import SlotPrivacy
-from sordino.preferences.records import Text, read_text
+from sordino.preferences.records import Text, person_text, read_text
 
 __all__ = ["Person", "batches_of"]
 
@@ -25,7 +24,7 @@ class Person(NamedTuple):
         prompt: What they ask; None where the slot is left empty.
     """
 
-    id: str | int
+    id: str
     prompt: Text | None
 
 
@@ -55,7 +54,7 @@ def batches_of(
         PrivacyError: Nobody says whose a prompt is.
         DataError: A prompt is no text, empty or too long; which one is not said.
     """
-    found: dict[str | int, Person] = {}
+    found: dict[str, Person] = {}
     for person, row in _rows(rows):
         if len(found) < privacy.people and person not in found:
             found[person] = Person(person, _prompt(row, length, room, overlong))
@@ -69,7 +68,7 @@ def batches_of(
     return [people[start : start + size] for start in range(0, len(people), size)]
 
 
-def _rows(rows: Any) -> Iterable[tuple[str | int, Mapping[str, Any]]]:
+def _rows(rows: Any) -> Iterable[tuple[str, Mapping[str, Any]]]:
     """Yield the person of every row, and the row."""
     if isinstance(rows, str | bytes | Mapping) or not isinstance(rows, Iterable):
         raise UsageError(
@@ -79,13 +78,21 @@ def _rows(rows: Any) -> Iterable[tuple[str | int, Mapping[str, Any]]]:
     for row in rows:
         if not isinstance(row, Mapping) or "prompt" not in row:
             raise UsageError(f"Each row of train_dataset must be {_FORM}. Nothing was trained.")
-        person = row.get("person")
-        if isinstance(person, bool) or not isinstance(person, str | Integral):
-            raise PrivacyError(
-                "What is hidden is a person, and a row does not say whose it is. Nothing was "
-                "trained. Give every row a 'person': a public id, a text or a whole number."
-            )
-        yield person if isinstance(person, str) else int(person), row
+        yield _person(row.get("person")), row
+
+
+def _person(value: Any) -> str:
+    """Return an id, written as everywhere in this library, so that nobody counts as two."""
+    try:
+        found = person_text(value, "a person")
+    except DataError:
+        found = None
+    if found is None:
+        raise PrivacyError(
+            "What is hidden is a person, and a row does not say whose it is. Nothing was "
+            "trained. Give every row a 'person': a public id, a text or a whole number."
+        )
+    return found
 
 
 def _prompt(

@@ -12,7 +12,10 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _random
 from sordino.errors import UsageError
+from sordino.language.central.settings import refuse_other_arithmetic
 from sordino.language.central.steps import CentralTraining
+from sordino.language.central.unit_rows import rows_of_units
+from sordino.language.clipping.self_test import refuse_wrong_gradients
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
 from sordino.language.people.batch_runs import BatchRun, reserve_batch
@@ -69,6 +72,7 @@ class PersonTraining(CentralTraining):
         first, folder = 0, None
         if resume_from_checkpoint:
             folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)
+        self._catch_up()
         if first >= self._privacy.steps:
             raise UsageError(
                 f"The run made all of its {first} updates. Nothing was trained and nothing was "
@@ -88,8 +92,11 @@ class PersonTraining(CentralTraining):
     def _test(self, model: Any) -> None:
         """Compare gradients with autograd on invented people, so that nobody shows in a refusal."""
         if not self._tested:
-            self._units = invented_people(_TESTED, self._tokens)
-        super()._test(model)
+            self.args.check()  # what was set since, also by transformers
+            refuse_other_arithmetic(self)
+            nobody = invented_people(_TESTED, self._tokens)
+            refuse_wrong_gradients(model, self._losses, rows_of_units, nobody, self.args.clipping)
+            self._tested = True
 
     def _pay(self) -> None:
         """Ask the people of the next batch and pay for its updates, unless that is done already."""
@@ -109,7 +116,7 @@ class PersonTraining(CentralTraining):
                 details=self._run.details(batch),
             )
             self._run.add(reservation, self._privacy.event)
-            self._promise = self._run.checkpoint()
+            self._mark()
             self._paid = self._privacy.updates_per_batch
         self._paid -= 1
 

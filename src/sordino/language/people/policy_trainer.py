@@ -169,6 +169,10 @@ class CentralPolicyTrainer(PersonTraining):
             return policy, None, {"reference": start}
         return policy, None, {"reference": weights_digest(self._fixed.to(args.device))}
 
+    def _held(self) -> list[Any]:
+        """Return the models that an update reads: the policy, and who else explores."""
+        return [*super()._held(), *([] if self._fixed is None else [self._fixed])]
+
     @contextmanager
     def _exploring(self, policy: Any) -> Iterator[Any]:
         """Yield the fixed policy that explores, which may be the policy without its adapters."""

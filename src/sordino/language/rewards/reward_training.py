@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from trl import RewardTrainer
 
+from sordino.language.models._model_copies import own_copy
 from sordino.language.models._trained_models import (
     matching_tokenizer,
     refuse_other_heads,
@@ -161,12 +162,19 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
             "mean_reward": reward,
         }
 
+    def _handed_out(self) -> Any:
+        """Return a copy of the model, which no training reaches any more."""
+        return own_copy(self.accelerator.unwrap_model(self.model))
+
     def text_reward(self) -> TextRewardModel:
-        """Return the reward as it stands, for scoring texts; it shares the trainer's weights."""
+        """Return the reward as it stands, for scoring texts; later steps do not show in it.
+
+        Its weights are a copy: a checkpoint to resume from may add to what they promise.
+        """
         from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
 
         return TextRewardModel(
-            self.merged().eval(),
+            self._handed_out().eval(),
             self.processing_class,
             promise=self._promise,
             reward_bound=self.args.reward_bound,

@@ -105,8 +105,10 @@ class PrivateTraining(Trainer):
             ConvergenceError: The loss is not finite any more.
         """
         folder, promise = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
-        self._promise = promise or self._promise
-        self._promise.mark(self.accelerator.unwrap_model(self.model))
+        model = self.accelerator.unwrap_model(self.model)
+        # another trainer may have trained the same object since this one was made
+        self._promise = (promise or self._promise).with_those_of(*folder_promises(model))
+        self._promise.mark(model)
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
