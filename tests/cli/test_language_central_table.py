@@ -52,6 +52,7 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
     ledger = Ledger.read(small / "study/central.spend.db")
     assert (ledger.budget.unit, ledger.budget.neighbors) == ("record", REPLACE_SPECIAL)
     assert len(ledger.spends) == 4
+    assert value["central"]["public"] == ["prompts", "answers", "number of judgments"]
     promise = value["central"]["guarantee"]
     assert (promise["unit"], promise["neighbors"]) == ("record", "REPLACE_SPECIAL")
     assert value["central"]["spent"] == promise["epsilon"] == ledger.total().epsilon

@@ -393,7 +393,9 @@ def test_invented_units_are_the_same_always_and_hold_no_padding(make):
     one, other = (invented_units(4, tokens) for _ in range(2))
     assert one == other
     assert len(one) == 4
-    for (pair,) in one:
+    assert [len(unit) for unit in one] == [1, 1, 2, 1]
+    assert max(len(pair.first) for unit in one for pair in unit) == tokens.max_length
+    for pair in (pair for unit in one for pair in unit):
         assert pair.first[0] == pair.second[0]
         for ids, answer in zip((pair.first, pair.second), pair.answers, strict=True):
             assert 1 <= answer == len(ids) - 1 < tokens.max_length

@@ -26,6 +26,7 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 __all__ = ["CentralRows", "central_labels"]
 
 _MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits
+_PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its files tell of
 _BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
 
 
@@ -195,6 +196,7 @@ class CentralRows:
         total = self.open().total()
         known: dict[str, Any] = {
             "units": self.units,
+            "public": list(_PUBLIC),
             "spent": 0.0,
             "guarantee": None,
             "caveats": [],

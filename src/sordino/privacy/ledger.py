@@ -161,7 +161,8 @@ class Ledger:
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
-        hidden = self.budget.unit == "record"  # how long a fit took tells of number and texts
+        # How long a fit took tells of number and texts, and how long people took to answer.
+        hidden = self.budget.unit in {"record", "person"}
         time = _random.today() if hidden else _random.now()
 
         def write(**values: Any) -> None:

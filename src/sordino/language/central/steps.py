@@ -16,6 +16,10 @@ from sordino import _random
 from sordino.errors import UsageError
 from sordino.language.central._invented import invented_units
 from sordino.language.central._silence import SilentTraining
+from sordino.language.central.model_checks import (
+    refuse_few_embeddings,
+    refuse_shared_positions,
+)
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.runs import CentralRun, reserve_steps
 from sordino.language.central.settings import CentralConfig, refuse_other_arithmetic
@@ -25,6 +29,7 @@ from sordino.language.clipping.methods import PerPairClipping
 from sordino.language.clipping.noisy_gradients import add_gradient_noise
 from sordino.language.clipping.poisson_batches import poisson_sample
 from sordino.language.clipping.self_test import refuse_wrong_gradients
+from sordino.language.models._model_copies import own_copy
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
 from sordino.language.training.policy_promises import folder_promises
@@ -49,6 +54,12 @@ class CentralTraining(SilentTraining):
     def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
         """Return the loss of every unit."""
         raise NotImplementedError
+
+    def _start(self, model: Any, args: Any, tokenizer: Any) -> None:
+        """Settle how texts become tokens, on a model whose rows are read one by one."""
+        refuse_few_embeddings(model, tokenizer)
+        super()._start(model, args, tokenizer)
+        refuse_shared_positions(model, self._tokens.max_length)
 
     def _take(
         self,
@@ -109,6 +120,7 @@ class CentralTraining(SilentTraining):
         first, folder = 0, None
         if resume_from_checkpoint:
             folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)
+        self._catch_up()
         if first >= self._privacy.steps:
             raise UsageError(
                 f"The run took all of its {first} steps. Nothing was trained and nothing was spent."
@@ -175,7 +187,7 @@ class CentralTraining(SilentTraining):
         if not self._tested:
             self.args.check()  # what was set since, also by transformers
             refuse_other_arithmetic(self)
-            units = [*self._units, *invented_units(_TESTED, self._tokens)][:_TESTED]
+            units = invented_units(_TESTED, self._tokens)
             how = self.args.clipping
             refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
             self._tested = True
@@ -194,7 +206,7 @@ class CentralTraining(SilentTraining):
                 steps=steps,
             )
             self._run.add(reservation, self._privacy.event(steps))
-            self._promise = self._run.checkpoint()
+            self._mark()
             self._paid = steps
         self._paid -= 1
 
@@ -223,4 +235,33 @@ class CentralTraining(SilentTraining):
     def _note(self, digest: str) -> None:
         """Record on the ledger what came out."""
         self._run.commit(digest)
+        self._mark(digest)
+
+    def _mark(self, digest: str = "") -> None:
+        """Write what all draws so far promise on the model, which may leave as an object too."""
         self._promise = self._run.checkpoint(digest)
+        self._promise.mark(self.accelerator.unwrap_model(self.model))
+
+    def _catch_up(self) -> None:
+        """Take in what the models were trained on elsewhere: another trainer may hold them too."""
+        self._run.start_from(folder_promises(*self._held()))
+        self._promise = self._run.checkpoint(self._promise.artifact)
+
+    def _held(self) -> list[Any]:
+        """Return the models that a step reads."""
+        return [self.accelerator.unwrap_model(self.model)]
+
+    def merged(self) -> Any:
+        """Return the model as it stands, as transformers knows it, adapters merged: a copy.
+
+        Later steps do not show in it, so that what it promises stays what it promised.
+        """
+        self._catch_up()
+        whole = own_copy(self.accelerator.unwrap_model(self.model))
+        self._promise.mark(whole)
+        return whole
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
+        """Write model, tokenizer, promise and model card to a folder that transformers loads."""
+        self._catch_up()
+        super().save_model(output_dir, _internal_call)
