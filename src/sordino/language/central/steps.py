@@ -187,10 +187,13 @@ class CentralTraining(SilentTraining):
         if not self._tested:
             self.args.check()  # what was set since, also by transformers
             refuse_other_arithmetic(self)
-            units = invented_units(_TESTED, self._tokens)
-            how = self.args.clipping
+            units, how = self._nobody(), self.args.clipping
             refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
             self._tested = True
+
+    def _nobody(self) -> Sequence[Any]:
+        """Return made-up units to test the model on: a refusal must not tell of anybody."""
+        return invented_units(_TESTED, self._tokens)
 
     def _pay(self) -> None:
         """Reserve the steps up to the next checkpoint, unless this one is paid for already."""

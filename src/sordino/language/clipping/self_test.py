@@ -32,14 +32,14 @@ def refuse_wrong_gradients(
 ) -> None:
     """Refuse to train where clipped gradients are not what they should be.
 
-    Whether they are is computed from private data: on success nothing is told, and on failure
-    nothing but that.
+    Give it units that are nobody's: that training is refused would otherwise tell of those it
+    was tested on.
 
     Args:
         model: The user's own, as it will be trained.
         losses: As in :func:`differences_from_autograd`.
         rows: Likewise.
-        units: A few of the user's own.
+        units: A few, made up.
         clipping: As in :class:`~sordino.language.clipping.methods.PerPairClipping`.
 
     Raises:

@@ -12,10 +12,7 @@ from transformers.trainer_utils import TrainOutput
 
 from sordino import _random
 from sordino.errors import UsageError
-from sordino.language.central.settings import refuse_other_arithmetic
 from sordino.language.central.steps import CentralTraining
-from sordino.language.central.unit_rows import rows_of_units
-from sordino.language.clipping.self_test import refuse_wrong_gradients
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
 from sordino.language.people.batch_runs import BatchRun, reserve_batch
@@ -89,14 +86,9 @@ class PersonTraining(CentralTraining):
         self._note(weights_digest(self.model))
         return TrainOutput(self.state.global_step, float("nan"), {})
 
-    def _test(self, model: Any) -> None:
-        """Compare gradients with autograd on invented people, so that nobody shows in a refusal."""
-        if not self._tested:
-            self.args.check()  # what was set since, also by transformers
-            refuse_other_arithmetic(self)
-            nobody = invented_people(_TESTED, self._tokens)
-            refuse_wrong_gradients(model, self._losses, rows_of_units, nobody, self.args.clipping)
-            self._tested = True
+    def _nobody(self) -> Sequence[Any]:
+        """Return made-up people to test the model on."""
+        return invented_people(_TESTED, self._tokens)
 
     def _pay(self) -> None:
         """Ask the people of the next batch and pay for its updates, unless that is done already."""
