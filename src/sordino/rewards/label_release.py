@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 
 from sordino import _random
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.ellipsoid import Rows
+from sordino.mechanisms._row_sums import Rows
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian, LabelStatistic
 from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.preferences.features import Features
@@ -33,6 +33,7 @@ __all__ = [
     "countable_rows",
     "digest_of_statistic",
     "label_promise",
+    "promise_of",
     "refuse_other_arguments",
     "release_labels",
     "release_sum",
@@ -242,14 +243,39 @@ def label_promise(
     Raises:
         PrivacyError: The mechanism promises nothing under these terms.
     """
+    linked = pairs.persons is not None
+    repeats = not linked and len(set(pairs.keys)) < len(pairs)
+    return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats)
+
+
+def promise_of(
+    mechanism: LabelGaussian | RankingGaussian,
+    ledger: Ledger,
+    entropy: _random.Entropy,
+    *,
+    linked: bool,
+    repeats: bool,
+) -> Guarantee:
+    """Return what a release promises, from what is public of the judgments.
+
+    Args:
+        mechanism: The noise.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+        linked: Whether it is known who answered.
+        repeats: Whether a question occurs twice and nothing says who answered.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing under these terms.
+    """
     promise = mechanism.guarantee(
         unit="person" if ledger.budget.unit == "person" else "label",
         neighbors=REPLACE_ONE,
         trust="central",
     )
     caveats = {
-        "person-group": promise.unit == "label" and pairs.persons is not None,
-        "repeats-not-linked": pairs.persons is None and len(set(pairs.keys)) < len(pairs),
+        "person-group": promise.unit == "label" and linked,
+        "repeats-not-linked": repeats,
         "simulated": entropy.randomness == "simulated",
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
