@@ -6,6 +6,7 @@ inject coins, release ids and a clock and compare every byte of the output.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import time
@@ -23,7 +24,9 @@ __all__ = [
     "SystemEntropy",
     "clock",
     "entropy",
+    "entropy_of_part",
     "new_release_id",
+    "new_secret",
     "normals",
     "now",
 ]
@@ -78,6 +81,19 @@ def entropy(simulate_seed: int | None) -> Entropy:
     return SystemEntropy() if simulate_seed is None else SimulatedEntropy(simulate_seed)
 
 
+def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:
+    """Return system entropy, or the stream that one part of a seeded release has for itself.
+
+    Args:
+        simulate_seed: As for :func:`entropy`.
+        part: What the part is called; the same name gives the same stream.
+    """
+    if simulate_seed is None:
+        return SystemEntropy()
+    digest = hashlib.sha256(f"{simulate_seed} {part}".encode()).digest()
+    return SimulatedEntropy(int.from_bytes(digest[:16], "big"))
+
+
 def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
     """Return n independent standard normal numbers in floating point, one word for each.
 
@@ -94,6 +110,11 @@ def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
 def new_release_id() -> str:
     """Return a fresh identifier for one release; it is independent of all data."""
     return secrets.token_hex(8)
+
+
+def new_secret() -> bytes:
+    """Return 32 bytes that nobody knows; they are independent of all data."""
+    return secrets.token_bytes(32)
 
 
 def now() -> str:

@@ -15,6 +15,7 @@ SPENDERS = {
     "sordino.rewards.withheld.reveal",
     "sordino.privatization.choices.privatize_choices",
     "sordino.privatization.memory.privatize",
+    "sordino.privatization.shards.privatize_shards",
     "sordino.privatization.stream.privatize_file",
     "sordino.privatization.unprotected.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
@@ -27,6 +28,8 @@ SPENDERS = {
     "sordino.rewards.ranking_estimation.fit_unprotected_rankings",
     "sordino.rewards.ranking_release.release_rankings",
     "sordino.rewards.record_fit.fit_records",
+    "sordino.rewards.sharded.estimation.fit_shards",
+    "sordino.rewards.sharded.release.release_shards",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
     "sordino.language.studies.central_pipeline.train_policy_centrally",
@@ -123,6 +126,8 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.policies.withheld._paid",
             "sordino.privatization.choices.privatize_choices",
             "sordino.privatization.crossing.answers",
+            "sordino.privatization.shard_answers.answers",
+            "sordino.privatization.shard_people._draw",
             "sordino.privatization.unprotected.use_unprotected",
             "sordino.rewards.screened_means.screen",
             "sordino.rewards.label_release.release_sum",

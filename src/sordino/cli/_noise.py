@@ -49,7 +49,36 @@ class Noise:
             DataError: Persons are to be protected and are not known.
             UsageError: No noise keeps it.
         """
-        return _of_records(settings) if settings.hides_texts else _of_labels(settings, pairs)
+        if settings.hides_texts:
+            return _of_records(settings)
+        if settings.unit is not Unit.person:
+            return cls.for_labels(settings, most=None)
+        known = questions_of_one_person(pairs)
+        return cls.for_labels(settings, most=settings.cap or known)
+
+    @classmethod
+    def for_labels(cls, settings: Settings, *, most: int | None) -> Noise:
+        """Return noise for labels.
+
+        Args:
+            settings: What the user asked for.
+            most: How many labels of one person count, if all of them are hidden together.
+                Persons and questions are public, and with them the usual cap.
+
+        Raises:
+            UsageError: No noise keeps it.
+        """
+
+        def noise(epsilon: float) -> LabelGaussian:
+            return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
+
+        wanted = settings.metrics_epsilon
+        return cls(
+            estimate=noise(settings.total),
+            second_moment=None,
+            metrics=None if wanted is None else noise(wanted),
+            metrics_epsilon=wanted,
+        )
 
     @property
     def events(self) -> dict[Event, int]:
@@ -105,25 +134,6 @@ class Noise:
             "pairs": None if paid is None else paid.pairs,
             "reason": None if paid is None else paid.reason,
         }
-
-
-def _of_labels(settings: Settings, pairs: Pairs) -> Noise:
-    """Return noise for labels; persons and questions are public, and with them the usual cap."""
-    most = None
-    if settings.unit is Unit.person:
-        known = questions_of_one_person(pairs)
-        most = settings.cap or known
-
-    def noise(epsilon: float) -> LabelGaussian:
-        return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
-
-    wanted = settings.metrics_epsilon
-    return Noise(
-        estimate=noise(settings.total),
-        second_moment=None,
-        metrics=None if wanted is None else noise(wanted),
-        metrics_epsilon=wanted,
-    )
 
 
 def _of_records(settings: Settings) -> Noise:

@@ -26,8 +26,9 @@ class Engine(Protocol):
     """What computes sums over pieces; an object with this one method is one.
 
     Guarantee:
-        None. A task must give the same result however often it is run, so it never draws noise
-        or coins of a release; only the caller does, once.
+        None. A task must give the same result however often it is run. So it draws no noise of a
+        release, which only the caller does, once; and one that draws coins of single labels keeps
+        for good what it drew first, so that whoever comes later finds it.
     """
 
     def fold(
@@ -99,10 +100,10 @@ def refuse_other_engines(engine: object) -> None:
     """Refuse what cannot compute sums.
 
     Raises:
-        UsageError: It has no method ``fold``.
+        UsageError: It has no method ``fold``, or it is a class and not an object.
     """
-    if not isinstance(engine, Engine):
+    if isinstance(engine, type) or not isinstance(engine, Engine):
         raise UsageError(
             f"engine must be InProcess(), RayData(...) or an object with a method fold, got "
-            f"{type(engine).__name__}."
+            f"{getattr(engine, '__name__', None) or type(engine).__name__}."
         )

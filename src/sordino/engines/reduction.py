@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from sordino.errors import UsageError
+from sordino.errors import EngineError, UsageError
 
 __all__ = ["Node", "Reduction"]
 
@@ -20,7 +20,8 @@ class Reduction(Generic[T]):
 
     Sums of floats depend on the order of addition, so the order must not depend on which task
     ended first. Parts may come in any order, or as sums of whole branches; what can be added is
-    added at once. A part that comes a second time (a task that was run twice) is left out.
+    added at once. A part that comes a second time (a task that was run twice) is left out, and so
+    are parts of a branch that comes as a whole later.
 
     Example:
         >>> total = Reduction(3, lambda one, other: f"({one}{other})")
@@ -43,9 +44,16 @@ class Reduction(Generic[T]):
         self._waiting: dict[tuple[int, int], T] = {}
 
     def take(self, index: int, part: T, *, level: int = 0) -> None:
-        """Take one part, or the sum of a whole branch, and add what can be added."""
+        """Take one part, or the sum of a whole branch, and add what can be added.
+
+        Raises:
+            EngineError: There is no such part.
+        """
+        if not (level >= 0 and 0 <= index < -(-self._parts // 2**level)):
+            raise EngineError("The engine returned a part that it was not asked for.")
         if self._is_in(level, index):
             return
+        self._leave_out_below(level, index)
         while True:
             width = -(-self._parts // 2**level)  # nodes of this level
             if width == 1:
@@ -68,6 +76,13 @@ class Reduction(Generic[T]):
             level, index = level + 1, index // 2
         return False
 
+    def _leave_out_below(self, level: int, index: int) -> None:
+        """Forget parts of a branch that came as a whole."""
+        if level:
+            for below, at in list(self._waiting):
+                if below < level and at >> (level - below) == index:
+                    del self._waiting[below, at]
+
     def nodes(self) -> list[Node[T]]:
         """Return what was added so far, as branches that another reduction can take."""
         return [(level, index, part) for (level, index), part in self._waiting.items()]
@@ -76,9 +91,11 @@ class Reduction(Generic[T]):
         """Return the sum of all parts.
 
         Raises:
-            UsageError: A part never came.
+            EngineError: A part never came.
         """
         found = self.nodes()
         if len(found) != 1 or -(-self._parts // 2 ** found[0][0]) != 1:
-            raise UsageError("A part of the sum is missing: the engine lost a task.")
+            raise EngineError(
+                "A part of the sum is missing: the engine lost a task. Nothing was released."
+            )
         return found[0][2]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -15,7 +15,16 @@ from sordino._files import explained
 from sordino.errors import DataError, MissingExtra
 from sordino.preferences.records import FIELDS
 
-__all__ = ["DIFFERENCE", "Columns", "column_parts", "row_groups", "schema_of"]
+__all__ = [
+    "DIFFERENCE",
+    "Columns",
+    "VectorWriter",
+    "column_parts",
+    "copy_tables",
+    "row_groups",
+    "schema_of",
+    "vectors",
+]
 
 _BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
 
@@ -129,6 +138,57 @@ def vectors(path: Path, column: Any, dimension: int) -> np.ndarray:
     return np.asarray(array)
 
 
+class VectorWriter:
+    """A Parquet file of vectors, answers and who gave them, as it is being written."""
+
+    def __init__(self, file: BinaryIO, dimension: int, *, persons: bool) -> None:
+        """Start the file.
+
+        Args:
+            file: Where to write.
+            dimension: Of the vectors.
+            persons: Whether it is known who answered.
+        """
+        arrow, parquet = _library()
+        columns = [
+            (DIFFERENCE, arrow.list_(arrow.float64(), dimension)),
+            ("answer", arrow.int8()),
+        ]
+        self._schema = arrow.schema([*columns, ("person", arrow.string())] if persons else columns)
+        self._writer = parquet.ParquetWriter(file, self._schema)
+
+    def write(self, rows: np.ndarray, answers: np.ndarray, persons: Sequence[str] | None) -> None:
+        """Write some rows."""
+        arrow, _ = _library()
+        lists = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), rows.shape[1])
+        columns = [lists, arrow.array(answers.astype(np.int8))]
+        if persons is not None:
+            columns.append(arrow.array(list(persons), arrow.string()))
+        self._writer.write_table(arrow.Table.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        """Write what ends the file."""
+        self._writer.close()
+
+
+def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
+    """Write the rows of Parquet files one after the other into one; all have the same columns.
+
+    Raises:
+        DataError: One is malformed.
+        FileSystemError: One cannot be read.
+    """
+    _, parquet = _library()
+    writer = None
+    for path in paths:
+        with _opened(path) as part:
+            writer = writer or parquet.ParquetWriter(file, part.schema_arrow)
+            for group in range(part.metadata.num_row_groups):
+                writer.write_table(part.read_row_group(group))
+    if writer is not None:
+        writer.close()
+
+
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """Open a Parquet file.
@@ -144,6 +204,9 @@ def _opened(path: Path) -> Iterator[Any]:
                 yield file
         except arrow.ArrowException:
             pass
+        except OSError as error:
+            if error.errno is not None:  # else it is pyarrow's word for damage
+                raise
         else:
             return
     raise DataError(

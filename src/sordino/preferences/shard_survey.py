@@ -14,11 +14,11 @@ import numpy as np
 from jaxtyping import Int64
 
 from sordino.engines.engine import Engine, Taken
-from sordino.engines.exchange import PARTS, Exchange, exchange
+from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
-from sordino.preferences.pairs import Pairs
+from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.records import person_key
-from sordino.preferences.shard_blocks import judgments
+from sordino.preferences.shard_blocks import comparisons
 from sordino.preferences.shards import Piece, Shards
 
 __all__ = ["Selection", "ShardSurvey", "survey_shards"]
@@ -26,6 +26,8 @@ __all__ = ["Selection", "ShardSurvey", "survey_shards"]
 _ENTRY: Final = [("who", "<u8", 2), ("rank", "<u8", 2), ("row", "<u8")]
 _ROW_BITS: Final = 40  # of the number of a row in its piece; the piece's number is above them
 _LEFT_OUT: Final = "left-out.npy"
+_Doubts = tuple[bool, np.ndarray, int]
+"""(whether a question occurs twice, rows that do not count, most questions of one person)"""
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,9 @@ class ShardSurvey:
         selection: Which rows count.
         starts: Number of the first record of each piece, and of all records at the end.
         most: How many rows of one person count; None for all.
+        largest: The largest number of different questions of one person, whether they count or
+            not; 1 where persons are not known.
+        digests: Of all public fields of each piece.
     """
 
     shards: Shards
@@ -91,6 +96,8 @@ class ShardSurvey:
     selection: Selection
     starts: tuple[int, ...]
     most: int | None
+    largest: int
+    digests: tuple[bytes, ...]
 
 
 @dataclass
@@ -129,7 +136,8 @@ def survey_shards(
         shards: The files.
         engine: Where they are read.
         most: How many rows of one person count; all if left out.
-        scratch: A folder that all machines see; see :func:`~sordino.engines.exchange.exchange`.
+        scratch: A folder that all machines see; the system's own place for temporary files if
+            left out.
         taken: Called as pieces are done.
 
     Raises:
@@ -138,12 +146,12 @@ def survey_shards(
             answer of the same person to the same question.
         FileSystemError: A file or the folder cannot be used.
     """
-    with exchange(_ENTRY, scratch) as shuffle:
+    with opened_exchange(_ENTRY, scratch) as shuffle:
         read = _Read(shards, shuffle)
         facts = engine.fold(shards.pieces, read, _Facts.plus, taken=taken)
         linked = _known(shards, facts, most)
-        look = _Look(shards.pieces, shuffle, most, linked=linked)
-        doubled, left_out = engine.fold(range(PARTS), look, _both)
+        look = _Look(shards.pieces, shuffle, most, linked=linked, raw=not shards.privatized)
+        doubled, left_out, largest = engine.fold(range(PARTS), look, _both)
         selection = Selection(_kept(shuffle, left_out))
         sizes = [facts.rows[piece.number] for piece in shards.pieces]
         starts = tuple(np.cumsum([0, *sizes]).tolist())
@@ -158,6 +166,8 @@ def survey_shards(
             selection=selection,
             starts=starts,
             most=most,
+            largest=largest,
+            digests=tuple(facts.digests[piece.number] for piece in shards.pieces),
         )
 
 
@@ -173,7 +183,7 @@ class _Read:
         found = _Facts()
         digest, entries = hashlib.sha256(), []
         start = piece.number << _ROW_BITS
-        for pairs in judgments(self.shards, piece):
+        for pairs in comparisons(self.shards, piece):
             digest.update(bytes.fromhex(pairs.public_digest))
             found.dropped += pairs.dropped
             if len(pairs):
@@ -187,7 +197,7 @@ class _Read:
         return found
 
 
-def _entries(pairs: Pairs, start: int) -> np.ndarray:
+def _entries(pairs: Comparisons, start: int) -> np.ndarray:
     """Return 128 bits of who answered, and of who answered what, for every row.
 
     Without persons the question stands for both: it tells whether one occurs twice.
@@ -215,18 +225,27 @@ class _Look:
     shuffle: Exchange
     most: int | None
     linked: bool
+    raw: bool
 
-    def __call__(self, part: int) -> tuple[bool, np.ndarray]:
-        """Return whether anything occurs twice, and which rows do not count."""
+    def __call__(self, part: int) -> _Doubts:
+        """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.pieces))
         who, rank = rows["who"].T, rows["rank"].T
         rows = rows[np.lexsort([rows["row"], rank[1], rank[0], who[1], who[0]])]
         again = _same(rows["who"]) & _same(rows["rank"])
         if not self.linked:
-            return bool(again.any()), np.zeros(0, np.uint64)
-        self._refuse_overlap(rows, again)
+            return bool(again.any()), np.zeros(0, np.uint64), 1
+        if self.raw:  # of answers that were stored, a repeat is the same observation
+            self._refuse_overlap(rows, again)
         out = again | self._beyond(rows["who"], again)
-        return bool(again.any()), rows["row"][out]
+        largest = int(_places(rows["who"], again).max(initial=0))
+        return bool(again.any()), rows["row"][out], largest
+
+    def _beyond(self, who: np.ndarray, again: np.ndarray) -> np.ndarray:
+        """Return which rows are beyond the most that count of one person."""
+        if self.most is None:
+            return np.zeros(len(who), dtype=bool)
+        return _places(who, again) > self.most
 
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
         """Refuse two files that hold the same answer of one person.
@@ -245,14 +264,13 @@ class _Look:
                 "each record once."
             )
 
-    def _beyond(self, who: np.ndarray, again: np.ndarray) -> np.ndarray:
-        """Return which rows are beyond the most that count of one person."""
-        if self.most is None:
-            return np.zeros(len(who), dtype=bool)
-        first = ~_same(who)
-        different = np.cumsum(~again)  # questions so far, of all persons
-        before = different[np.flatnonzero(first)] - 1
-        return np.asarray(different - before[np.cumsum(first) - 1] > self.most)
+
+def _places(who: np.ndarray, again: np.ndarray) -> np.ndarray:
+    """Return which question of its person every row is, from 1."""
+    first = ~_same(who)
+    different = np.cumsum(~again)  # questions so far, of all persons
+    before = different[np.flatnonzero(first)] - 1
+    return np.asarray(different - before[np.cumsum(first) - 1])
 
 
 def _same(values: np.ndarray) -> np.ndarray:
@@ -262,9 +280,9 @@ def _same(values: np.ndarray) -> np.ndarray:
     return same
 
 
-def _both(one: tuple[bool, np.ndarray], other: tuple[bool, np.ndarray]) -> tuple[bool, np.ndarray]:
+def _both(one: _Doubts, other: _Doubts) -> _Doubts:
     """Return what two parts found together."""
-    return one[0] or other[0], np.concatenate([one[1], other[1]])
+    return one[0] or other[0], np.concatenate([one[1], other[1]]), max(one[2], other[2])
 
 
 def _kept(shuffle: Exchange, left_out: np.ndarray) -> str | None:

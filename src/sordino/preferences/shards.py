@@ -33,6 +33,7 @@ class Piece:
         number: Which piece of all.
         first, last: Bytes of JSON Lines, or row groups of Parquet: from the first to before the
             last.
+        stamp: Size and time of the file when it was found: it must not change afterwards.
     """
 
     path: str
@@ -40,6 +41,19 @@ class Piece:
     number: int
     first: int
     last: int
+    stamp: tuple[int, int]
+
+    def refuse_change(self) -> None:
+        """Refuse a file that is no longer the one that was found.
+
+        Which rows count is decided when it is first read, so it must be the same ever after.
+
+        Raises:
+            DataError: It was written to.
+            FileSystemError: It is gone.
+        """
+        if _stamp(Path(self.path)) != self.stamp:
+            raise DataError(f"{self.name} changed while it was read. Nothing was released.")
 
     @property
     def name(self) -> str:
@@ -57,6 +71,7 @@ class Shards:
         dimension: Of vectors; None for texts.
         person_field: Name of the optional public person id.
         drop_identical: Leave out pairs of identical answers instead of refusing them.
+        privatized: Whether these are randomized answers, and not raw judgments.
     """
 
     pieces: tuple[Piece, ...]
@@ -64,6 +79,7 @@ class Shards:
     dimension: int | None
     person_field: str = "person"
     drop_identical: bool = False
+    privatized: bool = False
 
     def __repr__(self) -> str:
         """Return the kind and how many files there are."""
@@ -80,6 +96,7 @@ def find_shards(
     *,
     person_field: str = "person",
     drop_identical: bool = False,
+    privatized: bool = False,
 ) -> Shards:
     """Return the judgments of many files, none of which is read yet but its ends.
 
@@ -93,6 +110,8 @@ def find_shards(
             must find them at the same place.
         person_field: Name of the optional public person id.
         drop_identical: Leave out pairs of identical answers instead of refusing them.
+        privatized: Whether they are randomized answers, each file with its manifest beside it:
+            vectors then stand beside a column ``answer`` instead of ``label``.
 
     Raises:
         UsageError: There is no file, or they are of several kinds, or one is given twice.
@@ -109,9 +128,10 @@ def find_shards(
         dimension = None
         ends = [(path, _stretches(path)) for path in paths]
     pieces: list[Piece] = []
+    stamps = [_stamp(path) for path in paths]
     for shard, (path, spans) in enumerate(ends):
         for first, last in spans:
-            pieces.append(Piece(str(path), shard, len(pieces), first, last))
+            pieces.append(Piece(str(path), shard, len(pieces), first, last, stamps[shard]))
     if not pieces:
         raise DataError("The files are empty: no record in them.")
     return Shards(
@@ -120,7 +140,19 @@ def find_shards(
         dimension=dimension,
         person_field=person_field,
         drop_identical=drop_identical,
+        privatized=privatized,
     )
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """Return size and time of a file.
+
+    Raises:
+        FileSystemError: It is missing.
+    """
+    with explained(f"{path.name} cannot be read"):
+        status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:

@@ -21,7 +21,16 @@ from sordino.preferences.memo import AnswerMemo
 from sordino.privacy.chain import Row
 from sordino.privacy.ledger import Ledger
 
-__all__ = ["agreeing_memo"]
+__all__ = [
+    "agreeing_memo",
+    "linked_entries",
+    "memo_of_parts",
+    "one_memo",
+    "refuse_disagreement",
+    "refuse_loss",
+    "rows_on_disk",
+    "turn",
+]
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 _PAUSE = 0.05
@@ -43,25 +52,50 @@ def agreeing_memo(
             for elsewhere, or were drawn with other settings.
         FileSystemError: It cannot be read or written, or another process does not let go of it.
     """
-    path = ledger.path.resolve().with_suffix(".memo.db")
-    if not path.exists() and _linked(_rows(ledger)):
+    path = one_memo(ledger)
+    with nullcontext() if dry_run else turn(path.with_suffix(".lock")):
+        if memo_of_parts(ledger).exists():
+            raise PrivacyError(
+                f"The answers that people gave before are in {memo_of_parts(ledger).name}, where "
+                "judgments in many files are answered. Nothing was released. Answer these in the "
+                "same way (privatize_shards, --engine), or use another ledger."
+            )
+        refuse_loss(path, rows_on_disk(ledger))
+        with AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
+            refuse_disagreement(path, memo.payers(), rows_on_disk(ledger))
+            yield memo
+
+
+def one_memo(ledger: Ledger) -> Path:
+    """Return where the answers of one person after the other are stored beside a ledger."""
+    return ledger.path.resolve().with_suffix(".memo.db")
+
+
+def memo_of_parts(ledger: Ledger) -> Path:
+    """Return the folder of stored answers that many machines write, by person."""
+    return ledger.path.resolve().with_suffix(".memo")
+
+
+def refuse_loss(path: Path, rows: Iterable[Row]) -> None:
+    """Refuse to go on without the answers that entries of a ledger paid for.
+
+    Raises:
+        PrivacyError: There are such entries, and no memo.
+    """
+    if not path.exists() and linked_entries(rows):
         raise PrivacyError(
             f"{path.name} is gone: it held the answers that people gave before, and without it "
             "they would be answered again. Nothing was released. Restore it, or start a new "
             "ledger, whose total is apart from this one."
         )
-    turn = nullcontext() if dry_run else _turn(path.with_suffix(".lock"))
-    with turn, AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
-        _refuse_disagreement(path, memo.payers(), _rows(ledger))
-        yield memo
 
 
-def _rows(ledger: Ledger) -> Iterable[Row]:
+def rows_on_disk(ledger: Ledger) -> Iterable[Row]:
     """Return the rows as they are on disk now, what other processes wrote included."""
     return Ledger.read(ledger.path).rows if ledger.path.exists() else ledger.rows
 
 
-def _linked(rows: Iterable[Row]) -> set[str]:
+def linked_entries(rows: Iterable[Row]) -> set[str]:
     """Return the entries whose answers are stored, by person and question."""
     return {
         row.release_id
@@ -71,10 +105,18 @@ def _linked(rows: Iterable[Row]) -> set[str]:
     }
 
 
-def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
+def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
     """Refuse answers that no entry paid for, and entries whose answers are not there.
 
     A reservation without a commit may have been interrupted before its first answer.
+
+    Args:
+        path: The memo, for messages.
+        payers: Entries that paid for what is stored.
+        rows: Of the ledger.
+
+    Raises:
+        PrivacyError: Memo and ledger do not belong together.
     """
     rows = list(rows)
     if not payers <= {row.release_id for row in rows}:
@@ -84,7 +126,7 @@ def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> N
             "back together that belong together."
         )
     committed = {row.release_id for row in rows if row.kind == "commit"}
-    if not _linked(rows) & committed <= payers:
+    if not linked_entries(rows) & committed <= payers:
         raise PrivacyError(
             f"{path.name} lacks answers that this ledger paid for: it is an older copy or of "
             "another ledger, and people would be answered again. Nothing was released. Restore "
@@ -93,10 +135,13 @@ def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> N
 
 
 @contextmanager
-def _turn(path: Path) -> Iterator[None]:
+def turn(path: Path) -> Iterator[None]:
     """Wait until no other process is between its survey and its last stored answer.
 
     The operating system ends a turn with the process, however it dies.
+
+    Raises:
+        FileSystemError: Another process does not let go of it, or it cannot be made.
     """
     started = _random.clock()
     try:

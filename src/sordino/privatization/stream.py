@@ -30,6 +30,7 @@ __all__ = [
     "count_labels",
     "default_ledger_path",
     "linked",
+    "manifest_of",
     "plan_file",
     "privatize_file",
     "refuse_table",
@@ -228,7 +229,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             if again.hexdigest() != surveyed.public_digest:
                 raise DataError("The input changed while it was read. Nothing was released.")
             out.finish()
-            manifest = _manifest(mechanism, promise, sha256_of(out.path))
+            manifest = manifest_of(mechanism, promise, sha256_of(out.path))
             note.file.write(to_json(manifest.to_dict()).encode())
             note.finish()
             if reservation:
@@ -267,7 +268,7 @@ def _answered(
     return batch, crossing.answers(labels, keys if memo else [], memo, reservation)
 
 
-def _manifest(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
+def manifest_of(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
     """Return what a privatized file says of itself."""
     return Manifest(
         sha256=sha256,

@@ -47,6 +47,12 @@ _FREE = (
     "further privacy. Held-out accuracy and win rate are no function of that sum, and were not "
     "bought."
 )
+_UNREAD = (
+    "The judgments were read in pieces, from many files, and nothing is measured on those: it "
+    "would take many more passes over them. A reward can be held against public judgments in "
+    "memory."
+)
+_UNREAD_SHORT = "Nothing is measured on files that are read in pieces."
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
@@ -80,6 +86,11 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
 def is_of_rankings(result: _Plain) -> bool:
     """Return whether a run learned from rankings."""
     return (result.get("mechanism") or {}).get("name") in _RANKINGS
+
+
+def _in_pieces(result: _Plain) -> bool:
+    """Return whether judgments were read in pieces, from many files."""
+    return (result.get("data") or {}).get("files") is not None
 
 
 def _label_rows(told: _Plain, *, simulated: bool) -> _Rows:
@@ -197,6 +208,8 @@ def describe_metrics(result: _Plain, guarantee: Guarantee, *, counted: bool) -> 
     bought, records = result.get("metrics"), hides_texts(guarantee)
     if is_of_rankings(result):
         return _UNSCORED
+    if _in_pieces(result):
+        return _UNREAD
     if bought is None:
         return "No metric was bought, and none is free." if records else _FREE
     what = "All but the calibration slope was" if records else "Every metric below was"
@@ -211,6 +224,8 @@ def explain_missing(result: _Plain, guarantee: Guarantee) -> dict[str, str]:
     bought = result.get("metrics") is not None
     if is_of_rankings(result):
         return dict.fromkeys((*_SOLD, "calibration_slope", "kl"), _UNSCORED)
+    if _in_pieces(result):
+        return dict.fromkeys((*_SOLD, "calibration_slope"), _UNREAD_SHORT)
     if not hides_texts(guarantee):
         slope = {"calibration_slope": "No finite slope fits what was released."}
         unbought = {

@@ -23,6 +23,7 @@ __all__ = [
     "Released",
     "effective_features",
     "fit_statistic",
+    "flattery",
     "label_ridges",
 ]
 
@@ -213,9 +214,30 @@ def effective_features(evidence: Released, solution: Solution, ridge: float) -> 
         ridge: Λ of the fit.
     """
     bend = evidence.information(solution.theta)
+    return evidence.inflation * flattery(bend, bend + evidence.covariance, solution, ridge)
+
+
+def flattery(
+    bend: Float[np.ndarray, "d d"],
+    spread: Float[np.ndarray, "d d"],
+    solution: Solution,
+    ridge: float,
+) -> float:
+    """Return tr[(H + ΛI)⁻¹S]: by how much a fit flatters itself on a sum of covariance S.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)]; with the
+        ball as :func:`effective_features` says.
+
+    Args:
+        bend: H.
+        spread: S.
+        solution: The fit.
+        ridge: Λ of the fit.
+    """
     shift = ridge + solution.multiplier
     response = np.linalg.inv(bend + shift * np.eye(len(bend)))
     if solution.multiplier > 0:
         along = response @ solution.theta
         response -= np.outer(along, along) / (solution.theta @ along)
-    return evidence.inflation * float(np.sum(response * (bend + evidence.covariance)))
+    return float(np.sum(response * spread))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -16,14 +17,16 @@ from sordino.engines.engine import Engine, Taken
 from sordino.engines.rows import PiecedRows
 from sordino.errors import UsageError
 from sordino.preferences.features import Features
-from sordino.preferences.shard_blocks import judged_vectors
+from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
 from sordino.preferences.shard_survey import ShardSurvey
 from sordino.preferences.shards import Piece
 from sordino.rewards._gram import weighted_grams
-from sordino.rewards.covariance import debiased_slope
+from sordino.rewards.covariance import answer_sum_covariance, debiased_slope
+from sordino.rewards.label_ridge import effective_features, label_ridges
 from sordino.rewards.sharded.newton import PiecedLoss
+from sordino.rewards.solver import Solution
 
-__all__ = ["ShardEvidence", "counted_vectors"]
+__all__ = ["PiecedEvidence", "ShardEvidence", "counted_vectors"]
 
 _ROWS = 32  # rows a feature that a matrix rests on
 _FLOPS = 1 << 27  # a matrix this cheap takes more of them
@@ -34,9 +37,17 @@ def counted_vectors(
     engine: Engine,
     features: Features | None,
     *,
+    answers: bool = False,
     taken: Taken | None = None,
 ) -> PiecedRows:
-    """Return the feature differences of the rows that count, with their labels beside them.
+    """Return the feature differences of the rows that count, with labels or answers beside them.
+
+    Args:
+        survey: What counts.
+        engine: Where the files are read.
+        features: Turns texts into vectors; None for files of vectors.
+        answers: Whether the files hold randomized answers; else they must hold raw labels.
+        taken: Called as pieces are done, once for each pass.
 
     Raises:
         UsageError: Features are missing, or were given for files that hold vectors.
@@ -48,7 +59,7 @@ def counted_vectors(
         )
     d = shards.dimension if features is None else features.dimension
     assert d is not None  # noqa: S101 - for the type checker
-    read = _Counted(survey, features)
+    read = _Counted(survey, features, answers)
     return PiecedRows(engine, shards.pieces, read, (survey.counted, d), taken)
 
 
@@ -58,12 +69,14 @@ class _Counted:
 
     survey: ShardSurvey
     features: Features | None
+    answers: bool
 
     def __call__(self, piece: Piece) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
         """Yield (number of the first row, differences, labels)."""
         out = self.survey.selection.left_out(piece.number)
         first, start = 0, self.survey.starts[piece.number] - self._left_out_before(piece)
-        for rows, labels in judged_vectors(self.survey.shards, piece, self.features):
+        read = answered_vectors if self.answers else judged_vectors
+        for rows, labels in read(self.survey.shards, piece, self.features):
             counts = np.ones(len(labels), dtype=bool)
             counts[out[(out >= first) & (out < first + len(labels))] - first] = False
             first += len(labels)
@@ -84,26 +97,18 @@ def _finite(rows: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ShardEvidence:
-    """What a fit sees after all labels of many files were released as one sum; it is public.
+class PiecedEvidence:
+    """What a fit sees of many files: public vectors, and what is known of Σ yx.
 
     Attributes:
         rows: x of the pairs that count.
-        statistic: T̃ = Σ yx + noise.
-        factor: F; the noise has covariance V = FFᵀ.
+        statistic: What is known of Σ yx.
         feature_bound: Bound L on the norm of one answer's features.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-        squares: Σ‖x‖².
-        inflation: 1: the sum is whole.
     """
 
     rows: PiecedRows
     statistic: Float[np.ndarray, " d"]
-    factor: Float[np.ndarray, "d r"]
     feature_bound: float
-    rounding: float
-    squares: float
-    inflation: float = 1.0
 
     def __len__(self) -> int:
         """Return the number of pairs that count."""
@@ -111,17 +116,12 @@ class ShardEvidence:
 
     def __repr__(self) -> str:
         """Return the size."""
-        return f"ShardEvidence(n={len(self)}, d={len(self.statistic)})"
+        return f"{type(self).__name__}(n={len(self)}, d={len(self.statistic)})"
 
     @property
     def loss(self) -> PiecedLoss:
         """Return the loss that answers enter through their sum alone."""
         return PiecedLoss(self.rows, self.statistic)
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return V, the covariance of the noise."""
-        return np.asarray(self.factor @ self.factor.T)
 
     @property
     def step(self) -> int:
@@ -134,6 +134,11 @@ class ShardEvidence:
         """Return evenly spaced rows, enough for matrices and a start; one pass."""
         return np.asarray(self.rows.fold(partial(_every, self.step), _stacked))
 
+    @property
+    def share(self) -> float:
+        """Return how much of the rows the sample is."""
+        return len(self.sample) / len(self)
+
     def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from the sample.
 
@@ -141,7 +146,67 @@ class ShardEvidence:
             docs/central.md, "Label privacy, one Gaussian release".
         """
         [total] = weighted_grams(self.sample, debiased_slope(self.sample @ theta))
-        return np.asarray(total * (len(self) / len(self.sample)))
+        return np.asarray(total / self.share)
+
+    @abstractmethod
+    def ridges(self) -> list[float]:
+        """Return the ridges that are tried, from public numbers alone."""
+
+    @abstractmethod
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return by how much a fit flatters itself on the sum it was made of."""
+
+    @abstractmethod
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, with what the ball adds to the ridge in it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ShardEvidence(PiecedEvidence):
+    """What a fit sees after all labels of many files were released as one sum; it is public.
+
+    Attributes:
+        rows: x of the pairs that count.
+        statistic: T̃ = Σ yx + noise.
+        feature_bound: Bound L on the norm of one answer's features.
+        factor: F; the noise has covariance V = FFᵀ.
+        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
+        squares: Σ‖x‖².
+        inflation: 1: the sum is whole.
+    """
+
+    factor: Float[np.ndarray, "d r"]
+    rounding: float
+    squares: float
+    inflation: float = 1.0
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    def ridges(self) -> list[float]:
+        """Return what :func:`~sordino.rewards.label_ridge.label_ridges` says."""
+        return label_ridges(self)
+
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return tr[(H + ΛI)⁻¹(H + V)].
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        return effective_features(self, solution, ridge)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, whatever the labels were.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release":
+            (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹, H and G from the sample.
+        """
+        share = self.share  # H, G, V and Λ are all smaller by it in the sample
+        noise = self.covariance * share
+        return share * answer_sum_covariance(self.sample, theta, noise, ridge=ridge * share)
 
 
 def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:

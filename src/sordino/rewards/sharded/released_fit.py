@@ -7,18 +7,16 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.covariance import answer_sum_covariance
 from sordino.rewards.design import MOST_FEATURES
-from sordino.rewards.label_ridge import effective_features, label_ridges
 from sordino.rewards.likelihoods import DebiasedLogistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.ridge_choice import accepted_gradient
-from sordino.rewards.sharded.evidence import ShardEvidence
+from sordino.rewards.sharded.evidence import PiecedEvidence
 from sordino.rewards.sharded.newton import minimize_pieced
 from sordino.rewards.sharded.release import ReleasedShards
 from sordino.rewards.solver import Solution, ridge_path
 
-__all__ = ["fit_released_shards", "fit_shard_evidence"]
+__all__ = ["fit_evidence", "fit_released_shards", "shard_errors"]
 
 
 def fit_released_shards(
@@ -45,7 +43,7 @@ def fit_released_shards(
     """
     evidence = released.evidence
     ball = _validate.positive("ball", ball)
-    solution, ridge, candidates = fit_shard_evidence(evidence, ridge=ridge, ball=ball)
+    solution, ridge, candidates = fit_evidence(evidence, ridge=ridge, ball=ball)
     if ellipsoid is None:
         ellipsoid = len(evidence.statistic) <= MOST_FEATURES
     region = None
@@ -70,7 +68,7 @@ def fit_released_shards(
         gradient_norm=solution.gradient_norm,
         atol=accepted_gradient(evidence),
         pairs=len(evidence),
-        standard_errors=_standard_errors(evidence, solution, ridge),
+        standard_errors=shard_errors(evidence, solution, ridge),
         ellipsoid=region,
         release_ids=released.release_ids,
         artifact=released.artifact,
@@ -78,16 +76,25 @@ def fit_released_shards(
     )
 
 
-def fit_shard_evidence(
-    evidence: ShardEvidence, *, ridge: float | None, ball: float
+def fit_evidence(
+    evidence: PiecedEvidence, *, ridge: float | None, ball: float
 ) -> tuple[Solution, float, int]:
     """Return the certified estimate, its ridge, and how many ridges were tried.
 
+    Args:
+        evidence: The vectors, and what is known of Σ yx.
+        ridge: Λ > 0; chosen by Takeuchi's criterion if left out.
+        ball: Bound on the norm of the weights.
+
+    Raises:
+        UsageError: The ridge is not above 0.
+        ConvergenceError: The fit could not be certified.
+
     Source:
         docs/central.md, "Label privacy, one Gaussian release"; the ridge by Takeuchi's criterion,
-        Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ + tr[(H + ΛI)⁻¹(H + V)].
+        Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ + tr[(H + ΛI)⁻¹S], S the covariance of T̃.
     """
-    candidates = label_ridges(evidence) if ridge is None else [_validate.positive("ridge", ridge)]
+    candidates = evidence.ridges() if ridge is None else [_validate.positive("ridge", ridge)]
     found, values = minimize_pieced(
         evidence.loss,
         candidates,
@@ -98,7 +105,7 @@ def fit_shard_evidence(
     if ridge is not None:
         return found[0], candidates[0], 1
     flattery = [
-        effective_features(evidence, solution, tried)
+        evidence.flattery(solution, tried)
         for solution, tried in zip(found, candidates, strict=True)
     ]
     best = int(np.argmin(values + np.array(flattery)))
@@ -106,10 +113,10 @@ def fit_shard_evidence(
 
 
 def _starts(
-    evidence: ShardEvidence, candidates: list[float], ball: float
+    evidence: PiecedEvidence, candidates: list[float], ball: float
 ) -> Float[np.ndarray, "k d"]:
     """Return rough solutions on the sample, so that few passes over the files are left."""
-    sample, share = evidence.sample, len(evidence.sample) / len(evidence)
+    sample, share = evidence.sample, evidence.share
     loss = DebiasedLogistic.of_statistic(sample, evidence.statistic * share)
     # A tenth of the sampling noise of the gradient: more would be precision about nothing.
     atol = 0.05 * float(np.sqrt(np.vdot(sample, sample)))
@@ -117,23 +124,17 @@ def _starts(
     return np.stack([solution.theta for solution in path])
 
 
-def _standard_errors(
-    evidence: ShardEvidence, solution: Solution, ridge: float
+def shard_errors(
+    evidence: PiecedEvidence, solution: Solution, ridge: float
 ) -> Float[np.ndarray, " d"] | None:
     """Return the asymptotic standard error of every weight; None for too many features.
 
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": the roots of the diagonal of
-        (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹, H and G from the sample.
+    Args:
+        evidence: What the fit saw.
+        solution: The fit.
+        ridge: Λ of the fit.
     """
     if len(evidence.statistic) > MOST_FEATURES:
         return None
-    share = len(evidence.sample) / len(evidence)
-    # H, G, V and Λ are all smaller by the share of the sample
-    covariance = answer_sum_covariance(
-        evidence.sample,
-        solution.theta,
-        evidence.covariance * share,
-        ridge=(ridge + solution.multiplier) * share,
-    )
-    return np.asarray(np.sqrt(np.diagonal(covariance) * share))
+    covariance = evidence.scatter(solution.theta, ridge + solution.multiplier)
+    return np.asarray(np.sqrt(np.diagonal(covariance)))

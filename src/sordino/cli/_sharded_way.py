@@ -1,0 +1,193 @@
+"""The central way over many files: read in pieces, one noised sum of all labels is released."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sordino.cli._central_labels import describe_findings
+from sordino.cli._central_way import (
+    check_spends,
+    opened_ledger,
+    planned_ledger,
+    promise_together,
+)
+from sordino.cli._console import Bar
+from sordino.cli._engines import Passes, describe_files
+from sordino.cli._inputs import Inputs, Learned, Surveyed
+from sordino.cli._noise import Noise
+from sordino.cli._policy import NO_METRICS, make_policy, refuse_settings
+from sordino.cli._settings import Settings
+from sordino.errors import UsageError
+from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.preferences.features import HashedText
+from sordino.preferences.shard_blocks import judgments
+from sordino.preferences.shard_survey import ShardSurvey, survey_shards
+from sordino.preferences.shards import Shards
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import refuse_unlinked
+from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
+from sordino.rewards.label_release import promise_of
+from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.sharded.estimation import EXPECTED_PASSES
+from sordino.rewards.sharded.release import release_shards
+from sordino.rewards.sharded.released_fit import fit_released_shards
+
+__all__ = ["learn", "open_account", "plan", "surveyed"]
+
+_DIMENSION = 512  # of --dimension, where it was left out
+_REPEATS = "repeats-not-linked"
+
+
+def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
+    """Return what a run would spend and read; nothing is touched.
+
+    Before the files were read, what depends on all records is not known: how many there are, and
+    whether a question occurs twice.
+
+    Raises:
+        BudgetExceeded: The ledger has not enough left.
+        DataError: Persons must be known and are not.
+        MissingExtra: The engine is not installed.
+        UsageError: A setting does not go with what the files hold.
+    """
+    shards, found = _shards(inputs), inputs.surveyed
+    _refuse_for_vectors(settings, shards)
+    if found is None:
+        settings.place.refuse_missing()
+    survey = None if found is None else found.survey
+    linked = _names_persons(shards) if survey is None else survey.linked
+    if settings.cap is not None and not linked:
+        refuse_unlinked(f"a limit of {settings.cap} records of one person")
+    noise = _noise(settings)
+    ledger = planned_ledger(settings, noise)
+    alone = promise_of(
+        _for_labels(noise),
+        ledger,
+        entropy_of(settings.simulate_seed),
+        linked=linked,
+        repeats=survey is not None and survey.repeats,
+    )
+    promise = promise_together(settings, noise, ledger, alone)
+    check_spends(noise, ledger, promise)
+    return {
+        "spend": promise.epsilon,
+        "pairs": None if survey is None else survey.counted,
+        "dropped_identical": None if survey is None else survey.dropped,
+        "mechanism": noise.describe(),
+        "metrics": None,
+        "files": describe_files(shards, settings.place, passes=EXPECTED_PASSES),
+        "possible_caveats": [_REPEATS] if survey is None and not linked else [],
+        **describe_guarantee_and_caveats(promise),
+    }
+
+
+@contextmanager
+def surveyed(settings: Settings, inputs: Inputs) -> Iterator[Inputs]:
+    """Read all that is public of the files once, with an engine that stays until the end.
+
+    Raises:
+        DataError: A record cannot be used; file and place are named.
+        FileSystemError: A file, or the folder for exchange, cannot be used.
+        MissingExtra: The engine is not installed.
+        UsageError: It does not answer.
+    """
+    place = settings.place
+    with place.engine() as engine, Bar.shown("Reading") as bar:
+        taken = Passes(bar, EXPECTED_PASSES)
+        where: Any = {"scratch": place.scratch, "taken": taken}
+        with survey_shards(_shards(inputs), engine, most=settings.cap, **where) as survey:
+            yield replace(inputs, surveyed=Surveyed(survey=survey, engine=engine, taken=taken))
+
+
+def open_account(settings: Settings, inputs: Inputs) -> Ledger:
+    """Return the ledger of a run."""
+    del inputs
+    return opened_ledger(settings, _noise(settings))
+
+
+def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
+    """Return what one noised sum of the labels in many files teaches."""
+    found, noise = inputs.surveyed, _noise(settings)
+    assert found is not None  # noqa: S101 - for the type checker
+    shards = found.survey.shards
+    released = release_shards(
+        found.survey,
+        _for_labels(noise),
+        ledger=ledger,
+        engine=found.engine,
+        features=HashedText(dimension=settings.dimension) if shards.dimension is None else None,
+        simulate_seed=settings.simulate_seed,
+        taken=found.taken,
+    )
+    reward = fit_released_shards(released, ridge=settings.ridge, ball=settings.ball)
+    policy = make_policy(reward, **settings.policy_terms)
+    sample, n = released.evidence.sample, found.survey.counted
+    parts = {
+        "mechanism": noise.describe(),
+        "metrics": None,
+        "data": _data(found.survey, ledger.data, len(sample)),
+        "reward": {**NO_METRICS, **describe_fit_settings(reward)},
+        **describe_findings(settings, policy, reward, sample, n=n),
+    }
+    return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=True)
+
+
+def _shards(inputs: Inputs) -> Shards:
+    """Return the files; this way is taken for nothing else."""
+    assert isinstance(inputs.pairs, Shards)  # noqa: S101 - for the type checker
+    return inputs.pairs
+
+
+def _noise(settings: Settings) -> Noise:
+    """Return what hides a label, or all labels of a person."""
+    return Noise.for_labels(settings, most=settings.cap)
+
+
+def _for_labels(noise: Noise) -> LabelGaussian:
+    """Return the mechanism; this way has no other."""
+    assert isinstance(noise.estimate, LabelGaussian)  # noqa: S101 - for the type checker
+    return noise.estimate
+
+
+def _refuse_for_vectors(settings: Settings, shards: Shards) -> None:
+    """Refuse settings that vectors in files cannot meet.
+
+    Raises:
+        UsageError: A number of text features was asked for, or a set that would be too large.
+    """
+    if shards.dimension is None:
+        return
+    if settings.dimension not in (_DIMENSION, shards.dimension):
+        raise UsageError(
+            f"--dimension {settings.dimension}: these files hold vectors of {shards.dimension} "
+            "numbers, and no text to make features of. Nothing was done. Leave it out."
+        )
+    refuse_settings(
+        confidence=settings.confidence,
+        scale=settings.scale,
+        method=settings.method,
+        dimension=shards.dimension,
+    )
+
+
+def _names_persons(shards: Shards) -> bool:
+    """Return whether the first records say who answered; all others must do as they do."""
+    blocks = (block for piece in shards.pieces for block in judgments(shards, piece))
+    first = next((block for block in blocks if len(block)), None)
+    return first is not None and first.persons is not None
+
+
+def _data(survey: ShardSurvey, name: str, looked_at: int) -> dict[str, Any]:
+    """Return what was used, in public numbers."""
+    return {
+        "name": name,
+        "pairs": survey.counted,
+        "records": survey.n,
+        "dropped_identical": survey.dropped,
+        "capped": None,  # not told from repeats, which do not count either
+        "files": survey.shards.pieces[-1].shard + 1,
+        "looked_at": looked_at,
+    }

@@ -1,0 +1,151 @@
+"""A cluster that runs already is joined only if it was asked for, and is left as it was."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+PROGRAM = """
+import sys, time
+from sordino.engines.ray_data import RayData
+from sordino.errors import SordinoError
+address = sys.argv[1] or None
+try:
+    with RayData(address) as engine:
+        import ray
+        print("at", ray.get_runtime_context().gcs_address)
+        print("sum", engine.fold(range(40), float, lambda one, other: one + other))
+except SordinoError as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(one_ray):
+    """A cluster of one machine, in a folder of its own: its address, and settings that find it."""
+    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as folder:
+        settings = {name: value for name, value in os.environ.items() if "RAY_" not in name}
+        settings |= {"RAY_TMPDIR": folder, "RAY_AUTH_MODE": "disabled"}
+        command = [
+            str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", "--port=0",
+            "--num-cpus=1", "--include-dashboard=false", "--object-store-memory=100000000",
+            "--disable-usage-stats", f"--temp-dir={folder}",
+        ]  # fmt: skip
+        with Path(folder, "out").open("wb") as out:
+            head = subprocess.Popen(
+                command, env=settings, stdout=out, stderr=out, start_new_session=True
+            )
+        try:
+            yield started(Path(folder, "ray_current_cluster")), settings
+        finally:
+            family = [psutil.Process(head.pid), *psutil.Process(head.pid).children(recursive=True)]
+            head.terminate()
+            _, alive = psutil.wait_procs(family, timeout=20)
+            for one in alive:
+                one.kill()
+            head.wait()
+
+
+def started(file):
+    end = time.monotonic() + 50
+    while time.monotonic() < end:
+        if file.exists() and file.read_text():
+            return file.read_text()
+        time.sleep(0.2)
+    raise AssertionError(file.parent.joinpath("out").read_text())
+
+
+def run(address, settings):
+    """What a program prints that uses an address, and how long it took."""
+    start = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, address], env=settings, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stdout, time.monotonic() - start
+
+
+@pytest.mark.parametrize("word", [True, False])
+def test_a_running_cluster_is_joined_by_its_address_or_as_the_one_here(cluster, word):
+    address, settings = cluster
+    said, _ = run("auto" if word else address, settings)
+    assert said.splitlines() == [f"at {address}", "sum 780.0"]
+
+
+def test_without_an_address_no_cluster_is_joined(cluster):
+    """Whether Ray would find one or the environment names one: this machine alone was asked for."""
+    address, settings = cluster
+    said, _ = run("", settings | {"RAY_ADDRESS": address})
+    where, found = said.splitlines()
+    assert where.startswith("at ")
+    assert address not in where
+    assert found == "sum 780.0"
+
+
+def test_the_wrong_token_ends_in_an_error(cluster):
+    """Ray would try for minutes, or join and wait."""
+    address, settings = cluster
+    said, _ = run(address, settings | {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64})
+    assert said.startswith(f"UsageError The Ray cluster at address={address!r} was not joined")
+    assert "RAY_AUTH_MODE" in said
+
+
+def test_without_a_cluster_there_is_a_clear_error_soon():
+    settings = {name: value for name, value in os.environ.items() if "RAY_" not in name}
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen(20)
+        listening = f"127.0.0.1:{silent.getsockname()[1]}"
+        for address in ("auto", listening, "localhost:1", "nonsense"):
+            said, seconds = run(address, settings | {"RAY_ADDRESS": "127.0.0.1:1"})  # it is gone
+            assert said.startswith(f"UsageError No Ray cluster answers at address={address!r}.")
+            assert seconds < 15
+    said, _ = run("ray://127.0.0.1:10001", settings)
+    assert said.startswith("UsageError")
+    assert "remote client" in said
+
+
+INTERRUPTED = """
+import sys, time
+from sordino.engines.ray_data import RayData
+def slow(piece):
+    time.sleep(0.2)
+    return 1
+with RayData(cores=1) as engine:
+    engine.fold(range(10_000), slow, int.__add__, taken=lambda *_: print("begun", flush=True))
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_whoever_ends_a_program_ends_its_ray(one_ray, how):
+    """From the keyboard every process of it is told; a killed one can remove no folder."""
+    with tempfile.TemporaryDirectory(prefix="r-", dir="/tmp") as folder:
+        program = subprocess.Popen(
+            [sys.executable, "-c", INTERRUPTED], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=os.environ | {"TMPDIR": folder}, start_new_session=True,
+        )  # fmt: skip
+        assert program.stdout.readline() == b"begun\n"
+        family = psutil.Process(program.pid).children(recursive=True)
+        assert len(family) > 4
+        if how == signal.SIGINT:
+            os.killpg(program.pid, how)
+        else:
+            program.send_signal(how)
+        program.communicate(timeout=30)
+        assert program.returncode != 0
+        _, alive = psutil.wait_procs(family, timeout=90)  # agents of Ray look for it now and then
+        assert [one.name() for one in alive] == []
+        left = list(Path(folder).glob("sordino-*"))
+        assert len(left) == (how == signal.SIGKILL)
+        for path in left:
+            assert path.stat().st_mode & 0o077 == 0
+            shutil.rmtree(path)
