@@ -109,7 +109,7 @@ def test_only_this_user_reads_the_folder_and_it_goes_with_an_error(tmp_path):
 
 def test_what_cannot_be_removed_is_said(tmp_path, monkeypatch):
     monkeypatch.setattr(_folders.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(_folders.time, "sleep", lambda _: None)
+    monkeypatch.setattr(_folders, "_TRIES", 2)
     with pytest.warns(UserWarning, match="could not be removed"), opened_exchange(ROW, tmp_path):
         pass
 
