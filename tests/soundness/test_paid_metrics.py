@@ -150,7 +150,7 @@ def totals_of(design, *labellings_):
 temperatures = st.sampled_from([0.01, 1.0, 1e6, 1e300])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(labellings, weightings, temperatures, st.integers(0, N - 1), st.sampled_from([0, 1, 0.5]))
 def test_one_label_moves_one_purchase_by_its_sensitivity(labels, weights, temperature, at, change):
     """A held-out label moves the metrics by at most μ standard deviations, another one by 0."""
@@ -162,7 +162,7 @@ def test_one_label_moves_one_purchase_by_its_sensitivity(labels, weights, temper
     assert out[at] or moved == 0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(labellings, labellings, weightings, temperatures, st.integers(0, 6))
 def test_all_labels_of_a_person_move_it_by_its_sensitivity(
     labels, others, weights, temperature, person
@@ -276,7 +276,7 @@ def record_total(made, relation, weights):
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.name)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(data_sets, st.integers(0, 11), records, pulls)
 def test_one_record_moves_the_sum_by_its_sensitivity(relation, made, at, new, weights):
     """In whole steps: also where the record changes sides, where it is undecided, or is all."""
@@ -312,7 +312,7 @@ def test_the_worst_record_comes_close_to_the_sensitivity():
 
 
 @pytest.mark.parametrize("relation", RELATIONS, ids=lambda relation: relation.name)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(data_sets, st.integers(0, 11), records)
 def test_the_fit_sees_one_change_at_most_too(relation, made, at, new):
     """A removal or an addition where the record changes sides, nothing where it is held out."""
@@ -353,7 +353,7 @@ def test_records_that_prefer_nothing_add_nothing(tmp_path, noise):
     assert totals[0][0] > 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(1, 40), st.integers(1, 70), st.integers(0, 2**32 - 1))
 def test_a_margin_depends_on_its_own_record_to_the_last_bit(n, d, seed):
     """``rows @ weights`` fails this: the order of its additions depends on how many rows are."""

@@ -111,7 +111,7 @@ def test_single_precision_features_keep_their_rank_and_stay_inside():
 
 
 @given(st.integers(1, 6), st.integers(1, 30), st.integers(0, 2**32 - 1), st.integers(-40, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_small_rows(d, n, seed, exponent):
     generator = np.random.default_rng(seed)
     rows = np.rint(generator.standard_cauchy(size=(n, d)) * 3).clip(-1e6, 1e6)

@@ -74,7 +74,7 @@ def rows(draw):
 
 @given(rows(), st.sampled_from(RELATIONS), st.sampled_from([1.0, 0.1, math.pi, 1e-90, 1e90]),
        st.sampled_from([2**10, 1500.5, 2**20, 2**24]))  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_one_record_moves_the_sum_by_the_sensitivity(values, relation, bound, steps):
     grid = math.nextafter(bound / steps, math.inf) if steps == 2**24 else bound / steps
     noise = SecondMoment(
@@ -86,7 +86,7 @@ def test_one_record_moves_the_sum_by_the_sensitivity(values, relation, bound, st
 
 
 @given(rows())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_record_changes_what_another_one_contributes(values):
     noise = made()
     alone = sum(noise._sum(row[np.newaxis]).astype(object) for row in values)
