@@ -60,7 +60,7 @@ def moment(piece: Piece) -> np.ndarray:
     total = np.zeros((D, D))
     path = Path(piece.path)
     for batch in column_parts(path, range(piece.first, piece.last), ["difference"], GROUP):
-        rows = vectors(path, batch.column(0), D)
+        rows = vectors(path.name, batch.column(0), D)
         total += rows.T @ rows
     return total
 

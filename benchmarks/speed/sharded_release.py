@@ -1,7 +1,8 @@
 """Time a private release of labels, and its fit, from Parquet files too large for memory.
 
 Prints one JSON object: for every number of pairs the seconds of each stage, the largest resident
-memory of any worker, and passes over the files; then the slope of log seconds against log n. The
+memory of any worker, and passes over the files; then the slope of log seconds against log n, by
+the wall and, in this process, by the time of its cores, which a busy machine does not stretch. The
 peer in the same run is one bare pass over the same files that multiplies out their second moment
 with plain pyarrow and numpy, one process for each core.
 
@@ -128,6 +129,7 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
     )
     with tempfile.TemporaryDirectory() as kept, watched_memory() as peaks:
         ledger = sordino.Ledger.open(Path(kept) / "spend.db", data="made-up", budget=budget)
+        cores = time.process_time()
         start = time.perf_counter()
         with survey_shards(shards, counted, scratch=folder.parent) as survey:
             seconds["survey"] = time.perf_counter() - start
@@ -138,6 +140,7 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
             start = time.perf_counter()
             found = fit_released_shards(released, ball=10.0)
             seconds["fit"] = time.perf_counter() - start
+        cores = time.process_time() - cores
     start = time.perf_counter()
     with ProcessPoolExecutor(os.cpu_count(), mp_context=get_context("spawn")) as pool:
         list(pool.map(second_moment, sorted(folder.glob("*.parquet"))))
@@ -148,6 +151,7 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
         "bytes": shards.bytes,
         "seconds": seconds,
         "total_seconds": total,
+        "core_seconds_here": cores,
         "passes": counted.passes,
         "bare_pass_seconds": bare,
         "over_bare_passes": total / (bare * counted.passes),
@@ -157,12 +161,12 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
     }
 
 
-def slope(rows: list[dict[str, Any]]) -> float | None:
-    """Return by which power of n the time grows."""
+def slope(rows: list[dict[str, Any]], time_of: str) -> float | None:
+    """Return by which power of n a time grows."""
     if len(rows) < 2:
         return None
     sizes = [math.log(row["pairs"]) for row in rows]
-    times = [math.log(row["total_seconds"]) for row in rows]
+    times = [math.log(row[time_of]) for row in rows]
     return float(np.polyfit(sizes, times, 1)[0])
 
 
@@ -187,7 +191,10 @@ def main() -> None:
                     write_file(folder / f"{number:05d}.parquet", min(FILE, n - start), number)
             rows.append(measure(folder, n, engine))
         found = versions("numpy", "pyarrow", *(["ray"] if asked.engine == "ray" else []))
-        show({"engine": asked.engine, "features": D, "runs": rows, "slope": slope(rows)} | found)
+        slopes = {"slope": slope(rows, "total_seconds")}
+        if asked.engine == "process":
+            slopes["slope_of_core_seconds"] = slope(rows, "core_seconds_here")
+        show({"engine": asked.engine, "features": D, "runs": rows} | slopes | found)
 
 
 if __name__ == "__main__":

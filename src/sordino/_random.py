@@ -29,6 +29,7 @@ __all__ = [
     "new_secret",
     "normals",
     "now",
+    "words_of_secret",
 ]
 
 Randomness = Literal["system", "simulated"]
@@ -92,6 +93,23 @@ def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:
         return SystemEntropy()
     digest = hashlib.sha256(f"{simulate_seed} {part}".encode()).digest()
     return SimulatedEntropy(int.from_bytes(digest[:16], "big"))
+
+
+def words_of_secret(secret: bytes, part: str, n: int) -> np.ndarray:
+    """Return words that look uniform to whoever does not know a secret, always the same ones.
+
+    For tasks that may be run twice and must then find the same coins.
+
+    Args:
+        secret: At least 16 bytes, drawn for this use.
+        part: What the part is called.
+        n: How many words of 64 bits.
+
+    Source:
+        FIPS 202, SHAKE256: an extendable output is a stream that its input alone decides.
+    """
+    stream = hashlib.shake_256(secret + part.encode()).digest(8 * n)
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
 
 
 def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:

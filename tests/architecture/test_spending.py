@@ -28,8 +28,12 @@ SPENDERS = {
     "sordino.rewards.ranking_estimation.fit_unprotected_rankings",
     "sordino.rewards.ranking_release.release_rankings",
     "sordino.rewards.record_fit.fit_records",
+    "sordino.rewards.record_fit.spend_on_records",
+    "sordino.rewards.sharded.records.fit_record_shards",
     "sordino.rewards.sharded.estimation.fit_shards",
+    "sordino.rewards.sharded.label_metrics.measure_label_shards",
     "sordino.rewards.sharded.release.release_shards",
+    "sordino.rewards.sharded.release.release_sum_of_shards",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
     "sordino.language.studies.central_pipeline.train_policy_centrally",

@@ -11,59 +11,21 @@ import sordino
 from sordino.preferences.pairs import Pairs
 
 from .conftest import CANARY, refused
+from .many_files import text_rows, texts_in, vectors_in, write_vectors
 
-pa = pytest.importorskip("pyarrow")
-parquet = pytest.importorskip("pyarrow.parquet")
-
-GOOD = ["calm", "bright", "short", "plain", "warm", "clear", "kind", "brief"]
-BAD = ["wordy", "vague", "loud", "cold", "long", "harsh", "odd", "rude"]
 CENTRAL = ["--way", "central", "--epsilon", "2", "--out", "out"]
 TEXTS = ["align", "texts", *CENTRAL, "--dimension", "32"]
 VECTORS = ["align", "vectors", *CENTRAL]
 
 
-def text_rows(n, *, first=0, people=False):
-    """Judgments in which words decide, mostly; every text holds a canary."""
-    generator = np.random.default_rng(first)
-    rows = []
-    for index in range(first, first + n):
-        good, bad = (
-            f"{CANARY} " + " ".join(generator.choice(words, 3)) + f" {index}"
-            for words in (GOOD, BAD)
-        )
-        chosen, rejected = (bad, good) if generator.random() < 0.1 else (good, bad)
-        row = {"prompt": f"{CANARY} {index}", "chosen": chosen, "rejected": rejected}
-        rows.append(row | ({"person": f"p{index % 20}"} if people else {}))
-    return rows
-
-
-def write_vectors(path, n, *, d=6, seed=0, **columns):
-    """Feature differences in a file, with labels that follow them."""
-    generator = np.random.default_rng(seed)
-    rows = generator.normal(size=(n, d)) / np.sqrt(d)
-    labels = (generator.random(n) < 1 / (1 + np.exp(-3 * rows[:, 0]))).astype(np.int8)
-    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), d)
-    table = pa.table({"difference": lists, "label": labels} | columns)
-    parquet.write_table(table, path, row_group_size=100)
-    return rows, labels
-
-
 @pytest.fixture
 def texts(folder):
-    """A folder of three files of texts."""
-    (folder / "texts").mkdir()
-    for shard in range(3):
-        folder.write(f"texts/{shard}.jsonl", text_rows(100, first=100 * shard, people=True))
-    return folder
+    return texts_in(folder)
 
 
 @pytest.fixture
 def vectors(folder):
-    """A folder of three files of vectors."""
-    (folder / "vectors").mkdir()
-    for shard in range(3):
-        write_vectors(folder / f"vectors/{shard}.parquet", 300, seed=shard)
-    return folder
+    return vectors_in(folder)
 
 
 def whole_run(folder, command):
@@ -166,10 +128,10 @@ def test_the_closing_table_and_the_page_say_what_was_not_measured(texts):
     said = texts.run(*TEXTS, "--unit", "person", "--cap", "4")
     assert said.code == 0
     assert "80 in 3 files, without 220 repeats and pairs beyond the cap" in said.out
-    assert "not measured: files are read in pieces" in said.out
+    assert "not measured (--metrics-epsilon buys it)" in said.out
     page = (texts / "out/report.html").read_text()
-    assert "nothing is measured on those" in page
-    assert "--metrics-epsilon" not in page
+    assert "nothing is measured on those for free" in page
+    assert "--metrics-epsilon buys" in page
 
 
 def test_a_second_run_on_the_ledger_adds_up_and_other_files_are_refused(texts):
@@ -209,12 +171,11 @@ def test_a_plan_touches_nothing_and_starts_nothing(texts, engine):
     said = texts.run(*TEXTS, *engine, "--dry-run", "--json")
     assert (said.code, said.err, texts.state()) == (0, "", before)
     plan = said.value
-    size = sum(path.stat().st_size for path in (texts / "texts").iterdir())
     assert plan["files"] == {
         "engine": engine[1] if engine else "process",
         "files": 3,
         "blocks": 3,
-        "bytes": size,
+        "rows": 300,
         "passes": 18,
     }
     assert plan["spend"] == plan["guarantee"]["epsilon"]
@@ -290,9 +251,7 @@ def test_an_extra_that_is_not_installed(texts, vectors, monkeypatch, missing):
     [
         ["--way", "local"],
         ["--way", "intrinsic", "--draws", "3"],
-        ["--unit", "record"],
         ["--unit", "person"],
-        ["--metrics-epsilon", "1"],
         ["--evaluate", "texts/0.jsonl"],
         ["--truth", "texts/0.jsonl"],
         ["--address", "auto"],
@@ -331,76 +290,3 @@ def test_kinds_that_are_mixed_and_kinds_that_are_not_read(texts, vectors):
     refused(texts, ["align", "a.csv", *CENTRAL, "--engine", "process"], 2, "a.csv")
     (texts / "empty").mkdir()
     refused(texts, ["align", "empty", *CENTRAL], 2, "No file")
-
-
-# --- the local way: answers in many files ---
-
-PRIVATIZE = ["privatize", "texts", "--epsilon", "1", "--out", "answers"]
-
-
-@pytest.mark.parametrize("kind", ["texts", "vectors"])
-def test_answers_in_many_files_end_to_end(texts, vectors, kind):
-    said = texts.run("privatize", kind, "--epsilon", "1", "--out", "answers", "--json")
-    assert (said.code, said.err) == (0, "")
-    assert (said.value["spend"], said.value["files"], said.value["epsilon"]) == (1.0, 3, 1.0)
-    ledger = sordino.Ledger.read(texts / "answers.spend.db")
-    assert len(ledger.spends) == 1
-    assert said.value["ledger"] == {"head": ledger.head.digest, "rows": 3}
-    ending = "jsonl" if kind == "texts" else "parquet"
-    names = {path.name for path in (texts / "answers").iterdir()}
-    assert names == {f"{at}.{end}" for at in range(3) for end in (ending, "manifest.json")}
-    fitted = texts.run("fit", "answers", "--out", "reward.json", "--json")
-    assert (fitted.code, fitted.err) == (0, "")
-    assert fitted.value["guarantee"]["epsilon"] == 1.0
-    assert fitted.value["reward"]["accuracy"] is None
-    assert CANARY not in said.out + fitted.out
-    reward = sordino.RewardModel.load(texts / "reward.json")
-    assert reward.guarantee.epsilon == 1.0
-    assert len(reward.weights) == (512 if kind == "texts" else 6)
-
-
-def test_people_in_many_files_share_their_epsilon(texts):
-    """Without a cap the most labels of one person decide, over all files together."""
-    said = texts.run(*PRIVATIZE, "--unit", "person", "--json")
-    assert said.code == 0, said.err
-    assert said.value["unit"] == "person"
-    assert said.value["epsilon_per_label"] == pytest.approx(1 / 15, rel=1e-6)
-    assert texts.run("fit", "answers", "--out", "r.json").code == 0
-
-
-def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
-    before = texts.state()
-    plan = texts.run(*PRIVATIZE, "--dry-run", "--json")
-    assert (plan.code, texts.state()) == (0, before)
-    assert (plan.value["files"]["blocks"], plan.value["files"]["passes"]) == (3, 5)
-    told = texts.run(*PRIVATIZE, "--dry-run")
-    assert "about 5" in told.out
-    assert texts.run(*PRIVATIZE).code == 0
-    assert sordino.Ledger.read(texts / "answers.spend.db").total().epsilon == plan.value["spend"]
-    refused(texts, PRIVATIZE, 2, "exists")
-    again = texts.run(*PRIVATIZE, "--force", "--json")  # the same answers, which cost nothing
-    assert (again.code, again.value["spend"]) == (0, 0.0)
-
-
-def test_answers_that_are_refused_leave_nothing(texts, vectors):
-    refused(texts, [*PRIVATIZE, "--budget", "0.5"], 3, "budget")
-    refused(texts, [*PRIVATIZE, "--on-device"], 2, "--on-device")
-    refused(texts, [*PRIVATIZE, "--unit", "record"], 2, "records")
-    refused(texts, ["privatize", "texts", "--epsilon", "1", "--out", "texts"], 2, "among the raw")
-    by_person = ["privatize", "vectors", "--epsilon", "1", "--out", "a", "--unit", "person"]
-    refused(texts, by_person, 4, "person ids")
-    path = texts / "texts/2.jsonl"
-    path.write_bytes(path.read_bytes()[:-30])
-    refused(texts, PRIVATIZE, 4, "2.jsonl")
-    refused(texts, ["fit", "texts", "--out", "r.json"], 4, "manifest")
-    refused(texts, ["fit", "texts", "--out", "r.json", "--method", "mixture"], 2, "mixture")
-    refused(texts, ["fit", "texts/0.jsonl", "--out", "r.json", "--scratch", "."], 2, "--scratch")
-
-
-def test_answers_of_one_file_go_the_usual_way(texts):
-    one = ["privatize", "texts/0.jsonl", "--epsilon", "1", "--out", "a.jsonl"]
-    assert texts.run(*one).code == 0
-    assert texts.run("fit", "a.jsonl", "--out", "r.json", "--json").value["reward"]["accuracy"]
-    in_pieces = texts.run("fit", "a.jsonl", "--out", "r.json", "--force", "--engine", "process")
-    assert in_pieces.code == 0
-    assert "read in pieces" in in_pieces.out

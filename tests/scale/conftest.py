@@ -14,7 +14,7 @@ START_AND_STOP = 60  # seconds, that are permitted for both together
 CORES = 2
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def one_ray(tmp_path_factory):
     """Wait until no other process of this test run has a Ray of its own."""
     base = tmp_path_factory.getbasetemp()
@@ -35,7 +35,7 @@ def remaining(processes):
     return [(one.name(), one.cmdline()) for one in alive if one.is_running()]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def started_ray(one_ray):
     """Ray on this machine, which starts and stops within a minute and leaves nothing behind."""
     from sordino.engines.ray_data import RayData

@@ -17,8 +17,10 @@ import sordino
 from sordino.engines.engine import InProcess
 from sordino.errors import EngineError
 from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.second_moment import joint_mechanisms
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
+from sordino.rewards.sharded.records import fit_record_shards
 from sordino.rewards.sharded.release import release_shards
 from sordino.rewards.sharded.released_fit import fit_released_shards
 
@@ -80,7 +82,7 @@ class Killer(threading.Thread):
             goal = self.engine.ended + self.random.randint(*BETWEEN)
             busy = self.random.random() < BUSY
             while self.engine.ended < goal or not (found := workers(busy=busy)):
-                if self.over.wait(0.01):
+                if self.over.wait(0.03):  # looking costs what starting a worker needs
                     return
             time.sleep(self.random.uniform(0, 0.03))
             with contextlib.suppress(psutil.Error):
@@ -143,9 +145,10 @@ def test_killed_workers_change_nothing_and_nothing_is_spent_twice(ray_engine, fo
                 # One release is paid for once, if it was reached, before its noise is drawn.
                 assert len(ledger.spends) == 1 or (not complete and not ledger.spends)
                 runs, errors = runs + 1, errors + (not complete)
+                assert errors <= 1 + runs // 4  # Ray is to try again, and seldom gives up
         print(f"{KILLS} kills, {killer.at_work} at work, {runs} runs, {errors} errors")
     assert killer.at_work >= KILLS // 2
-    assert errors <= runs // 4  # Ray is to try again, and seldom gives up
+    assert errors <= runs // 4
 
 
 @pytest.mark.slow
@@ -159,3 +162,52 @@ def test_killed_workers_change_no_survey(ray_engine, folder):
             with survey_shards(shards, engine) as survey:
                 found = survey.n, survey.counted, survey.public_digest, survey.starts
             assert found == expected
+
+
+TERMS = {"delta": 1e-6, "bound": 1.0, "neighbors": sordino.REPLACE_ONE}
+TILT, MOMENT = joint_mechanisms(2.0, ridge=4.0, **TERMS)
+
+
+def records(survey, engine, ledger):
+    """What is released of whole records."""
+    found = fit_record_shards(
+        survey,
+        TILT,
+        ledger=ledger,
+        engine=engine,
+        ball=1.0,
+        second_moment=MOMENT,
+        ellipsoid=False,
+        simulate_seed=3,
+    )
+    return found.moment.matrix.tobytes(), found.weights.tobytes()
+
+
+@pytest.mark.slow
+def test_killed_workers_change_no_release_of_records(ray_engine, folder, tmp_path):
+    """Some judgments are undecided: their coins are the same in a task that is run again."""
+    undecided = tmp_path / "in"
+    undecided.mkdir()
+    for path in folder.iterdir():
+        table = parquet.read_table(path)
+        label = pa.array(np.where(np.arange(ROWS) % 5, table["label"].to_numpy(), 0.5))
+        parquet.write_table(table.set_column(1, "label", label), undecided / path.name)
+
+    def opened(name):
+        budget = sordino.Guarantee(
+            2.0, delta=1e-6, unit="record", neighbors=sordino.REPLACE_ONE, trust="central"
+        )
+        return sordino.Ledger.open(tmp_path / f"{name}.db", data="test", budget=budget)
+
+    with survey_shards(find_shards(undecided), InProcess()) as survey:
+        expected = records(survey, InProcess(), opened("here"))
+        engine, runs, errors = Slowed(ray_engine), 0, 0
+        with Killer(engine, seed=7, kills=KILLS // 5) as killer:
+            while killer.kills_left or not runs:
+                ledger, complete = opened(str(runs)), False
+                with contextlib.suppress(EngineError):
+                    assert records(survey, engine, ledger) == expected
+                    complete = True
+                assert len(ledger.spends) == 1 or (not complete and not ledger.spends)
+                runs, errors = runs + 1, errors + (not complete)
+                assert errors <= 1 + runs // 4

@@ -37,6 +37,8 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_label_metrics import measure_labels
 from sordino.rewards.paid_metrics import held_out_rows
 from sordino.rewards.paid_record_metrics import measure_records, record_metrics_mechanism
+from sordino.rewards.record_checks import record_differences
+from sordino.rewards.record_sums import clipped_records
 
 DELTA = 1e-6
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -321,7 +323,7 @@ def test_the_fit_sees_one_change_at_most_too(relation, made, at, new):
     for part in (made, neighbor(made, relation, at, new)):
         pairs = record_pairs(part)
         kept = record_fit._seen(pairs, held_out_rows(pairs))
-        rows = record_fit._records(kept, None, TILTS[relation], None).tolist()
+        rows = clipped_records(record_differences(kept, None), TILTS[relation], None).tolist()
         pairs_of = zip(rows, kept.labels.tolist(), strict=True)
         seen.append(Counter((*row, label) for row, label in pairs_of))
     gone, come = (seen[0] - seen[1]).total(), (seen[1] - seen[0]).total()
@@ -557,8 +559,9 @@ def label_runs():
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.statistic(labels, entropy=_random.entropy(run))
-        sums = paid_label_metrics._Sums.of(released, scales, margins, 0.5)
-        yield sums.accuracy(), sums.win_rate(), sums.loss(), sums.slope()
+        found = paid_label_metrics._noised_sums(released, scales, margins, 0.5).estimates()
+        names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")
+        yield tuple(found[name] for name in names)
 
 
 def test_intervals_on_labels_hold_the_truth(monkeypatch):
@@ -577,13 +580,12 @@ def test_intervals_on_labels_hold_the_truth(monkeypatch):
     shares = coverages(runs, truths)
     assert min(shares) >= 0.93, shares
     assert max(shares) <= 0.995, shares
-    sums = paid_label_metrics._Sums
-    honest = sums.of
+    honest = paid_label_metrics._noised_sums
 
     def forgetful(*given_):
         return dataclasses.replace(honest(*given_), variances=np.zeros(3))
 
-    monkeypatch.setattr(sums, "of", forgetful)
+    monkeypatch.setattr(paid_label_metrics, "_noised_sums", forgetful)
     assert max(coverages(list(label_runs()), truths)) < 0.9
 
 

@@ -20,7 +20,7 @@ from sordino.mechanisms._label_steps import FINER
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.mechanisms.pieced_labels import PiecedLabels
 from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
+from sordino.preferences.shards import Piece, find_shards
 from sordino.rewards.sharded.release import release_shards
 
 NOISE = LabelGaussian(1.0, delta=1e-6)
@@ -31,9 +31,9 @@ def accounts(tmp_path):
     """Return a maker of ledgers, each in a file of its own."""
     made = iter(range(1000))
 
-    def make(*, epsilon=3.0, unit="label"):
+    def make(*, epsilon=3.0, delta=1e-6, unit="label"):
         budget = sordino.Guarantee(
-            epsilon, delta=1e-6, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
+            epsilon, delta=delta, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
         )
         return sordino.Ledger.open(tmp_path / f"{next(made)}.db", data="test", budget=budget)
 
@@ -184,18 +184,20 @@ def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkey
     assert len(drawn) == 3
 
 
-def test_the_entry_is_written_before_any_label_is_summed(tmp_path, accounts, monkeypatch):
-    """A crash while labels are added up leaves the spend on the ledger."""
+@pytest.mark.parametrize("drawn", [False, True])
+def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monkeypatch, drawn):
+    """A crash then leaves the spend on the ledger; one while labels are added up does not."""
     shards = write(tmp_path / "in", *world())
     ledger = accounts()
 
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pieced_labels._Steps, "__call__", crash)
+    owner, name = (pieced_labels, "with_noise") if drawn else (pieced_labels._Steps, "__call__")
+    monkeypatch.setattr(owner, name, crash)
     with pytest.raises(KeyboardInterrupt):
         released(shards, ledger, InProcess())
-    assert len(ledger.spends) == 1
+    assert len(ledger.spends) == drawn
 
 
 def test_what_the_ledger_does_not_allow_draws_nothing(tmp_path, accounts, monkeypatch):
@@ -218,6 +220,38 @@ def test_rows_that_change_on_the_way_are_refused():
         design.statistic(pieced(x * 3, y), entropy=entropy)
     with pytest.raises(DataError, match="changed while it was read"):
         design.statistic(pieced(x * np.nan, y), entropy=entropy)
+
+
+@pytest.mark.parametrize(
+    ("noise", "unit"),
+    [
+        (LabelGaussian(5.0, delta=1e-3, grid=2.0**-12), "label"),
+        (LabelGaussian(0.01, delta=1e-6, grid=2.0**-24, records_per_person=2**22), "person"),
+    ],
+    ids=["too coarse", "too fine"],
+)
+def test_a_grid_that_no_noise_fits_is_refused_before_the_spend(tmp_path, accounts, noise, unit):
+    x, y = world()
+    shards = write(tmp_path / "in", x, y, people=[f"p{index}" for index in range(len(x))])
+    ledger = accounts(epsilon=50.0, delta=0.1, unit=unit)
+    with pytest.raises(UsageError, match="steps of the grid"):
+        released(shards, ledger, InProcess(), noise)
+    assert not ledger.spends
+
+
+@pytest.mark.filterwarnings("ignore:.*is not below 1/n")
+def test_files_of_other_persons_are_refused_before_the_spend(tmp_path, accounts, monkeypatch):
+    """Also one of the same size and time, which the system does not tell apart."""
+    x, y = world()
+    shards = write(tmp_path / "in", x, y, people=[f"p{index}" for index in range(len(x))], files=1)
+    noise = LabelGaussian(1.0, delta=1e-6, records_per_person=1)
+    monkeypatch.setattr(Piece, "refuse_change", lambda _: None)
+    ledger = accounts(unit="person")
+    with survey_shards(shards, InProcess(), most=1) as survey:
+        write(tmp_path / "in", x, y, people=["p0"] * len(x), files=1)
+        with pytest.raises(DataError, match="changed while it was read"):
+            release_shards(survey, noise, ledger=ledger, engine=InProcess())
+    assert not ledger.spends
 
 
 def test_longer_rows_get_more_noise():

@@ -36,7 +36,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_label_metrics import measure_labels
 from sordino.rewards.paid_metrics import PaidMetrics, held_out_rows
 
-__all__ = ["describe_findings", "learn_from_labels"]
+__all__ = ["describe_findings", "learn_from_labels", "with_bought"]
 
 
 def learn_from_labels(
@@ -49,11 +49,10 @@ def learn_from_labels(
     reward = fit_released(released, **asked)
     paid = _bought(settings, reward, pairs, noise, ledger, held_out)
     if paid is None:
-        measured = {**measure_statistic(released.evidence, **asked), **NO_WINS}
+        measured, wins = measure_statistic(released.evidence, **asked), {**NO_WINS}
     else:
-        reward, measured = paid.attached(reward, ledger), paid.to_dict()
+        reward, measured, wins = with_bought(reward, paid, ledger)
     policy = make_policy(reward, **settings.policy_terms)
-    wins = {name: measured.pop(name) for name in NO_WINS}
     differences = pairs.differences(reward.features)
     findings = describe_findings(settings, policy, reward, differences, n=len(pairs))
     findings["policy"] |= {**wins, "pessimism": describe_distrust(policy, pairs)}
@@ -107,6 +106,15 @@ def _bought(
         temperature=settings.temperature,
         simulate_seed=settings.other_seed,
     )
+
+
+def with_bought(
+    reward: RewardModel, paid: PaidMetrics, ledger: Ledger
+) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
+    """Return the reward with the promise of both, what is said of it, and of its policy's wins."""
+    measured = paid.to_dict()
+    wins = {name: measured.pop(name) for name in NO_WINS}
+    return paid.attached(reward, ledger), measured, wins
 
 
 def _data(

@@ -124,7 +124,7 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
     if isinstance(noise.estimate, LabelGaussian):
         alone = label_promise(pairs, noise.estimate, ledger, entropy)
     else:
-        alone = record_promise(pairs, noise.estimate, ledger, entropy)
+        alone = record_promise(noise.estimate, ledger, entropy, linked=pairs.persons is not None)
     return promise_together(settings, noise, ledger, alone)
 
 

@@ -159,6 +159,8 @@ class Passes:
 def describe_files(shards: Shards, place: Place, *, passes: int) -> dict[str, Any]:
     """Return what is known of many files before a record of them is read.
 
+    Their bytes are not in it: they tell how long labels are. Lines and rows do not.
+
     Args:
         shards: The files.
         place: Where they are read.
@@ -168,15 +170,17 @@ def describe_files(shards: Shards, place: Place, *, passes: int) -> dict[str, An
         "engine": place.name,
         "files": shards.pieces[-1].shard + 1,
         "blocks": len(shards.pieces),
-        "bytes": shards.bytes,
+        "rows": shards.rows,
         "passes": passes,
     }
 
 
 def files_rows(told: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what :func:`describe_files` found."""
-    size, passes = told["bytes"], told["passes"]
+    rows, passes = told["rows"], told["passes"]
+    size = "packed" if rows is None else f"{rows:,} rows"  # lines of JSON Lines
+    read = "" if rows is None else f": {rows * passes:,} rows read in all"
     return {
-        "files": f"{told['files']:,}, {size:,} bytes, in {told['blocks']:,} blocks",
-        "passes": f"about {passes}: {size * passes:,} bytes read in all (engine {told['engine']})",
+        "files": f"{told['files']:,}, {size}, in {told['blocks']:,} blocks",
+        "passes": f"about {passes}{read} (engine {told['engine']})",
     }

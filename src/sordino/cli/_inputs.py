@@ -186,27 +186,27 @@ def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path
     Raises:
         UsageError: It was asked for.
     """
-    if settings.way is not Way.central or settings.unit is Unit.record:
-        asked = f"--way {settings.way}"
-        if settings.way is Way.central:
-            asked += f" --unit {settings.unit}"
+    if settings.way is not Way.central:
         raise UsageError(
-            f"{asked} reads one file into memory; many files, folders and Parquet are read in "
-            "pieces (--engine), for which --way central --unit label or person is built. Nothing "
-            "was done. Use that, or one file of JSON Lines; or randomize many with `sordino "
-            "privatize` and fit them with `sordino fit`."
+            f"--way {settings.way} reads one file into memory; many files, folders and Parquet are "
+            "read in pieces (--engine), for which --way central is built. Nothing was done. Use "
+            "that, or one file of JSON Lines; or randomize many with `sordino privatize` and fit "
+            "them with `sordino fit`."
+        )
+    if settings.hides_texts and settings.metrics_epsilon is not None:
+        raise UsageError(
+            "--metrics-epsilon with --unit record reads one file into memory; these are read in "
+            "pieces. Nothing was done. Leave it out."
         )
     if settings.unit is Unit.person and settings.cap is None:
         raise UsageError(
             "--unit person over many files needs --cap: how many labels of one person count. "
             "Nothing was done."
         )
-    given = {
-        "--evaluate": evaluate,
-        "--truth": truth,
-        "--metrics-epsilon": settings.metrics_epsilon,
-    }
-    refuse_given(given, "nothing is measured on files that are read in pieces")
+    given = {"--evaluate": evaluate, "--truth": truth}
+    refuse_given(
+        given, "a reward of files that are read in pieces is held against public ones in memory"
+    )
 
 
 def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:

@@ -19,7 +19,14 @@ from sordino._files import (
 from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
-from sordino.cli import _central_way, _intrinsic_way, _local_way, _rankings_way, _sharded_way
+from sordino.cli import (
+    _central_way,
+    _intrinsic_way,
+    _local_way,
+    _rankings_way,
+    _sharded_records,
+    _sharded_way,
+)
 from sordino.cli._inputs import Inputs, Learned
 from sordino.cli._settings import Settings, Way
 from sordino.errors import SordinoError
@@ -54,7 +61,7 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
     if isinstance(inputs.pairs, Rankings):
         return _rankings_way
     if isinstance(inputs.pairs, Shards):
-        return _sharded_way
+        return _sharded_records if settings.hides_texts else _sharded_way
     ways = {Way.local: _local_way, Way.central: _central_way, Way.intrinsic: _intrinsic_way}
     return ways[settings.way]
 

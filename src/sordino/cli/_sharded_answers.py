@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +12,35 @@ from sordino.cli import _options as options
 from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
 from sordino.cli._console import Bar, finish
 from sordino.cli._engines import Passes, Place, describe_files
-from sordino.cli._policy import NO_METRICS
-from sordino.cli._table import UNREAD, describe_promise, dropped_row, plan_rows, unit_rows
+from sordino.cli._table import (
+    describe_accuracy,
+    describe_promise,
+    dropped_row,
+    plan_rows,
+    unit_rows,
+)
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.features import HashedText
 from sordino.preferences.manifest import Manifest
 from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import Shards, find_shards
+from sordino.preferences.shards import find_shards
 from sordino.privacy.guarantee import Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
+from sordino.privatization.publication import digest_of_request
 from sordino.privatization.shard_outputs import ShardOutputs
 from sordino.privatization.shards import plan_shards, privatize_shards
 from sordino.privatization.stream import default_ledger_path
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.sharded.answers import fit_answer_shards
+from sordino.rewards.sharded.answers import fit_and_measure_shards
 
 __all__ = ["FilesCrossing", "fit_files", "privatize_files"]
 
-_PASSES = 3  # one to plan, one to see what is public, one to answer
-_BY_PERSON = 2  # more, where it is known who answered
+_PASSES = 2  # one to see what is public, one to answer
+_BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
 _METHODS = ("auto", "debiased")
+_FREE: Mapping[str, Any] = {"spend": 0.0, "guarantee": {"unit": "label"}}  # paid for before
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +61,16 @@ class FilesCrossing:
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
         options.refuse_records(self.unit)
-        if self.unit is not options.Unit.person:
-            RandomizedResponse(self.epsilon)
+        self.coin(1)
+
+    def coin(self, most: int) -> RandomizedResponse:
+        """Return the coin for one label; ``most`` are the most labels of one person."""
+        return options.choose_coin(self.epsilon, unit=self.unit, cap=self.cap, most=lambda: most)
+
+    def crossing(self) -> Crossing:
+        """Return the settings with the coin of a person who has one label; nothing is spent."""
+        more: Any = {"simulate_seed": self.simulate_seed, "cap": self.cap}
+        return Crossing.of(self.coin(1), self.planned_ledger(), on_device=False, **more)
 
     @property
     def ledger_path(self) -> Path:
@@ -95,18 +111,19 @@ def privatize_files(
         as_json: Print one JSON object.
     """
     shards, simulated = find_shards(sources, **reading), asked.simulate_seed is not None
-    ShardOutputs.of(shards, asked.out, force=asked.force)  # refuses before anything is read
-    with asked.place.engine() as engine, Bar.shown("Reading") as bar:
+    outputs = ShardOutputs.of(shards, asked.out, force=asked.force)  # refuses before reading
+    crossing = asked.crossing()
+    with asked.place.engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
         told: Any = {"engine": engine, "scratch": asked.place.scratch, "taken": Passes(bar)}
-        coin = _coin(shards, asked, told)
-        crossing = Crossing.of(
-            coin,
-            asked.planned_ledger(),
-            on_device=False,
-            simulate_seed=asked.simulate_seed,
-            cap=asked.cap,
-        )
-        spend = plan_shards(shards, crossing, data=asked.data, **told)
+        told["surveyed"] = found = stack.enter_context(survey_shards(shards, **told))
+        coin = asked.coin(found.largest)
+        planned = replace(crossing, mechanism=coin)
+        request = digest_of_request(shards, planned)
+        manifests = () if dry_run else outputs.finished(request, planned.ledger)
+        if manifests and not found.linked:  # whose budget may be used up
+            spend = _FREE | {"dropped_identical": found.dropped}
+        else:
+            spend = plan_shards(shards, planned, data=asked.data, **told)
         passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)
         spend["files"] = describe_files(shards, asked.place, passes=passes)
         if dry_run:
@@ -114,7 +131,7 @@ def privatize_files(
             finish("sordino privatize", lines, spend, as_json=as_json, simulated=simulated)
             return
         account = asked.opened_ledger()
-        manifests = privatize_shards(
+        manifests = manifests or privatize_shards(
             shards,
             asked.out,
             coin,
@@ -127,16 +144,6 @@ def privatize_files(
     value = _described(manifests, spend, coin, account)
     rows = _rows(asked.out, manifests, spend, account)
     finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)
-
-
-def _coin(shards: Shards, asked: FilesCrossing, told: Mapping[str, Any]) -> RandomizedResponse:
-    """Return the coin for one label; of persons without a cap the files are read for it."""
-
-    def most() -> int:
-        with survey_shards(shards, **told) as survey:
-            return survey.largest
-
-    return options.choose_coin(asked.epsilon, unit=asked.unit, cap=asked.cap, most=most)
 
 
 def _described(
@@ -186,7 +193,7 @@ def fit_files(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fit a reward on randomized answers in many files, and say what it promises.
+    """Fit a reward on randomized answers in many files; say what it promises and measures.
 
     Args:
         sources: Files or folders.
@@ -201,6 +208,7 @@ def fit_files(
 
     Raises:
         UsageError: The likelihood is not there for many files.
+        DataError: There are too few questions to hold any out.
     """
     if method not in _METHODS:
         raise UsageError(
@@ -210,7 +218,7 @@ def fit_files(
     shards = find_shards(sources, privatized=True, **reading)
     features = HashedText(dimension=dimension) if shards.dimension is None else None
     with place.engine() as engine, Bar.shown("Reading") as bar:
-        reward = fit_answer_shards(
+        reward, measured = fit_and_measure_shards(
             shards,
             features=features,
             engine=engine,
@@ -222,13 +230,13 @@ def fit_files(
     promise = reward.guarantee
     value = {
         **describe_guarantee_and_caveats(promise),
-        "reward": NO_METRICS,
+        "reward": measured.to_dict(),
         "files": len({piece.shard for piece in shards.pieces}),
     }
     rows = {
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(promise.caveats) or "none",
-        "accuracy": UNREAD,
+        "accuracy": describe_accuracy(value["reward"]),
         "written": out.name,
     }
     finish("sordino fit", rows, value, as_json=as_json, simulated=promise.simulated)

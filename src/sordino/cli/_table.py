@@ -183,7 +183,7 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what a curator bought, and on what came free with one noised sum."""
     if _of_rankings(result):
         return {"accuracy": _UNSCORED}
-    if _in_files(result["data"]):
+    if _in_files(result["data"]) and not _is_for_sale(result):
         return {"accuracy": UNREAD}
     reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
     lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
@@ -197,6 +197,11 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     if policy["win_rate"] is not None:
         rows["win rate"] = _wins(policy)
     return rows
+
+
+def _is_for_sale(told: Mapping[str, Any]) -> bool:
+    """Return whether metrics can be bought on files that are read in pieces: of labels alone."""
+    return bool(told["mechanism"]["name"] == "label-gaussian")
 
 
 def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
@@ -272,7 +277,7 @@ def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "mechanism" not in plan:
         return {}
     rows = _curator_rows(plan)
-    if "files" in plan:
+    if "files" in plan and not _is_for_sale(plan):
         return rows | {"accuracy": UNREAD}
     if "metrics" in rows:
         return rows

@@ -22,7 +22,7 @@ from sordino.mechanisms.ellipsoid import (
 )
 from sordino.mechanisms.label_gaussian import LabelGaussian
 
-__all__ = ["PiecedLabels", "PiecedStatistic"]
+__all__ = ["PiecedLabels", "PiecedStatistic", "PiecedTotal"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,28 +78,24 @@ class PiecedLabels:
 
         Raises:
             DataError: A vector cannot be used, or all are 0.
-            UsageError: There are too many directions; or so much loss is allowed that the noise
-                would be below 2^12 steps of the grid.
+            UsageError: There are too many directions.
         """
         shape = minimum_volume_ellipsoid if mechanism.shaped else isotropic_ellipsoid
-        made = cls(mechanism, shape(rows))
-        made._refuse_unusable_noise(2 / mechanism.grid)
-        return made
+        return cls(mechanism, shape(rows))
 
-    def statistic(self, rows: PiecedRows, *, entropy: Entropy) -> PiecedStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+    def total(self, rows: PiecedRows) -> PiecedTotal:
+        """Return the sum without noise, which is as secret as the labels, and spends nothing.
+
+        So whatever is wrong with the files or the grid is found before anything is spent.
 
         Args:
             rows: What :meth:`prepare` was given; its blocks hold (number, vectors, labels), each
                 label 0, 1 or 2 (undecided).
-            entropy: As for :meth:`~sordino.mechanisms.label_gaussian.LabelGaussian.release`.
 
         Raises:
             DataError: There are other rows than before: the files changed while they were read.
-            UsageError: The noise cannot be drawn on this grid.
-
-        Guarantee:
-            What the mechanism's ``guarantee`` returns.
+            UsageError: So much loss is allowed, or so little, that the noise would be below 2^12
+                steps of the grid or above 2^52.
         """
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
@@ -107,7 +103,19 @@ class PiecedLabels:
         if found.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = found.moved * (self.mechanism.records_per_person or 1) / FINER
-        scale = self._refuse_unusable_noise(moved)
+        return PiecedTotal(found, self._usable_noise(moved))
+
+    def release_total(self, total: PiecedTotal, *, entropy: Entropy) -> PiecedStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            total: From :meth:`total`.
+            entropy: As for :meth:`~sordino.mechanisms.label_gaussian.LabelGaussian.release`.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        found, scale = total.found, total.scale
         noised = with_noise(found.total, scale, entropy).astype(np.float64)
         step = self.ellipsoid.unwhiten * self.mechanism.grid
         return PiecedStatistic(
@@ -119,7 +127,19 @@ class PiecedLabels:
             scale=scale,
         )
 
-    def _refuse_unusable_noise(self, moved: float) -> float:
+    def statistic(self, rows: PiecedRows, *, entropy: Entropy) -> PiecedStatistic:
+        """Return both steps in one; the spend must already be on a ledger.
+
+        Raises:
+            DataError: As :meth:`total`.
+            UsageError: As :meth:`total`.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        return self.release_total(self.total(rows), entropy=entropy)
+
+    def _usable_noise(self, moved: float) -> float:
         """Return the noise in steps; refuse what the grid is too coarse or too fine for.
 
         Raises:
@@ -161,6 +181,19 @@ class _Sum:
         self.squares += other.squares
         self.longest = max(self.longest, other.longest)
         return self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecedTotal:
+    """A sum that has no noise yet: keep it secret.
+
+    Attributes:
+        found: What the rows contribute.
+        scale: The noise that hides it, in steps.
+    """
+
+    found: _Sum
+    scale: float
 
 
 @dataclass(frozen=True, eq=False)

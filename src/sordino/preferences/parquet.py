@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import numpy as np
 
 from sordino._files import explained
-from sordino.errors import DataError, MissingExtra
-from sordino.preferences.records import FIELDS
+from sordino.errors import DataError, MissingExtra, SordinoError
+from sordino.preferences.labels import LABELS
+from sordino.preferences.records import FIELDS, PERSON
 
 __all__ = [
     "DIFFERENCE",
     "Columns",
     "VectorWriter",
     "column_parts",
+    "column_values",
     "copy_tables",
+    "numbers",
+    "place_of",
     "row_groups",
     "schema_of",
     "vectors",
 ]
 
+T = TypeVar("T")
+
 _BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
+_NOTHING = "Nothing was released."
 
 DIFFERENCE = "difference"
 """The column of vectors: feature differences φ(first) − φ(second)."""
@@ -38,7 +47,8 @@ class Columns:
 
     Attributes:
         types: (name, type) of every column that is read, in the order of names.
-        dimension: Of the vectors; None where there are texts.
+        dimension: Of the vectors; None where there are texts, 0 where vectors may be of any
+            dimension because there is none.
     """
 
     types: tuple[tuple[str, str], ...]
@@ -49,36 +59,82 @@ def schema_of(path: Path, person_field: str) -> Columns:
     """Return the columns that are read.
 
     Raises:
-        DataError: The file is no Parquet, or was cut short, or its vectors cannot be used.
+        DataError: The file is no Parquet, or was cut short, or its vectors cannot be used, or a
+            column is there twice, or the person field that was named is not there.
         FileSystemError: It cannot be read.
         MissingExtra: pyarrow is not installed.
     """
     with _opened(path) as file:
-        schema = file.schema_arrow
-        known = {*FIELDS, DIFFERENCE, person_field, f"{person_field}s", "labels"}
+        schema = _asked(lambda: file.schema_arrow, _damage(path))
+        known = {*FIELDS, DIFFERENCE, person_field, f"{person_field}s"}
         names = sorted(name for name in schema.names if name in known)
+        _refuse_twice(path, names)
         types = tuple((name, str(schema.field(name).type)) for name in names)
         if DIFFERENCE not in names:
             return Columns(types, None)
-        return Columns(types, _dimension(path, file))
+        _refuse_columns(path, names, person_field)
+        return Columns(types, _dimension(path, file, schema))
 
 
-def _dimension(path: Path, file: Any) -> int:
-    """Return how many numbers the first vector has.
+def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+    """Refuse columns of one name, of which only one could be meant.
 
     Raises:
-        DataError: There is none, or the column is no list of numbers.
+        DataError: There are some.
     """
-    kind = file.schema_arrow.field(DIFFERENCE).type
+    for one, other in pairwise(names):
+        if one == other:
+            raise DataError(f"{path.name}: column {one!r} is there twice. Nothing was released.")
+
+
+def _refuse_columns(path: Path, names: Sequence[str], person_field: str) -> None:
+    """Refuse columns beside vectors that would be left out, and the lack of one that was named.
+
+    Raises:
+        DataError: Lists of labels or persons, which only texts have, or no such person field.
+    """
+    for plural in (LABELS, f"{person_field}s"):
+        if plural in names:
+            raise DataError(
+                f"{path.name}: column {plural!r} is not read beside {DIFFERENCE!r}: every row "
+                f"there is one judgment, of one person. Nothing was released. Name the columns "
+                f"'label' and {person_field!r}, with a row for each judgment, or take it out."
+            )
+    if person_field != PERSON and person_field not in names:
+        raise DataError(
+            f"{path.name}: the person field {person_field!r} is missing. Nothing was released."
+        )
+
+
+def _dimension(path: Path, file: Any, schema: Any) -> int:
+    """Return how many numbers the first vector has; 0 if there is none and they may have any.
+
+    Raises:
+        DataError: The column is no list of numbers.
+    """
+    problem = f"{path.name}: column {DIFFERENCE!r} must hold lists of numbers."
+    kind = schema.field(DIFFERENCE).type
+    if not _lists_numbers(kind):
+        raise DataError(problem)
     size = getattr(kind, "list_size", -1)  # of lists of a fixed size
     if size > 0:
         return int(size)
-    for batch in file.iter_batches(batch_size=1, columns=[DIFFERENCE]):
-        first = batch.column(0)[0].as_py()
-        if isinstance(first, list) and first:
-            return len(first)
-        break
-    raise DataError(f"{path.name}: column {DIFFERENCE!r} must hold lists of numbers.")
+    batches = file.iter_batches(batch_size=1, columns=[DIFFERENCE])
+    first = _asked(lambda: next(batches, None), _damage(path))
+    if first is None:
+        return 0
+    lists = first.column(0)
+    if lists.null_count or not len(lists.flatten()):
+        raise DataError(problem)
+    return len(lists.flatten())
+
+
+def _lists_numbers(kind: Any) -> bool:
+    """Return whether a type is that of lists of numbers."""
+    types = _library()[0].types
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    number = (types.is_integer, types.is_floating, types.is_boolean)
+    return any(holds(kind) for holds in lists) and any(holds(kind.value_type) for holds in number)
 
 
 def row_groups(path: Path) -> list[int]:
@@ -90,7 +146,21 @@ def row_groups(path: Path) -> list[int]:
     """
     with _opened(path) as file:
         groups = range(file.metadata.num_row_groups)
-        return [file.metadata.row_group(group).num_rows for group in groups]
+        return _asked(
+            lambda: [file.metadata.row_group(group).num_rows for group in groups], _damage(path)
+        )
+
+
+def place_of(path: Path, groups: Sequence[int]) -> str:
+    """Return where some row groups are, for messages.
+
+    Example:
+        >>> place_of(Path("a.parquet"), range(2, 5))
+        'a.parquet: row groups 2 to 4'
+    """
+    if len(groups) == 1:
+        return f"{path.name}: row group {groups[0]}"
+    return f"{path.name}: row groups {groups[0]} to {groups[-1]}"
 
 
 def column_parts(
@@ -108,32 +178,90 @@ def column_parts(
         DataError: The file is malformed.
         FileSystemError: It cannot be read.
     """
+    problem = f"{place_of(path, groups)} cannot be read: cut short or damaged. {_NOTHING}"
     with _opened(path) as file:
         known = [name for name in columns if name in file.schema_arrow.names]
         batches = file.iter_batches(
             batch_size=rows, row_groups=list(groups), columns=known, use_threads=False
         )
-        yield from batches
+        while (batch := _asked(lambda: next(batches, None), problem)) is not None:
+            yield batch
 
 
-def vectors(path: Path, column: Any, dimension: int) -> np.ndarray:
-    """Return a column of lists as an array, one row each.
+def column_values(place: str, batch: Any, name: str) -> list[Any]:
+    """Return the values of one column of a batch.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        batch: From :func:`column_parts`.
+        name: Of the column.
 
     Raises:
-        DataError: A list has another length, or is missing or holds something missing.
+        DataError: One cannot be read; the message does not say what stands there.
+    """
+    values: list[Any] = _asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name))
+    return values
+
+
+def numbers(place: str, batch: Any, name: str) -> np.ndarray:
+    """Return one column of numbers as an array; of those that are missing, NaN.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        batch: From :func:`column_parts`.
+        name: Of the column.
+
+    Raises:
+        DataError: It holds something else, or cannot be read.
+    """
+    arrow, _ = _library()
+
+    def read() -> np.ndarray:
+        column = batch.column(name)
+        if arrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if arrow.types.is_decimal(column.type) or arrow.types.is_boolean(column.type):
+            column = column.cast(arrow.float64())
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+
+    found = _asked(read, _unreadable(place, name))
+    if found.dtype.kind not in "iuf":
+        raise DataError(f"{place}: column {name!r} must hold numbers. {_NOTHING}")
+    return found
+
+
+def vectors(place: str, column: Any, dimension: int) -> np.ndarray:
+    """Return a column of lists as an array, one row each.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        column: Of a batch from :func:`column_parts`.
+        dimension: How long every list must be.
+
+    Raises:
+        DataError: A list has another length, or is missing or holds something missing, or cannot
+            be read.
+    """
+    return _asked(lambda: _rows_of(place, column, dimension), _unreadable(place, DIFFERENCE))
+
+
+def _rows_of(place: str, column: Any, dimension: int) -> np.ndarray:
+    """Return a column of lists as an array.
+
+    Raises:
+        DataError: As :func:`vectors`.
     """
     values = column.flatten()
     if column.null_count or values.null_count or len(values) != len(column) * dimension:
         raise DataError(
-            f"{path.name}: column {DIFFERENCE!r} must hold a list of {dimension} numbers in "
-            "every row. Nothing was released."
+            f"{place}: column {DIFFERENCE!r} must hold a list of {dimension} numbers in every "
+            f"row. {_NOTHING}"
         )
     array = values.to_numpy(zero_copy_only=False).reshape(-1, dimension)
     offsets = getattr(column, "offsets", None)
     if offsets is not None and (np.diff(offsets.to_numpy()) != dimension).any():
         raise DataError(
-            f"{path.name}: column {DIFFERENCE!r} has lists of different lengths. Nothing was "
-            "released."
+            f"{place}: column {DIFFERENCE!r} has lists of different lengths. {_NOTHING}"
         )
     return np.asarray(array)
 
@@ -184,7 +312,8 @@ def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
         with _opened(path) as part:
             writer = writer or parquet.ParquetWriter(file, part.schema_arrow)
             for group in range(part.metadata.num_row_groups):
-                writer.write_table(part.read_row_group(group))
+                read = partial(part.read_row_group, group)
+                writer.write_table(_asked(read, _damage(path)))
     if writer is not None:
         writer.close()
 
@@ -197,20 +326,43 @@ def _opened(path: Path) -> Iterator[Any]:
         DataError: It is malformed.
         FileSystemError: It cannot be read.
     """
-    arrow, parquet = _library()
-    with explained(f"{path.name} cannot be read"):
-        try:
-            with path.open("rb") as raw, parquet.ParquetFile(raw, buffer_size=_BUFFER) as file:
-                yield file
-        except arrow.ArrowException:
-            pass
-        except OSError as error:
-            if error.errno is not None:  # else it is pyarrow's word for damage
-                raise
-        else:
-            return
-    raise DataError(
-        f"{path.name} is no Parquet file, or it was cut short or damaged. Nothing was released."
+    _, parquet = _library()
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
+        read = partial(parquet.ParquetFile, raw, buffer_size=_BUFFER)
+        with _asked(read, _damage(path)) as file:
+            yield file
+
+
+def _asked(question: Callable[[], T], problem: str) -> T:
+    """Return what a question to pyarrow answers; say of whatever it raises only ``problem``.
+
+    Its errors quote values of the data, and some carry them: none may be seen, not even as the
+    cause of ours. So this is a function: what a context manager raises keeps what it caught.
+
+    Raises:
+        DataError: The question raised something else than an error of ours or of the system.
+    """
+    try:
+        return question()
+    except (SordinoError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno is not None:  # else it is pyarrow's word for damage
+            raise
+    except Exception:  # noqa: BLE001, S110 - whatever it is
+        pass
+    raise DataError(problem)
+
+
+def _damage(path: Path) -> str:
+    """Return what to say of a file that is no Parquet."""
+    return f"{path.name} is no Parquet file, or it was cut short or damaged. {_NOTHING}"
+
+
+def _unreadable(place: str, name: str) -> str:
+    """Return what to say of a column that cannot be read."""
+    return (
+        f"{place}: column {name!r} holds a value that cannot be read as its type says. {_NOTHING}"
     )
 
 

@@ -17,14 +17,21 @@ from sordino._files import explained
 from sordino.errors import DataError
 from sordino.preferences.comparisons import Comparisons, PublicDigest
 from sordino.preferences.features import Features
-from sordino.preferences.files import LONGEST_LINE, read_mappings, records_of
+from sordino.preferences.files import LONGEST_LINE, every_line, records_of
 from sordino.preferences.gathering import Gathered, columns_of, kept
 from sordino.preferences.pairs import Pairs, number_labels, turned_rows
-from sordino.preferences.parquet import DIFFERENCE, column_parts, vectors
-from sordino.preferences.records import FIELDS
+from sordino.preferences.parquet import (
+    DIFFERENCE,
+    column_parts,
+    column_values,
+    numbers,
+    place_of,
+    vectors,
+)
+from sordino.preferences.records import FIELDS, Record
 from sordino.preferences.shards import Piece, Shards
 
-__all__ = ["answered_vectors", "comparisons", "judged_vectors", "judgments"]
+__all__ = ["answered_vectors", "comparisons", "judged_vectors", "judgments", "questions"]
 
 _RECORDS: Final = 4096  # of texts in one block
 _NUMBERS: Final = 1 << 21  # of vectors in one block
@@ -46,11 +53,21 @@ def judgments(shards: Shards, piece: Piece) -> Iterator[Pairs]:
         FileSystemError: The file cannot be read.
     """
     _refuse_kind(shards, privatized=False)
-    yield from _pairs(shards, piece)
+    yield from _without_dropped(shards, piece)
 
 
 def comparisons(shards: Shards, piece: Piece) -> Iterator[Comparisons]:
     """Yield what is public of a piece, block by block, of raw judgments or randomized answers.
+
+    Raises:
+        DataError: As :func:`judgments`.
+        FileSystemError: As :func:`judgments`.
+    """
+    yield from _without_dropped(shards, piece)
+
+
+def questions(shards: Shards, piece: Piece) -> Iterator[tuple[Comparisons, Sequence[Record]]]:
+    """Yield what :func:`comparisons` does, each with the records left out for identical answers.
 
     Raises:
         DataError: As :func:`judgments`.
@@ -100,15 +117,20 @@ def _refuse_kind(shards: Shards, *, privatized: bool) -> None:
         raise DataError(f"{shards.pieces[0].name}: {_RAW if privatized else _ALREADY}")
 
 
-def _pairs(shards: Shards, piece: Piece) -> Iterator[Pairs]:
+def _without_dropped(shards: Shards, piece: Piece) -> Iterator[Pairs]:
     """Yield the records of a piece, with labels or, of privatized files, answers."""
+    return (pairs for pairs, _ in _pairs(shards, piece))
+
+
+def _pairs(shards: Shards, piece: Piece) -> Iterator[tuple[Pairs, Sequence[Record]]]:
+    """Yield the records of a piece that carry a preference, and those that do not."""
     with _named(piece):
         if shards.layout == "texts":
-            for found in _gathered(shards, piece):
-                yield Pairs(**found.public, labels=found.outcomes)
+            for found, left_out in _gathered(shards, piece):
+                yield Pairs(**found.public, labels=found.outcomes), left_out
             return
         for rows, labels, persons in _vector_parts(shards, piece):
-            yield Pairs.from_features(rows, labels, persons=persons)
+            yield Pairs.from_features(rows, labels, persons=persons), ()
 
 
 def _turned_vectors(
@@ -116,7 +138,7 @@ def _turned_vectors(
 ) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
     """Yield (differences, labels or answers) of a piece, in canonical order."""
     if shards.layout == "texts":
-        for pairs in _pairs(shards, piece):
+        for pairs in _without_dropped(shards, piece):
             yield pairs.differences(features), pairs.labels
         return
     with _named(piece):
@@ -124,8 +146,11 @@ def _turned_vectors(
             yield turned_rows(rows, number_labels(labels, len(rows)))
 
 
-def _gathered(shards: Shards, piece: Piece) -> Iterator[Gathered]:
-    """Yield the records of a piece, some thousands at a time; a block may be empty."""
+def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Record]]]:
+    """Yield the records of a piece, some thousands at a time; a block may be empty.
+
+    Those whose answers are identical stand apart.
+    """
     numbered = _mappings(shards, piece)
     records = records_of(
         ((row, where) for where, row in numbered), person_field=shards.person_field
@@ -136,25 +161,28 @@ def _gathered(shards: Shards, piece: Piece) -> Iterator[Gathered]:
         digest = PublicDigest()
         left = list(kept(some, digest, drop_identical=shards.drop_identical))
         outcomes = np.fromiter((row.outcome for row in left), dtype=np.int8, count=len(left))
-        yield Gathered(columns_of(left, digest), outcomes, some[0].privatized)
+        found = Gathered(columns_of(left, digest), outcomes, some[0].privatized)
+        yield found, [row for row in some if row.identical] if digest.dropped else []
 
 
 def _mappings(shards: Shards, piece: Piece) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, row) for every record of a piece of texts."""
     path = Path(piece.path)
-    if path.suffix == ".gz":
-        yield from read_mappings(path)
-        return
     if path.suffix == ".parquet":
         people = (shards.person_field, f"{shards.person_field}s")
         groups = range(piece.first, piece.last)
-        number = 0
+        place, number = place_of(path, groups), piece.start
         for batch in column_parts(path, groups, (*FIELDS, *people), _RECORDS):
-            for values in batch.to_pylist():
-                yield f"row {number} of those from row group {piece.first} on", _given(values)
+            names = batch.schema.names
+            columns = [column_values(place, batch, name) for name in names]
+            for values in zip(*columns, strict=True):
+                yield f"row {number}", _given(dict(zip(names, values, strict=True)))
                 number += 1
         return
-    yield from _lines(path, piece)
+    lines = every_line(path) if path.suffix == ".gz" else _lines(path, piece)
+    for number, line in lines:
+        if line.strip():
+            yield f"line {number}", _object(line, number)
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -162,28 +190,34 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _lines(path: Path, piece: Piece) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, object) for every line that starts in the piece."""
+def _lines(path: Path, piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield (number in the file, bytes) of every line of a piece, without a byte-order mark."""
+    number = piece.start
     with explained(f"{piece.name} cannot be read"), path.open("rb") as file:
-        if piece.first:
-            file.seek(piece.first - 1)
-            file.readline(LONGEST_LINE)  # the rest of a line that starts before
-        while (start := file.tell()) < piece.last:
+        file.seek(piece.first)
+        while file.tell() < piece.last:
+            number += 1
             line = file.readline(LONGEST_LINE)
-            if not line.strip():
-                continue
-            try:
-                value = json.loads(line.decode("utf-8-sig" if start == 0 else "utf-8"))
-            except (ValueError, RecursionError):
-                value = None
-            if not isinstance(value, dict):
+            if not line:  # the file was cut short, which is said at the end
                 break
-            yield f"byte {start}", value
-        else:
-            return
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _object(line: bytes, number: int) -> Mapping[str, Any]:
+    """Return what a line says.
+
+    Raises:
+        DataError: It is no JSON object.
+    """
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
     raise DataError(
-        f"byte {start}: not a JSON object on a line of its own. Is the file cut "
-        "short? Nothing was released."
+        f"line {number}: not a JSON object on a line of its own, of less than 16 MiB. Is the file "
+        "cut short? Nothing was released."
     )
 
 
@@ -193,15 +227,16 @@ def _vector_parts(
     """Yield (differences as they stand, labels, persons) of a piece."""
     assert shards.dimension is not None  # noqa: S101 - for the type checker
     path, names = Path(piece.path), (DIFFERENCE, *_OUTCOMES, shards.person_field)
-    height = max(1, _NUMBERS // shards.dimension)
-    for batch in column_parts(path, range(piece.first, piece.last), names, height):
+    height, groups = max(1, _NUMBERS // shards.dimension), range(piece.first, piece.last)
+    place = place_of(path, groups)
+    for batch in column_parts(path, groups, names, height):
         outcome = _outcome_column(batch.schema.names, privatized=shards.privatized)
-        rows = vectors(path, batch.column(DIFFERENCE), shards.dimension)
-        labels = batch.column(outcome).to_numpy(zero_copy_only=False)
+        rows = vectors(place, batch.column(DIFFERENCE), shards.dimension)
+        labels = numbers(place, batch, outcome)
         if shards.privatized and not np.isin(labels, (0, 1)).all():
             raise DataError("column 'answer' must hold 0 or 1.")
         known = shards.person_field in batch.schema.names
-        persons = batch.column(shards.person_field).to_pylist() if known else None
+        persons = column_values(place, batch, shards.person_field) if known else None
         yield _validate.finite_array(DIFFERENCE, rows, ndim=2), labels, persons
 
 

@@ -2,66 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Int64
 
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
-from sordino.errors import DataError
-from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.records import person_key
-from sordino.preferences.shard_blocks import comparisons
+from sordino.errors import DataError, EngineError, UsageError
+from sordino.preferences.folds import refuse_one_side
+from sordino.preferences.shard_digests import digest_of_part, digest_of_parts, refuse_copies
+from sordino.preferences.shard_facts import ENTRY, Facts, FactsOf
+from sordino.preferences.shard_selection import ROW_BITS, PartSelection, Selection, write_numbers
 from sordino.preferences.shards import Piece, Shards
 
-__all__ = ["Selection", "ShardSurvey", "survey_shards"]
+__all__ = ["Part", "ShardSurvey", "survey_shards"]
 
-_ENTRY: Final = [("who", "<u8", 2), ("rank", "<u8", 2), ("row", "<u8")]
-_ROW_BITS: Final = 40  # of the number of a row in its piece; the piece's number is above them
-_LEFT_OUT: Final = "left-out.npy"
-_Doubts = tuple[bool, np.ndarray, int]
-"""(whether a question occurs twice, rows that do not count, most questions of one person)"""
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which rows of the pieces count, kept in a file that all machines see.
-
-    Attributes:
-        path: Sorted numbers of the rows that do not; None if all rows count.
-    """
-
-    path: str | None
-
-    @cached_property
-    def _left_out(self) -> Any:
-        """Return the numbers, of which only what is looked at is read."""
-        return np.load(self.path or "", mmap_mode="r")
-
-    def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a piece do not count."""
-        if self.path is None:
-            return np.zeros(0, dtype=np.int64)
-        ends = np.array([piece << _ROW_BITS, (piece + 1) << _ROW_BITS], dtype=np.uint64)
-        first, last = np.searchsorted(self._left_out, ends)
-        return np.asarray(self._left_out[first:last] - ends[0]).astype(np.int64)
-
-    def before(self, piece: int) -> int:
-        """Return how many rows of earlier pieces do not count."""
-        if self.path is None:
-            return 0
-        return int(np.searchsorted(self._left_out, np.uint64(piece << _ROW_BITS)))
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the opened file behind."""
-        return {"path": self.path}
+Part = Literal["all", "fitted", "held-out"]
+"""What a survey is of: all records, those that a fit may see, or those that are held out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +35,9 @@ class ShardSurvey:
         counted: How many of them count: each question of a person once, and no more of one
             person than are permitted.
         dropped: How many were left out for identical answers.
-        public_digest: Binds a ledger to the questions and who answered, in whatever order the
-            files are given. It is not that of the same records in one file.
+        public_digest: Binds a ledger to the questions and who answered, how often, with those
+            that were left out for identical answers; in whatever order the records are, and in
+            whatever files. It is not that of the same records in one file that is read as a whole.
         linked: Whether it is known who answered.
         repeats: Whether a question occurs twice, and nothing says who answered.
         selection: Which rows count.
@@ -84,6 +46,9 @@ class ShardSurvey:
         largest: The largest number of different questions of one person, whether they count or
             not; 1 where persons are not known.
         digests: Of all public fields of each piece.
+        part: What ``counted`` and ``selection`` are about; all else is about all records.
+        parts: What is fitted and what is held out, if that was asked for. In each of them no more
+            rows of one person count than are permitted; here, both count.
     """
 
     shards: Shards
@@ -98,24 +63,54 @@ class ShardSurvey:
     most: int | None
     largest: int
     digests: tuple[bytes, ...]
+    part: Part = "all"
+    parts: tuple[ShardSurvey, ShardSurvey] | None = None
+
+    def divided(self) -> tuple[ShardSurvey, ShardSurvey]:
+        """Return the same with only the rows that a fit may see, and with only the held-out ones.
+
+        Raises:
+            UsageError: It was not surveyed for that.
+            DataError: All questions fall on one side.
+        """
+        if self.parts is None:
+            raise UsageError(
+                "The files were surveyed for a fit on all rows. Nothing was released. Survey them "
+                "with hold_out=True."
+            )
+        # no part is without a row that counts unless it is without rows
+        refuse_one_side(pairs=self.counted, held_out=self.parts[1].counted)
+        return self.parts
 
 
-@dataclass
-class _Facts:
-    """What some pieces say: the sum of two is all that both say."""
+@dataclass(frozen=True)
+class _Doubts:
+    """What some parts of persons say: the sum of two is all that both say.
 
-    rows: dict[int, int] = field(default_factory=dict)
-    digests: dict[int, bytes] = field(default_factory=dict)
-    linked: dict[int, bool] = field(default_factory=dict)
-    dropped: int = 0
+    Attributes:
+        parts: How many say it.
+        digests: Of every part.
+        doubled: Whether a question occurs twice.
+        left_out: Rows that do not count, of those that are not held out and of those that are.
+        largest: Most questions of one person.
+    """
 
-    def plus(self, other: _Facts) -> _Facts:
-        """Take in what others say."""
-        self.rows |= other.rows
-        self.digests |= other.digests
-        self.linked |= other.linked
-        self.dropped += other.dropped
-        return self
+    parts: int
+    digests: dict[int, bytes]
+    doubled: bool
+    left_out: tuple[np.ndarray, np.ndarray]
+    largest: int
+
+    def plus(self, other: _Doubts) -> _Doubts:
+        """Return what both say."""
+        fitted, held_out = map(np.concatenate, zip(self.left_out, other.left_out, strict=True))
+        return _Doubts(
+            self.parts + other.parts,
+            self.digests | other.digests,
+            self.doubled or other.doubled,
+            (fitted, held_out),
+            max(self.largest, other.largest),
+        )
 
 
 @contextmanager
@@ -124,6 +119,7 @@ def survey_shards(
     engine: Engine,
     *,
     most: int | None = None,
+    hold_out: bool = False,
     scratch: str | Path | None = None,
     taken: Taken | None = None,
 ) -> Iterator[ShardSurvey]:
@@ -136,6 +132,8 @@ def survey_shards(
         shards: The files.
         engine: Where they are read.
         most: How many rows of one person count; all if left out.
+        hold_out: Whether to find out, too, which rows the public rule holds out for metrics, so
+            that the survey can be divided.
         scratch: A folder that all machines see; the system's own place for temporary files if
             left out.
         taken: Called as pieces are done.
@@ -143,78 +141,76 @@ def survey_shards(
     Raises:
         DataError: A record cannot be used, or there is none, or persons are named in some files
             only, or in none although the rows of a person are limited, or two files hold an
-            answer of the same person to the same question.
+            answer of the same person to the same question, or are copies.
+        EngineError: The engine lost pieces, or added them twice.
         FileSystemError: A file or the folder cannot be used.
     """
-    with opened_exchange(_ENTRY, scratch) as shuffle:
-        read = _Read(shards, shuffle)
-        facts = engine.fold(shards.pieces, read, _Facts.plus, taken=taken)
+    with opened_exchange(ENTRY, scratch) as shuffle:
+        read = FactsOf(shards, shuffle, hold_out)
+        facts = engine.fold(shards.pieces, read, Facts.plus, taken=taken)
+        _refuse_loss(len(shards.pieces), facts.pieces, facts.rows)
         linked = _known(shards, facts, most)
         look = _Look(shards.pieces, shuffle, most, linked=linked, raw=not shards.privatized)
-        doubled, left_out, largest = engine.fold(range(PARTS), look, _both)
-        selection = Selection(_kept(shuffle, left_out))
-        sizes = [facts.rows[piece.number] for piece in shards.pieces]
-        starts = tuple(np.cumsum([0, *sizes]).tolist())
-        yield ShardSurvey(
+        doubts = engine.fold(range(PARTS), look, _Doubts.plus)
+        _refuse_loss(PARTS, doubts.parts, doubts.digests)
+        together = np.concatenate(doubts.left_out)
+        starts = _starts(facts.rows[piece.number] for piece in shards.pieces)
+        found = ShardSurvey(
             shards=shards,
             n=starts[-1],
-            counted=starts[-1] - len(left_out),
+            counted=starts[-1] - len(together),
             dropped=facts.dropped,
-            public_digest=_digest(shards, facts),
+            public_digest=digest_of_parts(doubts.digests),
             linked=linked,
-            repeats=doubled and not linked,
-            selection=selection,
+            repeats=doubts.doubled and not linked,
+            selection=Selection(write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,
-            largest=largest,
+            largest=doubts.largest,
             digests=tuple(facts.digests[piece.number] for piece in shards.pieces),
+        )
+        parts = _parts(found, facts, doubts.left_out, shuffle.folder) if hold_out else None
+        yield replace(found, parts=parts)
+
+
+def _refuse_loss(expected: int, added: int, known: Collection[int]) -> None:
+    """Refuse a sum that is not of everything, once: what was lost would count without limit.
+
+    Raises:
+        EngineError: It is not.
+    """
+    if added != expected or len(known) != expected:
+        raise EngineError(
+            f"The engine returned a sum of {added} parts, {len(known)} of them different, where "
+            f"there are {expected}. Nothing was released. Its method fold must add the part of "
+            "every piece, once."
         )
 
 
-@dataclass(frozen=True)
-class _Read:
-    """The first task: what a piece says, its digests left for the second."""
-
-    shards: Shards
-    shuffle: Exchange
-
-    def __call__(self, piece: Piece) -> _Facts:
-        """Return what is public of one piece."""
-        found = _Facts()
-        digest, entries = hashlib.sha256(), []
-        start = piece.number << _ROW_BITS
-        for pairs in comparisons(self.shards, piece):
-            digest.update(bytes.fromhex(pairs.public_digest))
-            found.dropped += pairs.dropped
-            if len(pairs):
-                found.linked[piece.number] = pairs.persons is not None
-                entries.append(_entries(pairs, start))
-                start += len(pairs)
-        rows = np.concatenate(entries) if entries else np.zeros(0, _ENTRY)
-        self.shuffle.write(piece.number, rows, (rows["who"][:, 0] % PARTS).astype(np.int64))
-        found.rows[piece.number] = len(rows)
-        found.digests[piece.number] = digest.digest()
-        return found
+def _starts(sizes: Iterable[int]) -> tuple[int, ...]:
+    """Return the sum of all sizes before each, and of all at the end."""
+    return tuple(np.cumsum([0, *sizes]).tolist())
 
 
-def _entries(pairs: Comparisons, start: int) -> np.ndarray:
-    """Return 128 bits of who answered, and of who answered what, for every row.
+def _parts(
+    whole: ShardSurvey, facts: Facts, left_out: tuple[np.ndarray, np.ndarray], folder: str
+) -> tuple[ShardSurvey, ShardSurvey]:
+    """Return what is fitted, and what is held out."""
+    held_out = _starts(facts.held_out[piece.number] for piece in whole.shards.pieces)
+    fitted = tuple(np.subtract(whole.starts, held_out).tolist())
 
-    Without persons the question stands for both: it tells whether one occurs twice.
-    """
-    entries = np.zeros(len(pairs), _ENTRY)
-    if pairs.persons is None:
-        ranks = who = list(pairs.keys)
-    else:
-        who = [person_key(person) for person in pairs.persons]
-        both = zip(who, pairs.keys, strict=True)
-        ranks = [hashlib.sha256(person + key).digest() for person, key in both]
-    # big-endian, so that numbers are in the order of the digests
-    for name, digests in (("who", who), ("rank", ranks)):
-        short = b"".join(digest[:16] for digest in digests)
-        entries[name] = np.frombuffer(short, dtype=">u8").reshape(-1, 2)
-    entries["row"] = start + np.arange(len(pairs), dtype=np.uint64)
-    return entries
+    def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ShardSurvey:
+        is_held_out = name == "held-out"
+        rows = left_out[is_held_out]
+        path = write_numbers(Path(folder) / f"left-out-{name}.npy", rows)
+        return replace(
+            whole,
+            counted=mine[-1] - len(rows),
+            selection=PartSelection(path, folder, is_held_out, others),
+            part=name,
+        )
+
+    return part("fitted", fitted, held_out), part("held-out", held_out, fitted)
 
 
 @dataclass(frozen=True)
@@ -230,22 +226,28 @@ class _Look:
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.pieces))
+        digests = {part: digest_of_part(rows)}
+        rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T
-        rows = rows[np.lexsort([rows["row"], rank[1], rank[0], who[1], who[0]])]
-        again = _same(rows["who"]) & _same(rows["rank"])
+        order = [rows["row"], rank[1], rank[0], rows["held_out"], who[1], who[0]]
+        rows = rows[np.lexsort(order)]
+        same = _same(rows["who"])
+        again = same & _same(rows["rank"])
         if not self.linked:
-            return bool(again.any()), np.zeros(0, np.uint64), 1
+            nothing = np.zeros(0, np.uint64)
+            return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1)
         if self.raw:  # of answers that were stored, a repeat is the same observation
             self._refuse_overlap(rows, again)
-        out = again | self._beyond(rows["who"], again)
-        largest = int(_places(rows["who"], again).max(initial=0))
-        return bool(again.any()), rows["row"][out], largest
+        out = again | self._beyond(same & _same(rows["held_out"][:, np.newaxis]), again)
+        largest = int(_places(same, again).max(initial=0))
+        left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
+        return _Doubts(1, digests, bool(again.any()), (left_out[0], left_out[1]), largest)
 
-    def _beyond(self, who: np.ndarray, again: np.ndarray) -> np.ndarray:
-        """Return which rows are beyond the most that count of one person."""
+    def _beyond(self, same: np.ndarray, again: np.ndarray) -> np.ndarray:
+        """Return which rows are beyond the most that count of one person in one part."""
         if self.most is None:
-            return np.zeros(len(who), dtype=bool)
-        return _places(who, again) > self.most
+            return np.zeros(len(same), dtype=bool)
+        return _places(same, again) > self.most
 
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
         """Refuse two files that hold the same answer of one person.
@@ -253,7 +255,7 @@ class _Look:
         Raises:
             DataError: They do.
         """
-        numbers = (rows["row"] >> np.uint64(_ROW_BITS)).astype(np.int64)
+        numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
         shards = np.array([piece.shard for piece in self.pieces])[numbers]
         across = np.flatnonzero(again[1:] & (shards[1:] != shards[:-1])) + 1
         if len(across):
@@ -265,9 +267,14 @@ class _Look:
             )
 
 
-def _places(who: np.ndarray, again: np.ndarray) -> np.ndarray:
-    """Return which question of its person every row is, from 1."""
-    first = ~_same(who)
+def _places(same: np.ndarray, again: np.ndarray) -> np.ndarray:
+    """Return which question of its person, or of its part of that person, every row is, from 1.
+
+    Args:
+        same: Whether a row is of the same person, or of the same part, as the one before.
+        again: Whether it is a repeat of the one before.
+    """
+    first = ~same
     different = np.cumsum(~again)  # questions so far, of all persons
     before = different[np.flatnonzero(first)] - 1
     return np.asarray(different - before[np.cumsum(first) - 1])
@@ -280,26 +287,12 @@ def _same(values: np.ndarray) -> np.ndarray:
     return same
 
 
-def _both(one: _Doubts, other: _Doubts) -> _Doubts:
-    """Return what two parts found together."""
-    return one[0] or other[0], np.concatenate([one[1], other[1]]), max(one[2], other[2])
-
-
-def _kept(shuffle: Exchange, left_out: np.ndarray) -> str | None:
-    """Write which rows do not count where every machine sees it."""
-    if not len(left_out):
-        return None
-    path = Path(shuffle.folder) / _LEFT_OUT
-    np.save(path, np.sort(left_out))
-    return str(path)
-
-
-def _known(shards: Shards, facts: _Facts, most: int | None) -> bool:
+def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
     """Return whether persons are known; refuse some here and none there.
 
     Raises:
         DataError: Persons are named in some files only, or in none although they must be known,
-            or there is no record.
+            or there is no record, or files are copies.
     """
     if not facts.linked:
         raise DataError("There is no record that carries a preference. Nothing was released.")
@@ -316,14 +309,6 @@ def _known(shards: Shards, facts: _Facts, most: int | None) -> bool:
             "needs. Nothing was released. Name the field that holds them (person_field, "
             "--person-field)."
         )
+    if not named[0][0]:
+        refuse_copies(shards, facts.questions)
     return named[0][0]
-
-
-def _digest(shards: Shards, facts: _Facts) -> str:
-    """Return the digest of all public fields, in whatever order the files are given."""
-    files: dict[int, Any] = {}
-    for piece in shards.pieces:
-        digest = files.setdefault(piece.shard, hashlib.sha256())
-        digest.update(facts.digests[piece.number])
-    together = b"".join(sorted(digest.digest() for digest in files.values()))
-    return hashlib.sha256(b"shards\n" + together).hexdigest()

@@ -33,6 +33,7 @@ from sordino.privatization.stored_answers import (
     refuse_disagreement,
     refuse_loss,
     rows_on_disk,
+    shown_entries,
     turn,
 )
 
@@ -45,6 +46,7 @@ _FORMAT: Final = "sordino.memo"
 _VERSION: Final = 1
 _ANSWER: Final = np.dtype([("key", KEY), ("answer", "i1")])
 _SETTINGS: Final = "settings.json"
+_OTHERS: Final = 0o077
 _NAME: Final = re.compile(r"(\d{3})-([0-9a-f]+)\.npy")
 
 
@@ -212,9 +214,9 @@ def agreeing_parts(
 def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
     """Return whether there is a folder bound to these settings; make it unless for a dry run."""
     place = path / _SETTINGS
+    if not dry_run:
+        _make_own(path)
     if not dry_run and not place.exists():
-        with explained(f"{path.name} cannot be made"):
-            path.mkdir(mode=0o700, exist_ok=True)
         if any(path.glob("*.npy")):
             raise LedgerDamaged(f"{path.name} lacks its {_SETTINGS}. Nothing was released.")
         content = {"format": _FORMAT, "version": _VERSION, "parts": PARTS, "settings": settings}
@@ -233,6 +235,18 @@ def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
     return True
 
 
+def _make_own(path: Path) -> None:
+    """Make the folder if there is none, and see that only this user can look into it.
+
+    Raises:
+        FileSystemError: It cannot be made, or others can read it and it cannot be changed.
+    """
+    with explained(f"{path.name} cannot be made a folder that only you can read"):
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.stat().st_mode & _OTHERS:
+            path.chmod(0o700)
+
+
 def _tidy(path: Path) -> None:
     """Take away what tasks that were killed had drawn and not stored: nobody saw it."""
     for left in path.glob(".*.partial"):
@@ -240,9 +254,9 @@ def _tidy(path: Path) -> None:
 
 
 def _unfinished(rows: Iterable[Row]) -> set[str]:
-    """Return the entries of runs that stopped: their answers were never shown."""
+    """Return the entries of runs that stopped, and of which nothing was shown."""
     rows = list(rows)
-    return linked_entries(rows) - {row.release_id for row in rows if row.kind == "commit"}
+    return linked_entries(rows) - shown_entries(rows)
 
 
 def _refuse_disagreement(path: Path, memo: PartedMemo, rows: list[Row]) -> None:

@@ -7,20 +7,28 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Final
 
 from sordino import _random
-from sordino._files import explained, refuse_output, write_json
+from sordino._files import explained, refuse_output, written_once
 from sordino.errors import FileSystemError, UsageError
 from sordino.preferences.manifest import Manifest, manifest_path, stem
+from sordino.preferences.published_folder import ENDINGS, WORK
 from sordino.preferences.shards import Piece, Shards
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.folder_lock import sole_run
+from sordino.privatization.publication import (
+    DONE,
+    has_begun,
+    note_files,
+    noted_request,
+    publish,
+    published,
+)
 from sordino.privatization.shard_answers import ShardOfWork
 
 __all__ = ["ShardOutputs", "see_folder"]
-
-_WORK: Final = ".sordino-*.parts"
-_DATA: Final = (".jsonl", ".jsonl.gz", ".parquet")
 
 
 @dataclass(frozen=True)
@@ -58,6 +66,8 @@ class ShardOutputs:
         made = cls(folder, found, force)
         made._refuse_one_name()
         made._refuse_folder(shards)
+        if not any(map(noted_request, made._left())):  # which may be what is asked for
+            made.refuse_existing()
         return made
 
     def _refuse_one_name(self) -> None:
@@ -84,76 +94,145 @@ class ShardOutputs:
                 )
         mine = {shard.name for shard in self.shards}
         for path in sorted(self.folder.iterdir()):
-            known = path.name.startswith((".", "_")) or not path.name.endswith(_DATA)
+            known = path.name.startswith((".", "_")) or not path.name.endswith(ENDINGS)
             if not known and path.name not in mine:
                 raise UsageError(
                     f"{path.name} lies in the folder for the answers and would be read with them. "
                     "Nothing was done. Give an empty folder."
                 )
+
+    def refuse_existing(self) -> None:
+        """Refuse to overwrite unless asked to.
+
+        Raises:
+            UsageError: A file is there already, or what an interrupted run left.
+        """
         for shard in self.shards:
             for path in (self.folder / shard.name, manifest_path(self.folder / shard.name)):
                 refuse_output(path, force=self.force)
-        left = sorted(self.folder.glob(_WORK))
+        left = self._left()
         if left and not self.force:
             raise UsageError(
-                f"A run that was interrupted left {left[0].name} in the folder for the answers. "
-                "Nothing was done. Take it away, or pass --force; a run without person ids then "
-                "pays again."
+                f"{left[0].name} lies in the folder for the answers: another run was interrupted, "
+                "or is still going on. Nothing was done. Let it end, take it away, or pass "
+                "--force; a run without person ids then pays again."
             )
+
+    def _left(self) -> list[Path]:
+        """Return the folders of runs that have not ended."""
+        return sorted(self.folder.glob(WORK))
+
+    def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
+        """Let the rest appear of what an interrupted run made, and paid for; return the manifests.
+
+        Args:
+            request: What is asked; the run must have been asked the same.
+            ledger: On which it says what it released.
+
+        Raises:
+            UsageError: There is no such run, and something else is there already.
+            FileSystemError: A run is still going on there, or a file cannot be written.
+        """
+        if request not in map(noted_request, self._left()):
+            self.refuse_existing()
+            return ()
+        names = [shard.name for shard in self.shards]
+        with sole_run(self.folder):
+            for work in self._left():
+                if noted_request(work) != request:
+                    continue
+                if manifests := published(work, self.folder, names, ledger):
+                    self.publish(str(work))
+                    _take_away(work)
+                    return manifests
+            self.refuse_existing()
+        return ()
 
     @contextmanager
     def working(self) -> Iterator[str]:
         """Yield a folder that only this user can read, inside the one for the answers.
 
-        It is gone afterwards, with everything that was drawn and not used. What an interrupted
-        run left is taken away first.
+        It is gone afterwards, with everything that was drawn and not used, unless only some files
+        appeared. What an interrupted run left is taken away first. No other run can write there
+        until the context ends.
 
         Raises:
-            FileSystemError: It cannot be made.
+            UsageError: Another run wrote there since it was looked at.
+            FileSystemError: It cannot be made, or another run is writing there.
         """
-        work = self.folder / _WORK.replace("*", _random.new_release_id())
+        work = self.folder / WORK.replace("*", _random.new_release_id())
         with explained("The folder for the answers cannot be written"):
             self.folder.mkdir(parents=True, exist_ok=True)
-            for left in self.folder.glob(_WORK):
-                shutil.rmtree(left)
-            work.mkdir(mode=0o700)
-        try:
-            yield str(work)
-        finally:
-            shutil.rmtree(work, ignore_errors=True)
+        with sole_run(self.folder):
+            self.refuse_existing()
+            with explained("The folder for the answers cannot be written"):
+                for left in [*self._left(), *self.folder.glob(str(Path(WORK).with_suffix(DONE)))]:
+                    shutil.rmtree(left)
+                work.mkdir(mode=0o700)
+            try:
+                yield str(work)
+            finally:
+                if not has_begun(work):
+                    _take_away(work)
 
-    def note(self, work: str, manifests: Mapping[str, Manifest]) -> None:
-        """Write what each file says of itself.
+    def note(self, work: str, request: str, manifests: Mapping[str, Manifest]) -> None:
+        """Write what each file says of itself, and what was asked.
 
         Raises:
             FileSystemError: It cannot be written.
         """
-        for name, manifest in manifests.items():
-            write_json(manifest_path(Path(work) / name), manifest.to_dict())
+        note_files(Path(work), request, manifests)
 
     def publish(self, work: str) -> None:
-        """Let all files appear, each whole and after its manifest.
+        """Let all files appear; what they cost is on the ledger.
 
         Raises:
             FileSystemError: One cannot be written.
         """
-        with explained("The folder for the answers cannot be written"):
-            for shard in self.shards:
-                made, final = Path(work) / shard.name, self.folder / shard.name
-                final.unlink(missing_ok=True)  # no moment with a file and another's manifest
-                manifest_path(made).replace(manifest_path(final))
-                made.replace(final)
+        publish(Path(work), self.folder, [shard.name for shard in self.shards])
 
 
-def see_folder(work: str, _: int) -> int:
-    """Return 0 if a folder is there for whoever runs this.
+def _take_away(work: Path) -> None:
+    """Remove the folder of a run that has ended, however it ended."""
+    for path in (work, work.with_suffix(DONE)):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def see_folder(folders: tuple[str, ...], _: int) -> int:
+    """Return 0 if folders are there for whoever runs this, and take files that are written once.
 
     Raises:
-        FileSystemError: It is not.
+        FileSystemError: One is not, or does not.
     """
-    if not os.path.isdir(work):  # noqa: PTH112 (it never raises)
-        raise FileSystemError(
-            "A machine does not see the folder for the answers. Nothing was released. Give one "
-            "that all machines see at the same place."
-        )
+    for folder in folders:
+        if not os.path.isdir(folder):  # noqa: PTH112 (it never raises)
+            raise FileSystemError(
+                "A machine does not see the folder for the answers, or for stored ones beside the "
+                "ledger. Nothing was released. Give folders that all machines see at the same "
+                "place."
+            )
+        _try_writing(folder, folders)
     return 0
+
+
+@lru_cache(maxsize=16)  # once in every process of a run, whose folders have names of their own
+def _try_writing(folder: str, _: tuple[str, ...]) -> None:
+    """Write a file once, as all answers are; then it goes.
+
+    Raises:
+        FileSystemError: It cannot be written, or the file system knows no hard links.
+    """
+    path, reason = Path(folder) / f".{_random.new_release_id()}.partial", None
+    try:
+        with written_once(path) as draft:
+            draft.file.write(b"\n")
+    except FileSystemError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+    finally:
+        path.unlink(missing_ok=True)
+    if reason is not None:
+        raise FileSystemError(
+            "The folder for the answers, or for stored ones beside the ledger, cannot take files "
+            f"that are written once ({reason}). Nothing was released. Give one that every machine "
+            "can write, on a file system with hard links."
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import add, or_
@@ -18,12 +18,14 @@ from sordino.preferences.manifest import Manifest, digest_of_files
 from sordino.preferences.memo import Counts
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
-from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey
+from sordino.privatization.publication import digest_of_request
 from sordino.privatization.shard_answers import AnswerPiece, JoinShard, PieceOfWork
 from sordino.privatization.shard_memo import agreeing_parts
 from sordino.privatization.shard_outputs import ShardOutputs, see_folder
 from sordino.privatization.shard_people import AnswerPart, ShardPeople, Tally
+from sordino.privatization.stored_answers import record_release
 from sordino.privatization.stream import manifest_of
 
 __all__ = ["plan_shards", "privatize_shards"]
@@ -69,6 +71,11 @@ class _Surveyed:
     totals: ShardTotals
     people: ShardPeople | None
 
+    def written_to(self, work: str) -> tuple[str, ...]:
+        """Return the folders that tasks write answers to."""
+        memo = None if self.people is None else self.people.memo.folder
+        return (work,) if memo is None else (work, memo)
+
 
 @dataclass(frozen=True)
 class _Place:
@@ -90,17 +97,20 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     simulate_seed: int | None = None,
     force: bool = False,
     scratch: str | Path | None = None,
+    surveyed: ShardSurvey | None = None,
     taken: Taken | None = None,
 ) -> tuple[Manifest, ...]:
     """Write a privatized file and its manifest for each of many raw files; return the manifests.
 
     Of texts JSON Lines are written, of vectors Parquet with ``difference`` (in the order that
     ignores the labels), ``answer`` and, where it is known, ``person``. The files appear when all
-    of them are done. Files are read twice, and three times where person ids are known.
+    of them are done. Files are read twice, and three times where person ids are known; once less
+    if they were surveyed before.
 
     Unlike one file's, the answers that people gave are stored in the folder ``NAME.memo`` beside
     the ledger, by person; a ledger has either that or ``NAME.memo.db``. The folder for the
-    answers, the ledger's, and ``scratch`` must be seen by all machines at the same place.
+    answers, the ledger's, and ``scratch`` must be seen by all machines at the same place. A run
+    that was interrupted while its files appeared is ended by asking for the same again, for free.
 
     Args:
         shards: Raw judgments, from :func:`~sordino.preferences.shards.find_shards`.
@@ -114,11 +124,13 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
         force: Overwrite the answers in the folder, and take away what an interrupted run left.
         scratch: Folder for judgments by person while this runs, with their labels hidden; the
             system's own for temporary files if left out.
+        surveyed: What :func:`~sordino.preferences.shard_survey.survey_shards` found in these
+            files, if they were read already; those that changed since are refused.
         taken: Called as tasks are done, once for each pass.
 
     Raises:
         UsageError: A file is there already, or a setting cannot be used, or the answers are
-            randomized already.
+            randomized already, or what was surveyed are other files.
         DataError: A record cannot be used, or there are no person ids and a budget or cap needs
             them, or files overlap, or changed while they were read.
         PrivacyError: The ledger is about another unit, or its stored answers cannot be used.
@@ -131,7 +143,8 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
         That of :func:`~sordino.privatization.stream.privatize_file`, for all files together,
         wherever and however often a task runs: a part is drawn once, and what a task draws is
         used whole or thrown away. Trust is ``"central"``. A run that dies has spent its entry and
-        shows nothing. Shown by tests/soundness/test_sharded_answers.py.
+        shows nothing, or some files, which are read when all are there. Shown by
+        tests/soundness/test_sharded_answers.py.
 
     Source:
         docs/local.md, "Repeats" and "Person-level budgets".
@@ -140,10 +153,17 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     _refuse_answers(shards)
     crossing = Crossing.of(mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap)
     outputs = ShardOutputs.of(shards, Path(out), force=force)
+    request = digest_of_request(shards, crossing)
+    if finished := outputs.finished(request, ledger):
+        return finished
     place = _Place(engine, scratch, taken)
-    with _surveyed(shards, crossing, place, dry_run=False) as known, outputs.working() as work:
+    with (
+        _surveyed(shards, crossing, place, surveyed, dry_run=False) as known,
+        outputs.working() as work,
+    ):
         promise = crossing.promise(known.totals)
-        engine.fold(range(PARTS), partial(see_folder, work), add)
+        engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
+        _refuse_changes(shards)
         reservation = crossing.reserve(known.totals, known.found.public_digest)
         entry = None if reservation is None else reservation.release_id
         _answer_people(known, crossing, place, work, seed=simulate_seed, release_id=entry)
@@ -152,8 +172,9 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
             shard.name: manifest_of(mechanism, promise, sums[shard.name])
             for shard in outputs.shards
         }
-        outputs.note(work, manifests)
-        _record(reservation, known, ledger, digest_of_files(manifests.values()))
+        outputs.note(work, request, manifests)
+        payers = () if known.totals.tally is None else known.totals.tally.payers
+        record_release(ledger, reservation, payers, digest_of_files(manifests.values()))
         outputs.publish(work)
     return tuple(manifests.values())
 
@@ -165,6 +186,7 @@ def plan_shards(
     data: str,
     engine: Engine,
     scratch: str | Path | None = None,
+    surveyed: ShardSurvey | None = None,
     taken: Taken | None = None,
 ) -> dict[str, Any]:
     """Return what :func:`privatize_shards` would spend, after checking every record.
@@ -177,16 +199,19 @@ def plan_shards(
         data: Name of the data set.
         engine: Where the files are read.
         scratch: As for :func:`privatize_shards`.
+        surveyed: Likewise.
         taken: Called as tasks are done.
 
     Raises:
+        UsageError: What was surveyed are other files.
         DataError: A record cannot be used; file and place are named.
         BudgetExceeded: The ledger has not enough left.
         LedgerMismatch: The ledger belongs to another data set.
     """
     refuse_other_engines(engine)
     _refuse_answers(shards)
-    with _surveyed(shards, crossing, _Place(engine, scratch, taken), dry_run=True) as known:
+    place = _Place(engine, scratch, taken)
+    with _surveyed(shards, crossing, place, surveyed, dry_run=True) as known:
         return crossing.plan(known.totals, known.found.public_digest, data=data)
 
 
@@ -205,13 +230,38 @@ def _refuse_answers(shards: Shards) -> None:
         )
 
 
+def _refuse_changes(shards: Shards) -> None:
+    """Refuse files that are no longer those that were found, before anything is spent on them.
+
+    Raises:
+        DataError: One was written to.
+        FileSystemError: One is gone.
+    """
+    for piece in {piece.shard: piece for piece in shards.pieces}.values():
+        piece.refuse_change()
+
+
 @contextmanager
 def _surveyed(
-    shards: Shards, crossing: Crossing, place: _Place, *, dry_run: bool
+    shards: Shards,
+    crossing: Crossing,
+    place: _Place,
+    given: ShardSurvey | None,
+    *,
+    dry_run: bool,
 ) -> Iterator[_Surveyed]:
-    """Yield what is known before the spend; the memo is this run's until the context ends."""
+    """Yield what is known before the spend; the memo is this run's until the context ends.
+
+    Raises:
+        UsageError: What was surveyed before are other files.
+    """
+    if given is not None and given.shards != shards:
+        raise UsageError(
+            "surveyed must be what survey_shards found in these shards. Nothing was done."
+        )
     where: Any = {"scratch": place.scratch, "taken": place.taken}
-    with survey_shards(shards, place.engine, **where) as found:
+    survey = survey_shards(shards, place.engine, **where) if given is None else nullcontext(given)
+    with survey as found:
         totals = ShardTotals(
             None, cap=crossing.cap, n=found.n, dropped=found.dropped, doubled=found.repeats
         )
@@ -267,13 +317,3 @@ def _written(
         outputs.shards, JoinShard(shards.layout, work), or_, taken=taken
     )
     return sums
-
-
-def _record(
-    reservation: Reservation | None, known: _Surveyed, ledger: Ledger, artifact: str
-) -> None:
-    """Write on the ledger what was released, and which entry paid."""
-    if reservation is not None:
-        reservation.commit(artifact)
-    elif known.totals.tally is not None:
-        ledger.repeat(min(known.totals.tally.payers), artifact)

@@ -19,18 +19,23 @@ from sordino import _random
 from sordino.errors import FileSystemError, PrivacyError
 from sordino.preferences.memo import AnswerMemo
 from sordino.privacy.chain import Row
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, Reservation
 
 __all__ = [
     "agreeing_memo",
     "linked_entries",
+    "lock_taken",
     "memo_of_parts",
     "one_memo",
+    "record_release",
     "refuse_disagreement",
     "refuse_loss",
     "rows_on_disk",
+    "shown_entries",
     "turn",
 ]
+
+_SHOWN = {"commit", "repeat"}
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 _PAUSE = 0.05
@@ -105,10 +110,42 @@ def linked_entries(rows: Iterable[Row]) -> set[str]:
     }
 
 
+def shown_entries(rows: Iterable[Row]) -> set[str]:
+    """Return the entries of which answers may have been seen.
+
+    An entry whose run died before its commit is among them as soon as a later run released what
+    it had stored.
+    """
+    return {row.release_id for row in rows if row.kind in _SHOWN}
+
+
+def record_release(
+    ledger: Ledger, reservation: Reservation | None, payers: Iterable[str], artifact: str
+) -> None:
+    """Write on the ledger what is about to be released, and which entries paid for it.
+
+    Every entry whose answers are seen then has an outcome, so that its answers are missed if they
+    are lost: also one of a run that died, whose stored answers this release is partly made of.
+
+    Args:
+        ledger: The ledger.
+        reservation: What paid for the fresh answers; None if there are none.
+        payers: Entries that paid for the answers.
+        artifact: SHA-256 of what is released.
+    """
+    before = set(payers)
+    if reservation is not None:
+        before -= shown_entries(rows_on_disk(ledger)) | {reservation.release_id}
+    for payer in sorted(before):
+        ledger.repeat(payer, artifact)
+    if reservation is not None:
+        reservation.commit(artifact)
+
+
 def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
     """Refuse answers that no entry paid for, and entries whose answers are not there.
 
-    A reservation without a commit may have been interrupted before its first answer.
+    A reservation of which nothing was shown may have been interrupted before its first answer.
 
     Args:
         path: The memo, for messages.
@@ -125,8 +162,7 @@ def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> No
             "another ledger, or the ledger is an older copy. Nothing was released. Put the two "
             "back together that belong together."
         )
-    committed = {row.release_id for row in rows if row.kind == "commit"}
-    if not linked_entries(rows) & committed <= payers:
+    if not linked_entries(rows) & shown_entries(rows) <= payers:
         raise PrivacyError(
             f"{path.name} lacks answers that this ledger paid for: it is an older copy or of "
             "another ledger, and people would be answered again. Nothing was released. Restore "
@@ -152,7 +188,7 @@ def turn(path: Path) -> Iterator[None]:
     if handle < 0:
         raise FileSystemError(f"{path.name} cannot be made ({reason}). Nothing was released.")
     try:
-        while not _taken(handle):
+        while not lock_taken(handle):
             if _random.clock() - started > _PATIENCE:
                 raise FileSystemError(
                     f"{path.name}: another process is answering with this ledger. Nothing was "
@@ -164,8 +200,8 @@ def turn(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _taken(handle: int) -> bool:
-    """Return whether this process now has the turn."""
+def lock_taken(handle: int) -> bool:
+    """Return whether this process now holds the lock of an open file; it ends with the process."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

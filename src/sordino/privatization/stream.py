@@ -24,6 +24,7 @@ from sordino.preferences.tables import separator
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.crossing import Crossing, Survey, memo_keys, refuse_unlinked
+from sordino.privatization.stored_answers import record_release
 
 __all__ = [
     "FileSettings",
@@ -232,10 +233,8 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             manifest = manifest_of(mechanism, promise, sha256_of(out.path))
             note.file.write(to_json(manifest.to_dict()).encode())
             note.finish()
-            if reservation:
-                reservation.commit(manifest.sha256)
-            elif memo:
-                ledger.repeat(memo.release_ids()[0], manifest.sha256)
+            paid = memo.release_ids() if memo else ()
+            record_release(ledger, reservation, paid, manifest.sha256)
             destination.unlink(missing_ok=True)  # no moment with a file and another's manifest
     return manifest
 

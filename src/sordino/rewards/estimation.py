@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         ellipsoid: bool | None = None,
         mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
         second_moment: SecondMoment | None = None,
-        held_out: Bool[np.ndarray, " n"] | None = None,
+        held_out: Bool[np.ndarray, " n"] | bool | None = None,
         ledger: Ledger | None = None,
         simulate_seed: int | None = None,
         engine: Engine | None = None,
@@ -90,7 +90,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     ellipsoid: bool | None = None,
     mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
-    held_out: Bool[np.ndarray, " n"] | None = None,
+    held_out: Bool[np.ndarray, " n"] | bool | None = None,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
     withhold: bool = False,
@@ -137,7 +137,8 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             :func:`~sordino.mechanisms.second_moment.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
         held_out: With such a mechanism, rows that the fit must not see, so that metrics can be
-            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns.
+            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns. Of
+            many files True, for labels.
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
@@ -191,6 +192,11 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         "second_moment": second_moment,
         "held_out": held_out,
     }
+    if isinstance(mechanism, ObjectivePerturbation) and ridge is not None:
+        raise UsageError(
+            f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
+            "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
+        )
     if isinstance(pairs, Shards):
         there: Any = {"ledger": ledger, "engine": engine, "scratch": scratch}
         fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
@@ -199,6 +205,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             pairs, mechanism, **there, **fitted, simulate_seed=simulate_seed, others=others
         )
     refuse_without_shards(engine, scratch)
+    rows: Any = held_out  # checked where it is used
     if withhold:
         given = {"ellipsoid": ellipsoid, "mechanism": mechanism, "ledger": ledger}
         refuse_spending({**of_pairs, **given, "simulate_seed": simulate_seed})
@@ -229,16 +236,11 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             mechanism,
             ledger=_account(method, ledger),
             features=features,
-            held_out=held_out,
+            held_out=rows,
             simulate_seed=simulate_seed,
         )
         return fit_released(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if isinstance(mechanism, ObjectivePerturbation) and isinstance(pairs, Pairs):
-        if ridge is not None:
-            raise UsageError(
-                f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
-                "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
-            )
         found = fit_records(
             pairs,
             mechanism,
@@ -247,7 +249,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             ball=ball,
             second_moment=second_moment,
             ellipsoid=ellipsoid,
-            held_out=held_out,
+            held_out=rows,
             simulate_seed=simulate_seed,
         )
         return RewardModel(**vars(found))

@@ -32,6 +32,7 @@ __all__ = [
     "ReleasedLabels",
     "countable_rows",
     "digest_of_statistic",
+    "entry_details",
     "label_promise",
     "promise_of",
     "refuse_other_arguments",
@@ -186,7 +187,7 @@ def release_sum(
         design.event,
         promise=promise,
         public_digest=_public_digest(pairs, promise),
-        details=_details(mechanism, details),
+        details=entry_details(mechanism, details),
     )
     released = mechanism.release(pairs.labels, design=design, entropy=entropy)
     artifact = digest_of_statistic(pairs.public_digest, released.value)
@@ -297,7 +298,9 @@ def _public_digest(pairs: Pairs, promise: Guarantee) -> str | None:
     return pairs.public_digest if promise.unit == "label" else None
 
 
-def _details(mechanism: LabelGaussian, details: Mapping[str, str] | None) -> dict[str, Any] | None:
+def entry_details(
+    mechanism: LabelGaussian, details: Mapping[str, str] | None
+) -> dict[str, Any] | None:
     """Return what the entry says besides, or None."""
     most = mechanism.records_per_person
     return {**({} if most is None else {"cap": most}), **(details or {})} or None

@@ -67,7 +67,7 @@ def surveyed(shards, **settings):
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".jsonl.gz", ".parquet"])
 def test_texts_are_the_records_of_one_file(tmp_path, monkeypatch, suffix):
-    monkeypatch.setattr(module, "_BYTES", 150)  # a handful of lines in a piece
+    monkeypatch.setattr(module, "_LINES", 2)
     records = rows(40)
     folder = tmp_path / "in"
     folder.mkdir()
@@ -92,14 +92,20 @@ def test_texts_are_the_records_of_one_file(tmp_path, monkeypatch, suffix):
     )
 
 
-@pytest.mark.parametrize("size", range(1, 200, 7))
-def test_no_line_is_lost_or_read_twice_wherever_a_file_is_cut(tmp_path, monkeypatch, size):
-    monkeypatch.setattr(module, "_BYTES", size)
+@pytest.mark.parametrize("chunk", [1, 2, 50, 1 << 20])
+@pytest.mark.parametrize("size", range(1, 20, 3))
+def test_no_line_is_lost_or_read_twice_wherever_a_file_is_cut(tmp_path, monkeypatch, size, chunk):
+    monkeypatch.setattr(module, "_LINES", size)
+    monkeypatch.setattr(module, "_CHUNK", chunk)
     records = rows(9)
     path = tmp_path / "a.jsonl"
     lines = [json.dumps(row, ensure_ascii=False) for row in records]
     path.write_text("\ufeff" + "\n\n".join(lines), encoding="utf-8")  # no newline at the end
-    keys = [key for block in everything(find_shards(path)) for key in block.keys]
+    found = find_shards(path)
+    assert found.rows == 17  # of which eight are blank
+    assert [piece.start for piece in found.pieces] == list(range(0, 17, size))
+    assert [piece.rows for piece in found.pieces[:-1]] == [size] * (len(found.pieces) - 1)
+    keys = [key for block in everything(found) for key in block.keys]
     assert tuple(keys) == read_pairs(records).keys
 
 
@@ -200,7 +206,7 @@ def test_a_file_that_changed_is_refused(tmp_path):
 def test_a_file_cut_short_is_named(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", rows(3))
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"a\.jsonl: byte \d+: not a JSON object"):
+    with pytest.raises(DataError, match=r"a\.jsonl: line 3: not a JSON object"):
         surveyed(find_shards(path))
     table = write_vectors(tmp_path / "a.parquet", np.eye(3), [1, 0, 1])
     table.write_bytes(table.read_bytes()[:-9])
@@ -254,7 +260,7 @@ def test_texts_are_never_in_an_error(tmp_path):
     write_lines(tmp_path / "a.jsonl", [bad])
     with pytest.raises(DataError) as refused:
         surveyed(find_shards(tmp_path))
-    assert "a.jsonl: byte 0" in str(refused.value)
+    assert "a.jsonl: line 1" in str(refused.value)
     error = refused.value
     while error is not None:
         assert CANARY not in str(error)

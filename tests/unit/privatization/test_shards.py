@@ -14,6 +14,7 @@ from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, FileSystemError, LedgerDamaged, UsageError
 from sordino.preferences import shard_blocks, shard_survey, shards
 from sordino.preferences.manifest import read_manifest, stem
+from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
 from sordino.privatization import shard_memo, shard_people
 from sordino.privatization import shards as module
@@ -31,7 +32,7 @@ def _small(monkeypatch):
         monkeypatch.setattr(part, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
     monkeypatch.setattr(shards, "_ROWS", 10)
-    monkeypatch.setattr(shards, "_BYTES", 512)
+    monkeypatch.setattr(shards, "_LINES", 5)
     monkeypatch.setattr(shard_blocks, "_RECORDS", 3)
 
 
@@ -193,6 +194,46 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
         assert ledger.total().epsilon == pytest.approx(plan["spend"])
         after = plan_shards(given, crossing, data="answers", engine=InProcess())
         assert after["spend"] == 0
+
+
+@pytest.mark.parametrize("people", [None, 3])
+def test_files_that_were_surveyed_are_read_once_less(tmp_path, account, monkeypatch, people):
+    write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
+    given = find_shards(tmp_path / "raw", person_field="annotator" if people else "person")
+    read, honest = [], shard_blocks._pairs
+    monkeypatch.setattr(
+        shard_blocks, "_pairs", lambda *piece: read.append(piece[1].number) or honest(*piece)
+    )
+    passes, found = [], []
+    with survey_shards(given, InProcess()) as surveyed:
+        for more in ({}, {"surveyed": surveyed}):
+            read.clear()
+            out = tmp_path / f"out-{len(found)}"
+            run(given, out, account(), simulate_seed=1, **more)
+            passes.append(len(read) / len(given.pieces))
+            found.append((out / "s.jsonl").read_bytes())
+    assert passes == ([3, 2] if people else [2, 1])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("people", [None, 3])
+def test_files_that_changed_since_they_were_surveyed_are_refused(tmp_path, account, people):
+    """Nothing is spent, whether a file holds other bytes now or was found anew."""
+    path = write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
+    name = "annotator" if people else "person"
+    given, ledger = find_shards(tmp_path / "raw", person_field=name), account()
+    with survey_shards(given, InProcess()) as surveyed:
+        write(path, records(20, people=people, start=1))
+        with pytest.raises(DataError, match=r"s\.jsonl changed"):
+            run(given, tmp_path / "out", ledger, surveyed=surveyed)
+        again = find_shards(tmp_path / "raw", person_field=name)
+        with pytest.raises(UsageError, match="surveyed must be"):
+            run(again, tmp_path / "out", ledger, surveyed=surveyed)
+        crossing = Crossing.of(COIN, ledger, on_device=False, simulate_seed=None)
+        with pytest.raises(UsageError, match="surveyed must be"):
+            plan_shards(again, crossing, data="a", engine=InProcess(), surveyed=surveyed)
+    assert len(ledger.rows) == 1
+    assert not list((tmp_path / "out").glob("*"))
 
 
 def test_a_cap_or_a_budget_for_persons_needs_persons(tmp_path, account):

@@ -24,7 +24,8 @@ from sordino.privatization.shards import privatize_shards
 from sordino.rewards.answer_fit import answers_ellipsoid, fit_design, standard_errors
 from sordino.rewards.design import Design
 from sordino.rewards.ridge_choice import ridges
-from sordino.rewards.sharded.answers import _evidence, fit_answer_shards
+from sordino.rewards.sharded.answer_evidence import evidence_of_answers
+from sordino.rewards.sharded.answers import fit_answer_shards
 from sordino.rewards.sharded.evidence import counted_vectors
 from sordino.rewards.sharded.release import release_shards
 from sordino.rewards.sharded.released_fit import fit_evidence
@@ -47,7 +48,7 @@ def _small(monkeypatch):
         monkeypatch.setattr(module, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
     monkeypatch.setattr(shards, "_ROWS", 500)
-    monkeypatch.setattr(shards, "_BYTES", 1 << 14)
+    monkeypatch.setattr(shards, "_LINES", 100)
     monkeypatch.setattr(shard_blocks, "_RECORDS", 100)
     monkeypatch.setattr(shard_blocks, "_NUMBERS", 1000)
 
@@ -147,7 +148,7 @@ def test_the_criterion_is_the_loss_on_fresh_answers(tmp_path):
     _, answers = released(tmp_path, n=600, d=3)
     with survey_shards(answers, InProcess()) as survey:
         rows = counted_vectors(survey, InProcess(), None, answers=True)
-        known = _evidence(rows, None, COIN.flip_probability)
+        known = evidence_of_answers(rows, None, COIN.flip_probability)
 
         def fitted(shift):
             moved = dataclasses.replace(known, statistic=known.statistic + shift)
@@ -317,7 +318,7 @@ def test_the_sum_of_answers_is_the_debiased_one(tmp_path):
     private = in_memory(folder)
     with survey_shards(answers, InProcess()) as survey:
         rows = counted_vectors(survey, InProcess(), None, answers=True)
-        known = _evidence(rows, None, private.flip_probability)
+        known = evidence_of_answers(rows, None, private.flip_probability)
         f = private.flip_probability
         targets = (private.answers - f) / (1 - 2 * f)
         assert known.statistic == pytest.approx(private.given.T @ targets, rel=1e-12)

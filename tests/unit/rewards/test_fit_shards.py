@@ -1,5 +1,7 @@
 """``fit_reward`` on many files: one call, the promise of one release, and clear refusals."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -100,7 +102,6 @@ def test_over_budget_draws_nothing(files, tmp_path):
     [
         {"method": "debiased"},
         {"second_moment": object()},
-        {"held_out": np.zeros(N, dtype=bool)},
         {"withhold": True},
         {"unit": "label"},
         {"neighbors": sordino.REPLACE_ONE},
@@ -117,11 +118,21 @@ def test_settings_that_many_files_do_not_have(files, ledger, given):
     assert len(ledger.spends) == 0
 
 
+def test_rows_are_held_out_by_the_public_rule_alone(files, tmp_path):
+    whole, ledger = opened(tmp_path / "whole.db"), opened(tmp_path / "part.db")
+    given = {"mechanism": NOISE, "simulate_seed": 0}
+    reward = sordino.fit_reward(files, ledger=ledger, held_out=True, **given)
+    everything = sordino.fit_reward(files, ledger=whole, held_out=False, **given)
+    assert 0.7 * everything.pairs < reward.pairs < 0.9 * everything.pairs
+    assert json.loads(ledger.spends[0].payload) != json.loads(whole.spends[0].payload)
+    for mask in (np.zeros(N, dtype=bool), "all"):
+        with pytest.raises(UsageError, match="public rule"):
+            sordino.fit_reward(files, ledger=ledger, held_out=mask, **given)
+    assert len(ledger.spends) == 1
+
+
 def test_mechanisms_that_are_not_there_for_many_files(files, ledger):
-    records = sordino.ObjectivePerturbation(
-        1.0, delta=1e-6, bound=1.0, neighbors=sordino.REPLACE_SPECIAL
-    )
-    for mechanism in (records, sordino.NonPrivate()):
+    for mechanism in (sordino.RandomizedResponse(1.0), sordino.NonPrivate()):
         with pytest.raises(UsageError, match=f"{type(mechanism).__name__} is not there for"):
             sordino.fit_reward(files, mechanism=mechanism, ledger=ledger)
     assert len(ledger.spends) == 0

@@ -164,8 +164,12 @@ class CentralTraining(ReplicaTraining):
         self._test(model)
         self._pay()
         entropy = self._entropy()
-        self._leave_sum(model, self._drawn(entropy))
-        self._add_noise(model, entropy)
+        try:
+            self._leave_sum(model, self._drawn(entropy))
+            self._add_noise(model, entropy)
+        except BaseException:
+            model.zero_grad(set_to_none=True)  # a sum without its noise stays with nobody
+            raise
         return torch.zeros((), device=self.args.device)
 
     def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:

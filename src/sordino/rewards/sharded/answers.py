@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import add
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from jaxtyping import Float, Integer
-from scipy.sparse import issparse
-
 from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
-from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.features import Features
 from sordino.preferences.manifest import Manifest, digest_of_files, read_manifest
@@ -22,69 +19,19 @@ from sordino.preferences.private_pairs import label_loss
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import Guarantee, merge
-from sordino.rewards._gram import weighted_grams
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.covariance import debiased_covariance, debiased_noise
 from sordino.rewards.design import MOST_FEATURES
-from sordino.rewards.label_ridge import flattery
 from sordino.rewards.model import RewardModel
-from sordino.rewards.ridge_choice import accepted_gradient, ridges
-from sordino.rewards.sharded.evidence import PiecedEvidence, counted_vectors
+from sordino.rewards.ridge_choice import accepted_gradient
+from sordino.rewards.sharded.answer_evidence import AnswerEvidence, evidence_of_answers
+from sordino.rewards.sharded.answer_metrics import AnswerMetrics, measure_predictions
+from sordino.rewards.sharded.evidence import counted_vectors
+from sordino.rewards.sharded.predictions import opened_predictions
 from sordino.rewards.sharded.released_fit import fit_evidence, shard_errors
-from sordino.rewards.solver import Solution
 
-__all__ = ["AnswerEvidence", "fit_answer_shards", "read_manifests"]
+__all__ = ["fit_and_measure_shards", "fit_answer_shards", "read_manifests"]
 
 _SLACK = 1e-9  # relative: numbers in a manifest are the nearest floats
-
-
-@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class AnswerEvidence(PiecedEvidence):
-    """What a fit sees of randomized answers in many files.
-
-    Attributes:
-        rows: x of the answers that count.
-        statistic: Σ ỹx, ỹ the answer with its randomization taken out in expectation.
-        feature_bound: Bound L on the norm of one answer's features.
-        flip_probability: Chance that an answer is not the judgment.
-    """
-
-    flip_probability: float
-
-    def ridges(self) -> list[float]:
-        """Return what :func:`~sordino.rewards.ridge_choice.ridges` says."""
-        return ridges(self.feature_bound, self.flip_probability)
-
-    def noise(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return N = Σ p(1 − p)/κ² xxᵀ, the covariance of Σ ỹx; from the sample.
-
-        Source:
-            docs/local.md, standard errors.
-        """
-        variances = debiased_noise(self.sample @ theta, self.flip_probability)
-        [total] = weighted_grams(self.sample, variances)
-        return np.asarray(total / self.share)
-
-    def flattery(self, solution: Solution, ridge: float) -> float:
-        """Return tr[(H + ΛI)⁻¹N].
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release", with N for H + V.
-        """
-        theta = solution.theta
-        return flattery(self.information(theta), self.noise(theta), solution, ridge)
-
-    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the estimate, as if θ were true.
-
-        Source:
-            docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, from the sample.
-        """
-        share = self.share
-        covariance = debiased_covariance(
-            self.sample, theta, self.flip_probability, ridge=ridge * share
-        )
-        return share * covariance
 
 
 def fit_answer_shards(
@@ -131,33 +78,179 @@ def fit_answer_shards(
     Source:
         docs/local.md, "The fit".
     """
+    fitted = _Terms(ridge, ball)
+    with _opened(shards, features, engine, scratch=scratch, taken=taken) as opened:
+        return opened.reward(fitted, ellipsoid=ellipsoid)
+
+
+def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
+    shards: Shards,
+    *,
+    features: Features | None = None,
+    engine: Engine | None = None,
+    ridge: float | None = None,
+    ball: float,
+    ellipsoid: bool | None = None,
+    temperature: float | None = None,
+    scratch: str | Path | None = None,
+    taken: Taken | None = None,
+) -> tuple[RewardModel, AnswerMetrics]:
+    """Return that reward, and what one like it measures on held-out answers; both cost nothing.
+
+    The fifth of the questions that a public rule holds out is predicted by a second fit, on all
+    others: in memory there are five such fits, which would read the files five times more often.
+    So metrics are of a fit on four fifths of the answers, which is a little worse than the reward
+    that is returned, and their errors are those of a fifth of the answers. Nothing is scaled.
+
+    Args:
+        shards: As for :func:`fit_answer_shards`, and likewise all that follow.
+        features: Turns texts into vectors.
+        engine: Where the files are read.
+        ridge: Of both fits; chosen for each on the answers that it sees if left out.
+        ball: Bound on the norm of the weights.
+        ellipsoid: Whether to keep a confidence set.
+        temperature: Of a Gibbs policy, > 0, for its win rate; without it there is none.
+        scratch: Folder for what tasks exchange: also the predictions for held-out answers.
+        taken: Called as tasks are done, once for each pass.
+
+    Raises:
+        UsageError: A setting is out of range.
+        DataError: As :func:`fit_answer_shards`; or there are too few questions to hold any out.
+        PrivacyError: A person gave more answers than the promise covers.
+        FileSystemError: A file cannot be read.
+        ConvergenceError: A fit could not be certified.
+
+    Guarantee:
+        Exactly what the answers promise: this is post-processing.
+
+    Source:
+        docs/local.md, "The fit" and metrics on randomized labels.
+    """
+    fitted = _Terms(ridge, ball)
+    heat = None if temperature is None else _validate.positive("temperature", temperature)
+    where: Any = {"scratch": scratch, "taken": taken}
+    with _opened(shards, features, engine, hold_out=True, **where) as opened:
+        opened.refuse_too_few()  # before the fit, which takes most of the time
+        reward = opened.reward(fitted, ellipsoid=ellipsoid)
+        return reward, opened.metrics(fitted, temperature=heat)
+
+
+@dataclass
+class _Terms:
+    """How a fit is made.
+
+    Attributes:
+        ridge: Λ > 0, or None where it is chosen.
+        ball: Bound on the norm of the weights.
+    """
+
+    ridge: float | None
+    ball: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range before a file is opened."""
+        self.ball = _validate.positive("ball", self.ball)
+        self.ridge = None if self.ridge is None else _validate.positive("ridge", self.ridge)
+
+
+@contextmanager
+def _opened(
+    shards: Shards,
+    features: Features | None,
+    engine: Engine | None,
+    *,
+    hold_out: bool = False,
+    scratch: str | Path | None,
+    taken: Taken | None,
+) -> Iterator[_Opened]:
+    """Yield answers that were surveyed, and whose manifests say that they may be fitted."""
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
-    ball = _validate.positive("ball", ball)
-    ridge = None if ridge is None else _validate.positive("ridge", ridge)
     manifests = read_manifests(shards, engine)
     promise, flips = _one_promise(manifests), manifests[0].flip_probability
-    with survey_shards(shards, engine, scratch=scratch, taken=taken) as survey:
+    asked: Any = {"hold_out": hold_out, "scratch": scratch, "taken": taken}
+    with survey_shards(shards, engine, **asked) as survey:
         _refuse_more_than_promised(survey, promise, flips)
-        rows = counted_vectors(survey, engine, features, answers=True, taken=taken)
-        evidence = _evidence(rows, features, flips)
-        solution, ridge, candidates = fit_evidence(evidence, ridge=ridge, ball=ball)
+        promise = _told_apart(survey, promise)
+        yield _Opened(
+            survey=survey,
+            engine=engine,
+            features=features,
+            promise=promise,
+            flips=flips,
+            artifact=digest_of_files(manifests),
+            scratch=scratch,
+            taken=taken,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Opened:
+    """Answers in many files, as they are fitted and measured.
+
+    Attributes:
+        survey: Which of them count.
+        engine: Where they are read.
+        features: Turns texts into vectors.
+        promise: What they promise.
+        flips: Chance that an answer is not the judgment.
+        artifact: Digest of the files.
+        scratch: Folder for what tasks exchange.
+        taken: Called as tasks are done.
+    """
+
+    survey: ShardSurvey
+    engine: Engine
+    features: Features | None
+    promise: Guarantee
+    flips: float
+    artifact: str
+    scratch: str | Path | None
+    taken: Taken | None
+
+    def refuse_too_few(self) -> None:
+        """Refuse to measure where the public rule puts all answers on one side.
+
+        Raises:
+            DataError: It does.
+        """
+        n, parts = self.survey.counted, self.survey.parts
+        if parts is not None and not all(part.counted for part in parts):
+            raise DataError(
+                f"{n} answers are to too few different questions to measure anything on held-out "
+                "ones; a dozen is the least. Nothing was fitted."
+            )
+
+    @cached_property
+    def evidence(self) -> AnswerEvidence:
+        """Return what a fit sees of all answers."""
+        return self._evidence(self.survey)
+
+    def _evidence(self, survey: ShardSurvey) -> AnswerEvidence:
+        """Return what a fit sees of the answers that count in a survey."""
+        rows = counted_vectors(survey, self.engine, self.features, answers=True, taken=self.taken)
+        return evidence_of_answers(rows, self.features, self.flips)
+
+    def reward(self, terms: _Terms, *, ellipsoid: bool | None) -> RewardModel:
+        """Return the reward that explains all answers best."""
+        evidence, ball = self.evidence, terms.ball
+        solution, ridge, candidates = fit_evidence(evidence, ridge=terms.ridge, ball=ball)
         if ellipsoid is None:
-            ellipsoid = rows.shape[1] <= MOST_FEATURES
+            ellipsoid = evidence.rows.shape[1] <= MOST_FEATURES
         region = None
         if ellipsoid:
             region = confidence_ellipsoid(
-                rows,
+                evidence.rows,
                 solution,
-                flip_probability=flips,
+                flip_probability=self.flips,
                 ball=ball,
                 ridge=ridge,
                 candidates=candidates,
             )
         return RewardModel(
             weights=solution.theta,
-            features=features,
-            guarantee=promise,
+            features=self.features,
+            guarantee=self.promise,
             method="debiased",
             ridge=ridge,
             ball=ball,
@@ -166,8 +259,25 @@ def fit_answer_shards(
             pairs=len(evidence),
             standard_errors=shard_errors(evidence, solution, ridge),
             ellipsoid=region,
-            artifact=digest_of_files(manifests),
+            artifact=self.artifact,
         )
+
+    def metrics(self, terms: _Terms, *, temperature: float | None) -> AnswerMetrics:
+        """Return what a fit on four fifths of the questions measures on the rest."""
+        fitted, measured = self.survey.divided()
+        bound = self.evidence.feature_bound  # public, and that of the reward: so are the ridges
+        evidence = replace(self._evidence(fitted), feature_bound=bound)
+        solution, _, _ = fit_evidence(evidence, ridge=terms.ridge, ball=terms.ball)
+        with opened_predictions(
+            measured,
+            self.engine,
+            solution.theta,
+            features=self.features,
+            flip_probability=self.flips,
+            scratch=self.scratch,
+            taken=self.taken,
+        ) as predictions:
+            return measure_predictions(predictions, temperature=temperature)
 
 
 def read_manifests(shards: Shards, engine: Engine) -> tuple[Manifest, ...]:
@@ -208,6 +318,25 @@ def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
     return replace(merged, caveats=tuple(sorted(set(merged.caveats))))
 
 
+def _told_apart(survey: ShardSurvey, promise: Guarantee) -> Guarantee:
+    """Return a promise that says if two answers to one question may be of one person.
+
+    Raises:
+        PrivacyError: They may even be two answers of one label: each release of the same records
+            has a folder of its own.
+    """
+    if not survey.repeats:
+        return promise
+    if len({str(Path(piece.path).parent) for piece in survey.shards.pieces}) > 1:
+        raise PrivacyError(
+            "Files of several folders hold answers to the same question, and do not say who gave "
+            "them: they may be several releases of the same labels, which together promise less "
+            "than each. Nothing was fitted. Give the files of one release, or randomize with "
+            "person ids."
+        )
+    return promise.with_caveats("repeats-not-linked")
+
+
 def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: float) -> None:
     """Refuse a promise about whole people that one of them has too many answers for.
 
@@ -223,58 +352,3 @@ def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: f
             f"in these files at epsilon={loss:g} each: they are of several releases, or do not "
             "say who answered. Nothing was fitted."
         )
-
-
-@dataclass(eq=False)
-class _Sums:
-    """What some answers add up to.
-
-    Attributes:
-        agreed: Σ zx, z the randomized answer.
-        total: Σ x.
-        longest: The largest ‖x‖².
-        rows: How many.
-    """
-
-    agreed: Float[np.ndarray, " d"]
-    total: Float[np.ndarray, " d"]
-    longest: float
-    rows: int
-
-    def plus(self, other: _Sums) -> _Sums:
-        """Return the sums of both."""
-        return _Sums(
-            self.agreed + other.agreed,
-            self.total + other.total,
-            max(self.longest, other.longest),
-            self.rows + other.rows,
-        )
-
-
-def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
-    """Return what the answers of one block add up to."""
-    lengths = block.power(2).sum(axis=1) if issparse(block) else (block**2).sum(axis=1)
-    return _Sums(
-        np.asarray(block.T @ answers.astype(np.float64)).ravel(),
-        np.asarray(block.sum(axis=0)).ravel(),
-        float(np.max(lengths)),
-        len(answers),
-    )
-
-
-def _evidence(rows: PiecedRows, features: Features | None, flips: float) -> AnswerEvidence:
-    """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features.
-
-    Raises:
-        DataError: There are other rows than before: the files changed while they were read.
-    """
-    found = rows.fold(_sums, _Sums.plus)
-    if found.rows != rows.shape[0]:
-        raise DataError("The input changed while it was read. Nothing was fitted.")
-    bound = float(np.sqrt(found.longest)) / 2 if features is None else features.feature_bound
-    return AnswerEvidence(
-        rows=rows,
-        statistic=(found.agreed - flips * found.total) / (1 - 2 * flips),
-        feature_bound=bound,
-        flip_probability=flips,
-    )

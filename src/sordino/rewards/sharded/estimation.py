@@ -9,12 +9,14 @@ from typing import Any
 from sordino.engines.engine import Engine, InProcess, refuse_other_engines
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.preferences.features import Features
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import RewardModel
 from sordino.rewards.sharded.answers import fit_answer_shards
+from sordino.rewards.sharded.records import fit_record_shards
 from sordino.rewards.sharded.release import release_shards
 from sordino.rewards.sharded.released_fit import fit_released_shards
 
@@ -46,7 +48,9 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
     Args:
         shards: The files: raw judgments, or randomized answers, which spend nothing.
         mechanism: For raw judgments: a
-            :class:`~sordino.mechanisms.label_gaussian.LabelGaussian`.
+            :class:`~sordino.mechanisms.label_gaussian.LabelGaussian` for labels, or an
+            :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
+            records.
         ledger: Likewise: where the spend is recorded before noise is drawn.
         engine: Where the files are read; in this process if left out.
         scratch: A folder for what is exchanged between tasks, which all machines see; the
@@ -73,8 +77,10 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
         PrivacyWarning: δ is 1/n or more.
 
     Guarantee:
-        That of :func:`~sordino.rewards.sharded.release.release_shards`. Shown by
-        tests/soundness/test_pieced_labels.py. Of randomized answers, exactly what they promise.
+        That of :func:`~sordino.rewards.sharded.release.release_shards`, or of
+        :func:`~sordino.rewards.sharded.records.fit_record_shards`. Shown by
+        tests/soundness/test_pieced_labels.py and tests/soundness/test_pieced_records.py. Of
+        randomized answers, exactly what they promise.
     """
     fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
     if shards.privatized:
@@ -83,25 +89,56 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
             others = {**others, "method": None}
         _refuse_settings(others)
         return fit_answer_shards(shards, engine=engine, scratch=scratch, **fitted)
-    _refuse_settings(others)
-    noise = _for_labels(mechanism)
-    if not isinstance(ledger, Ledger):
-        raise UsageError(
-            "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
-            "ledger=sordino.Ledger.open(...)."
-        )
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
-    with survey_shards(shards, engine, most=noise.records_per_person, scratch=scratch) as survey:
-        released = release_shards(
-            survey,
-            noise,
-            ledger=ledger,
-            engine=engine,
-            features=features,
-            simulate_seed=simulate_seed,
-        )
+    spending: Any = {
+        "ledger": _account(mechanism, ledger),
+        "engine": engine,
+        "features": features,
+        "simulate_seed": simulate_seed,
+    }
+    if isinstance(mechanism, ObjectivePerturbation):
+        moment: Any = others.get("second_moment")
+        _refuse_settings({**others, "second_moment": None})
+        kept: Any = {"ball": ball, "second_moment": moment, "ellipsoid": ellipsoid}
+        with survey_shards(shards, engine, scratch=scratch) as survey:
+            return RewardModel(**vars(fit_record_shards(survey, mechanism, **spending, **kept)))
+    held_out = _holds_out(others.get("held_out"))
+    _refuse_settings({**others, "held_out": None})
+    noise = _for_labels(mechanism)
+    asked: Any = {"most": noise.records_per_person, "hold_out": held_out, "scratch": scratch}
+    with survey_shards(shards, engine, **asked) as survey:
+        seen = survey.divided()[0] if held_out else survey
+        released = release_shards(seen, noise, **spending)
         return fit_released_shards(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+
+
+def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
+    """Return where the spend is recorded; refuse to go without.
+
+    Raises:
+        UsageError: There is no ledger.
+    """
+    if mechanism is None or isinstance(ledger, Ledger):
+        return ledger
+    raise UsageError(
+        "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
+        "ledger=sordino.Ledger.open(...)."
+    )
+
+
+def _holds_out(asked: object) -> bool:
+    """Return whether rows are left for metrics; which ones, a public rule says and no mask.
+
+    Raises:
+        UsageError: A mask was given.
+    """
+    if asked is None or isinstance(asked, bool):
+        return bool(asked)
+    raise UsageError(
+        "held_out must be True for judgments in many files: the public rule says of each row where "
+        "it belongs. Nothing was spent."
+    )
 
 
 def refuse_without_shards(engine: object, scratch: object) -> None:
@@ -157,7 +194,8 @@ def _for_labels(mechanism: object) -> LabelGaussian:
         return mechanism
     ways = (
         "Release their sum with noise, mechanism=sordino.LabelGaussian(epsilon=..., delta=...) "
-        "and a ledger; or randomize them first with `sordino privatize` and fit the answers, "
+        "and a ledger; or protect whole records, mechanism=sordino.ObjectivePerturbation(...); or "
+        "randomize them first with `sordino privatize` and fit the answers, "
         "find_shards(..., privatized=True)."
     )
     if mechanism is None:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -15,18 +15,19 @@ from scipy.sparse import issparse
 from sordino import _validate
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.rows import PiecedRows
-from sordino.errors import UsageError
+from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features
 from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
+from sordino.preferences.shard_facts import digest_of_piece
 from sordino.preferences.shard_survey import ShardSurvey
-from sordino.preferences.shards import Piece
+from sordino.preferences.shards import Piece, Shards
 from sordino.rewards._gram import weighted_grams
 from sordino.rewards.covariance import answer_sum_covariance, debiased_slope
 from sordino.rewards.label_ridge import effective_features, label_ridges
 from sordino.rewards.sharded.newton import PiecedLoss
 from sordino.rewards.solver import Solution
 
-__all__ = ["PiecedEvidence", "ShardEvidence", "counted_vectors"]
+__all__ = ["PiecedEvidence", "ShardEvidence", "counted_vectors", "verified", "width_of"]
 
 _ROWS = 32  # rows a feature that a matrix rests on
 _FLOPS = 1 << 27  # a matrix this cheap takes more of them
@@ -52,15 +53,54 @@ def counted_vectors(
     Raises:
         UsageError: Features are missing, or were given for files that hold vectors.
     """
-    shards = survey.shards
+    shape = survey.counted, width_of(survey.shards, features)
+    read = _Counted(survey, features, answers)
+    return PiecedRows(engine, survey.shards.pieces, read, shape, taken)
+
+
+def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
+    """Return rows that are refused if what is public of their file is not what was surveyed.
+
+    Which rows of a person count was decided then: in other files too many might.
+
+    Args:
+        rows: Read from the pieces of the survey.
+        survey: What was found.
+    """
+    return replace(rows, read=_Verified(rows.read, survey))
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """From a piece to its blocks; after the last one, the piece is compared with the survey."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    survey: ShardSurvey
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks.
+
+        Raises:
+            DataError: There is something else in the file than before.
+        """
+        yield from self.read(piece)
+        if digest_of_piece(self.survey.shards, piece) != self.survey.digests[piece.number]:
+            raise DataError(f"{piece.name} changed while it was read. Nothing was released.")
+
+
+def width_of(shards: Shards, features: Features | None) -> int:
+    """Return how many features the records of many files have.
+
+    Raises:
+        UsageError: Features are missing, or were given for files that hold vectors.
+    """
     if (shards.dimension is None) == (features is None):
         raise UsageError(
             "features must be given for files of texts, and left out for files of vectors."
         )
     d = shards.dimension if features is None else features.dimension
     assert d is not None  # noqa: S101 - for the type checker
-    read = _Counted(survey, features, answers)
-    return PiecedRows(engine, shards.pieces, read, (survey.counted, d), taken)
+    return d
 
 
 @dataclass(frozen=True)

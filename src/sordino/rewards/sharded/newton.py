@@ -55,11 +55,13 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class PiecedLoss:
-    """Σ softplus(θᵀx) − pullᵀθ over rows in many files.
+    """Σ (softplus(θᵀx) − yθᵀx) − pullᵀθ over rows in many files.
 
     Attributes:
-        rows: x.
-        pull: What is known of Σ yx.
+        rows: x, and y beside them if they are decided.
+        pull: What is known of Σ yx besides.
+        decided: Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that
+            is known of Σ yx.
 
     Source:
         docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased likelihood.
@@ -67,10 +69,11 @@ class PiecedLoss:
 
     rows: PiecedRows
     pull: Float[np.ndarray, " d"]
+    decided: bool = False
 
     def measure(self, points: Float[np.ndarray, "k d"], bent: int) -> Measured:
         """Return the loss at some points, and its Hessian at one of them, in one pass."""
-        found = self.rows.fold(_Measure(points, bent), Measured.plus)
+        found = self.rows.fold(_Measure(points, bent, self.decided), Measured.plus)
         known = points @ self.pull
         return Measured(found.values - known, found.gradients - self.pull, found.hessian)
 
@@ -81,13 +84,19 @@ class _Measure:
 
     points: Float[np.ndarray, "k d"]
     bent: int
+    decided: bool
 
-    def __call__(self, _first: int, block: Any, *_: Any) -> Measured:
+    def __call__(self, _first: int, block: Any, *others: Any) -> Measured:
         """Return values and gradients at all points, and the Hessian at one."""
         margins = np.asarray(block @ self.points.T)
         [hessian] = weighted_grams(block, debiased_slope(margins[:, self.bent]))
-        gradients = np.asarray((block.T @ expit(margins)).T)
-        return Measured(softplus(margins).sum(axis=0), gradients, hessian)
+        values, slopes = softplus(margins).sum(axis=0), expit(margins)
+        if self.decided:
+            # in one sum, which is small at the minimum: two large ones would not cancel exactly
+            labels = others[0]
+            slopes -= labels[:, np.newaxis]
+            values = values - labels @ margins
+        return Measured(values, np.asarray((block.T @ slopes).T), hessian)
 
 
 @dataclass(eq=False)
