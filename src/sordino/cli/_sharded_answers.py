@@ -121,7 +121,7 @@ def privatize_files(
         request = digest_of_request(shards, planned)
         manifests = () if dry_run else outputs.finished(request, planned.ledger)
         if manifests and not found.linked:  # whose budget may be used up
-            spend = _FREE | {"dropped_identical": found.dropped}
+            spend = {**_FREE, "dropped_identical": found.dropped}
         else:
             spend = plan_shards(shards, planned, data=asked.data, **told)
         passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)

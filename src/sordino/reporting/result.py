@@ -53,9 +53,7 @@ def measure_reward(held_out: HeldOut) -> dict[str, Any]:
     given = (held_out.differences, held_out.answers, held_out.flip_probability)
     return metrics.RewardMetrics(
         accuracy=metrics.accuracy(*given, clusters=held_out.clusters),
-        negative_log_likelihood=metrics.negative_log_likelihood(
-            *given, clusters=held_out.clusters
-        ),
+        negative_log_likelihood=metrics.negative_log_likelihood(*given, clusters=held_out.clusters),
         calibration_slope=metrics.calibration_slope(*given, clusters=held_out.clusters),
     ).to_dict()
 
