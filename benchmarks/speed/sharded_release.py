@@ -19,7 +19,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from threading import Event, Thread
@@ -78,30 +78,54 @@ def second_moment(path: Path) -> np.ndarray:
     return total
 
 
+class Watched:
+    """The largest resident megabytes of this process and of a worker of Ray; core seconds of Ray.
+
+    Attributes:
+        here, worker: Megabytes.
+    """
+
+    def __init__(self) -> None:
+        """Start at nothing."""
+        self.here = self.worker = 0.0
+        self._times: dict[int, list[float]] = {}  # of each process: before, and now
+
+    def look(self, *, first: bool = False) -> None:
+        """Take note of this process and all below it."""
+        me = psutil.Process()
+        self.here = max(self.here, me.memory_info().rss / 2**20)
+        for child in me.children(recursive=True):
+            with suppress(psutil.Error):
+                now = sum(child.cpu_times()[:2])
+                self._times.setdefault(child.pid, [now if first else 0.0, now])[1] = now
+                if "ray::" in " ".join(child.cmdline()[:1]):
+                    used = child.memory_info()
+                    self.worker = max(self.worker, (used.rss - used.shared) / 2**20)
+
+    @property
+    def core_seconds(self) -> float:
+        """Return the time of cores of all processes of Ray, its own included."""
+        return sum(now - before for before, now in self._times.values())
+
+
 @contextmanager
-def watched_memory() -> Iterator[list[float]]:
-    """Keep the largest resident megabytes of this process and of any below it."""
-    peaks, over = [0.0, 0.0], Event()
+def watched() -> Iterator[Watched]:
+    """Look five times a second."""
+    found, over = Watched(), Event()
+    found.look(first=True)
 
     def watch() -> None:
-        me = psutil.Process()
         while not over.wait(0.2):
-            peaks[0] = max(peaks[0], me.memory_info().rss / 2**20)
-            for child in me.children(recursive=True):
-                try:
-                    if "ray::" in " ".join(child.cmdline()[:1]):
-                        used = child.memory_info()
-                        peaks[1] = max(peaks[1], (used.rss - used.shared) / 2**20)
-                except psutil.Error:
-                    continue
+            found.look()
 
     thread = Thread(target=watch)
     thread.start()
     try:
-        yield peaks
+        yield found
     finally:
         over.set()
         thread.join()
+        found.look()
 
 
 class Counted:
@@ -127,7 +151,7 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
     budget = sordino.Guarantee(
         1.0, delta=1e-10, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
-    with tempfile.TemporaryDirectory() as kept, watched_memory() as peaks:
+    with tempfile.TemporaryDirectory() as kept, watched() as seen:
         ledger = sordino.Ledger.open(Path(kept) / "spend.db", data="made-up", budget=budget)
         cores = time.process_time()
         start = time.perf_counter()
@@ -152,11 +176,12 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
         "seconds": seconds,
         "total_seconds": total,
         "core_seconds_here": cores,
+        "core_seconds_of_ray": seen.core_seconds,
         "passes": counted.passes,
         "bare_pass_seconds": bare,
         "over_bare_passes": total / (bare * counted.passes),
-        "largest_driver_mb": peaks[0],
-        "largest_worker_mb": peaks[1],
+        "largest_driver_mb": seen.here,
+        "largest_worker_mb": seen.worker,
         "error": float(np.linalg.norm(found.weights - 2 * reward())),
     }
 

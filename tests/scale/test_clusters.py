@@ -147,9 +147,9 @@ def test_whoever_ends_a_program_ends_its_ray(one_ray, how):
             os.killpg(program.pid, how)
         else:
             program.send_signal(how)
-        program.communicate(timeout=30)
+        program.communicate(timeout=120)
         assert program.returncode != 0
-        _, alive = psutil.wait_procs(family, timeout=20 if how != signal.SIGKILL else 5)
+        _, alive = psutil.wait_procs(family, timeout=60 if how != signal.SIGKILL else 20)
         # What watches over Ray, and holds no data, looks only once a minute whether it is gone.
         watching = {one for one in alive if how == signal.SIGKILL and "Agent" in one.name()}
         assert [one.name() for one in alive if one not in watching] == []

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from sordino._random import entropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import second_moment
+from sordino.mechanisms._grid import outer_products
 from sordino.mechanisms.base import Mechanism, Repeatable
 from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.privacy.events import GaussianEvent
@@ -129,7 +130,7 @@ def test_sums_are_exact_and_close_to_the_products():
 def test_halves_of_large_numbers_multiply_exactly():
     steps = np.array([[2**24, -(2**24)], [-(2**24) + 1, 3], [-1, -4097]])
     slow = sum(np.multiply.outer(r, r) for r in steps.astype(object))
-    assert (second_moment._products(steps) == slow).all()
+    assert (outer_products(steps) == slow).all()
 
 
 # --- the noise --------------------------------------------------------------------------------

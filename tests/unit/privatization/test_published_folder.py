@@ -155,7 +155,7 @@ def test_another_request_is_not_answered_by_it(raw, tmp_path, account, other):
     if other == "cap" and "person" not in (raw / "a.jsonl").read_text():
         pytest.skip("a cap needs persons")
     with pytest.raises(Stopped):
-        interrupt(raw, out, ledger)
+        interrupt(raw, out, ledger, simulate_seed=2 if other == "seed" else None)
     if other == "raw":
         os.utime(raw / "c.jsonl", ns=(0, 0))
     if other == "ledger":
