@@ -256,21 +256,30 @@ def _joined(address: str) -> ExitStack:
         stack.enter_context(same_signals())
         stack.enter_context(_unheard(ray))
         stack.callback(ray.shutdown)
-        try:
-            with _quietly():
-                ray.init(address=address, **_SILENT)
-                # With a token that is not the cluster's, Ray would join and then wait forever.
-                first = ray.remote(num_cpus=0)(_First).remote()
-                ray.get(first.answer.remote(), timeout=_FIRST)
-        except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
-            problem = type(error).__name__
-        else:
+        problem = _problem_of_joining(ray, address)
+        if problem == ConnectionError.__name__:  # as while a machine has only just started Ray
+            ray.shutdown()
+            problem = _problem_of_joining(ray, address)
+        if problem is None:
             return stack.pop_all()
     raise UsageError(
         f"The Ray cluster at address={address!r} was not joined ({problem}). Nothing was read. "
         "Does this machine belong to it, with the same versions of Python and Ray? If the cluster "
         "asks for a token, set RAY_AUTH_MODE=token, else RAY_AUTH_MODE=disabled."
     )
+
+
+def _problem_of_joining(ray: Any, address: str) -> str | None:
+    """Join a cluster; return the kind of the error that kept this process from it, if one did."""
+    try:
+        with _quietly():
+            ray.init(address=address, **_SILENT)
+            # With a token that is not the cluster's, Ray would join and then wait forever.
+            first = ray.remote(num_cpus=0)(_First).remote()
+            ray.get(first.answer.remote(), timeout=_FIRST)
+    except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
+        return type(error).__name__
+    return None
 
 
 class _First:
