@@ -30,7 +30,7 @@ os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb"
 
 ROOT = Path(__file__).resolve().parents[1]
 FLOW = [
-    "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
+    "engines", "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
     "environments", "language", "auditing", "reporting", "cli",
 ]  # fmt: skip
 TEST_FOLDERS = {
@@ -40,6 +40,7 @@ TEST_FOLDERS = {
     "claims": "what the papers state, as printed, and what refutes or shows it: docs/papers.md",
     "data": "test vectors, as JSON",
     "language": "the `language` extra, on models that the tests build",
+    "scale": "sums on Ray: the same bits, whatever workers are lost, and nothing left behind",
     "soundness": "exact, no sampling: every promise against every neighbor, and planted bugs",
     "statistical": "seeded simulations; each states its false-alarm rate and its power",
     "unit": "mirrors `src/sordino`",

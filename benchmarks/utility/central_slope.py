@@ -28,6 +28,7 @@ from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.label_ridge import fit_statistic
 from sordino.rewards.likelihoods import DebiasedLogistic, debias
 from sordino.rewards.record_fit import release_records
+from sordino.rewards.record_sums import HeldRecords
 from sordino.rewards.solver import minimize_ridge
 
 EPSILON, DELTA = 1.0, 1e-6
@@ -57,8 +58,7 @@ def distances(n: int, *, d: int, seed: int) -> dict[str, float]:
         EPSILON, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL, ridge=RIDGE
     )
     tilted, _ = release_records(
-        tilt.clipped(rows),
-        labels,
+        HeldRecords(tilt.clipped(rows), labels),
         tilt,
         ball=BALL,
         second_moment=None,

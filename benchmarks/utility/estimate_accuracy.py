@@ -32,6 +32,7 @@ from sordino.rewards.design import Design
 from sordino.rewards.forecast import estimate
 from sordino.rewards.label_ridge import fit_statistic
 from sordino.rewards.record_fit import release_records
+from sordino.rewards.record_sums import HeldRecords
 
 BALL = 100.0
 DELTA = 1e-6
@@ -158,8 +159,7 @@ def from_tilt(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -
     """Return the weights of a tilted fit on whole records, with the ridge that is the default."""
     noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=REPLACE_SPECIAL)
     weights, _ = release_records(
-        noise.clipped(rows),
-        labels,
+        HeldRecords(noise.clipped(rows), labels),
         noise,
         ball=10 * BALL,
         second_moment=None,

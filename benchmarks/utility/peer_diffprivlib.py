@@ -144,12 +144,13 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
     from sordino.rewards.label_ridge import fit_statistic
     from sordino.rewards.record_fit import release_records
+    from sordino.rewards.record_sums import HeldRecords
 
     def record(relation: Any) -> np.ndarray:
         noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=relation)
         given: dict[str, Any] = {"ball": BALL, "entropy": SimulatedEntropy(seed)}
         weights, _ = release_records(
-            noise.clipped(rows), labels, noise, second_moment=None, **given
+            HeldRecords(noise.clipped(rows), labels), noise, second_moment=None, **given
         )
         return weights
 

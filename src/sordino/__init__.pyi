@@ -29,6 +29,7 @@ from .preferences.pairs import Pairs as Pairs
 from .preferences.private_pairs import PrivatePairs as PrivatePairs
 from .preferences.rankings import Rankings as Rankings
 from .preferences.reading import read_pairs as read_pairs
+from .preferences.shards import find_shards as find_shards
 from .preferences.ranking_files import read_rankings as read_rankings
 from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectory_files import read_trajectories as read_trajectories

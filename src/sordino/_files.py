@@ -30,6 +30,7 @@ __all__ = [
     "unpacked",
     "write_json",
     "write_text",
+    "written_once",
 ]
 
 _CHUNK = 1 << 20
@@ -168,6 +169,38 @@ def atomic_writer(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
     """Yield a binary file that appears only on success; errors as in :func:`atomic_draft`."""
     with atomic_draft(path, force=force) as draft:
         yield draft.file
+
+
+@contextmanager
+def written_once(path: Path) -> Iterator[Draft]:
+    """Yield a draft that gets its name, complete and durable, only if nobody was faster.
+
+    What stands under the name then was written by one writer, this or another, and stays: of
+    several attempts at the same work only one can be seen.
+
+    Raises:
+        FileSystemError: It cannot be written, or the file system knows no hard links.
+    """
+    with explained(f"{path.name} cannot be written"):
+        draft = Draft(path)
+        try:
+            draft.open()
+            yield draft
+            draft.finish()
+            with suppress(FileExistsError):
+                os.link(draft.path, path)
+            _settle(path.parent)
+        finally:
+            draft.abandon()
+
+
+def _settle(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path, text: str, *, force: bool = False) -> None:

@@ -6,6 +6,7 @@ inject coins, release ids and a clock and compare every byte of the output.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import time
@@ -23,9 +24,12 @@ __all__ = [
     "SystemEntropy",
     "clock",
     "entropy",
+    "entropy_of_part",
     "new_release_id",
+    "new_secret",
     "normals",
     "now",
+    "words_of_secret",
 ]
 
 Randomness = Literal["system", "simulated"]
@@ -78,6 +82,36 @@ def entropy(simulate_seed: int | None) -> Entropy:
     return SystemEntropy() if simulate_seed is None else SimulatedEntropy(simulate_seed)
 
 
+def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:
+    """Return system entropy, or the stream that one part of a seeded release has for itself.
+
+    Args:
+        simulate_seed: As for :func:`entropy`.
+        part: What the part is called; the same name gives the same stream.
+    """
+    if simulate_seed is None:
+        return SystemEntropy()
+    digest = hashlib.sha256(f"{simulate_seed} {part}".encode()).digest()
+    return SimulatedEntropy(int.from_bytes(digest[:16], "big"))
+
+
+def words_of_secret(secret: bytes, part: str, n: int) -> np.ndarray:
+    """Return words that look uniform to whoever does not know a secret, always the same ones.
+
+    For tasks that may be run twice and must then find the same coins.
+
+    Args:
+        secret: At least 16 bytes, drawn for this use.
+        part: What the part is called.
+        n: How many words of 64 bits.
+
+    Source:
+        FIPS 202, SHAKE256: an extendable output is a stream that its input alone decides.
+    """
+    stream = hashlib.shake_256(secret + part.encode()).digest(8 * n)
+    return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
+
+
 def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
     """Return n independent standard normal numbers in floating point, one word for each.
 
@@ -94,6 +128,11 @@ def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
 def new_release_id() -> str:
     """Return a fresh identifier for one release; it is independent of all data."""
     return secrets.token_hex(8)
+
+
+def new_secret() -> bytes:
+    """Return 32 bytes that nobody knows; they are independent of all data."""
+    return secrets.token_bytes(32)
 
 
 def now() -> str:

@@ -5,6 +5,7 @@
     │   └── MissingExtra  ImportError 2   an optional dependency is not installed
     ├── PrivacyError                  2   the request would break a promise
     ├── ConvergenceError              2   a fit could not be certified
+    ├── EngineError                   1   machines that computed a sum were lost for good
     ├── BudgetExceeded                3   the spend would pass the budget
     ├── DataError         ValueError  4   a file or an array cannot be used
     ├── AuditRefuted                  5   an audit refuted a claim
@@ -26,6 +27,7 @@ __all__ = [
     "BudgetExceeded",
     "ConvergenceError",
     "DataError",
+    "EngineError",
     "FileSystemError",
     "LedgerDamaged",
     "LedgerError",
@@ -64,6 +66,10 @@ class ConvergenceError(SordinoError):
     """An optimizer could not certify its solution; nothing was returned."""
 
     exit_code = 2
+
+
+class EngineError(SordinoError):
+    """An engine lost the machines it computed on, or gave up; nothing was released."""
 
 
 class BudgetExceeded(SordinoError):

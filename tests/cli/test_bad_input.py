@@ -129,9 +129,10 @@ def test_bad_gzip(folder, command, cut):
 
 
 @commands
-def test_input_that_is_a_folder(folder, command):
+def test_input_that_is_an_empty_folder(folder, command):
+    """Folders are read file by file, where there is any."""
     (folder / "in.jsonl").mkdir()
-    refused(folder, command, "in.jsonl", ["folder"], code=7)
+    refused(folder, command, "in.jsonl", ["folder"], code=2)
 
 
 @commands

@@ -107,7 +107,8 @@ def answered(trainer, batch=0, seed=3):
 
 def summed(trainer, units):
     """Return the clipped sum that a step finds, before its noise."""
-    trainer._leave_sum(trainer.model, units)
+    trainer._units = units
+    trainer._leave_sum(trainer.model, range(len(units)))
     return flat(trainer)
 
 
@@ -674,7 +675,6 @@ def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monk
     assert b"flour" not in texts
     assert b"0.375" not in texts
     assert b"p5" not in texts
-    assert not trainer._round
     assert trainer._units == []
 
 

@@ -201,6 +201,20 @@ def test_noise_is_added_once_to_every_step(make, silent):
     assert len(silent) == 8
 
 
+def test_a_step_that_fails_leaves_no_sum_without_noise(make, monkeypatch):
+    """Whoever catches the error holds the model."""
+    trainer = make()
+
+    def fails(*_):
+        assert any(one.grad is not None for one in trainer.model.parameters())
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(trainer, "_add_noise", fails)
+    with pytest.raises(KeyboardInterrupt):
+        trainer.train()
+    assert all(one.grad is None for one in trainer.model.parameters())
+
+
 @pytest.mark.parametrize("killed", [1, 4, 7])
 def test_a_killed_run_pays_again_and_never_counts_less_than_was_drawn(
     make, ledger_of, killed, silent

@@ -434,7 +434,7 @@ def rho_of(event):
     return 0.0
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(EVENTS_LIST, EVENT, st.sampled_from([REPLACE, ZERO_OUT]))
 @example([(PureEvent(5e-324), 1)], GaussianEvent(1.0), REPLACE)
 def test_more_releases_never_spend_less(events, extra, neighbors):
@@ -452,7 +452,7 @@ def test_more_releases_never_spend_less(events, extra, neighbors):
     assert a.fits([*events, (extra, 1)], neighbors=neighbors, epsilon=more, delta=delta)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(EVENTS_LIST, st.sampled_from([REPLACE, ZERO_OUT]))
 def test_pure_sums_bound_everything_that_has_one(events, neighbors):
     bounded = [(e, n) for e, n in events if isinstance(e, PureEvent | RandomizedResponseEvent)]

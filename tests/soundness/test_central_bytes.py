@@ -54,11 +54,11 @@ def ignore_private_data(patch):
     def no_labels(self, labels, *, design, entropy):
         return release(self, np.zeros_like(labels), design=design, entropy=_random.entropy(1))
 
-    def no_records(records, labels, mechanism, *, ball, second_moment, entropy):
-        weights = np.linspace(-0.3, 0.4, records.shape[1])
+    def no_records(records, mechanism, *, ball, second_moment, entropy):
+        weights = np.linspace(-0.3, 0.4, records.width)
         if second_moment is None:
             return weights, None
-        matrix = 500 * np.eye(records.shape[1])
+        matrix = 500 * np.eye(records.width)
         return weights, ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
     def no_values(self, values, *, entropy, **more):

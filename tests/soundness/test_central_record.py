@@ -17,9 +17,10 @@ from sordino.mechanisms import _tilted
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import record_fit, tilted_minimizer
+from sordino.rewards import tilted_minimizer
 from sordino.rewards.record_confidence import least_ridge
 from sordino.rewards.record_fit import fit_records
+from sordino.rewards.record_sums import decided_labels
 
 DELTA, BALL = 1e-6, 1.0
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -63,7 +64,8 @@ def drawn(monkeypatch):
 
     watch(ObjectivePerturbation, "draw")
     watch(ObjectivePerturbation, "finish")
-    watch(SecondMoment, "release")
+    watch(SecondMoment, "total")
+    watch(SecondMoment, "release_total")
     return steps
 
 
@@ -100,7 +102,7 @@ def test_the_moment_is_exactly_that_of_the_fitted_records(linear_world, tmp_path
     pairs, _ = linear_world(200, 3)
     _, moment = mechanisms(ADD_OR_REMOVE_ONE)
     fitted(dataclasses.replace(pairs, given=3 * pairs.given), tmp_path)
-    records = next(args[0] for name, _, args, _ in drawn if name == "release")
+    records = next(args[0] for name, _, args, _ in drawn if name == "total")
     assert np.linalg.norm(records, axis=1).max() <= 1.0
     assert (moment._sum(records) * moment.step**2 == records.T @ records).all()
     np.testing.assert_allclose(records, pairs.given, atol=1e-5)
@@ -143,7 +145,7 @@ def test_a_judgment_decided_by_a_coin_shows_no_more_than_a_decided_one(epsilon, 
 
 def test_coins_are_fair_and_leave_decided_judgments_alone():
     labels = np.tile(np.array([0, 1, 2, 2], dtype=np.int8), 5000)
-    targets = record_fit._decided(labels, _random.entropy(0))
+    targets = decided_labels(labels, _random.entropy(0).words(len(labels)))
     assert (targets[labels == 0] == 0).all()
     assert (targets[labels == 1] == 1).all()
     heads = targets[labels == 2]

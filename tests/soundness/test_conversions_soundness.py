@@ -55,7 +55,7 @@ def test_gaussian_functions_to_nine_digits(epsilon, delta):
     assert truth <= value <= truth * (1 + 1e-9)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(st.floats(-40, 60), st.floats(-5, 1.6))
 def test_gaussian_delta_is_never_below_the_truth(epsilon, log_mu):
     mu = 10.0**log_mu
@@ -65,7 +65,7 @@ def test_gaussian_delta_is_never_below_the_truth(epsilon, log_mu):
         assert ours <= truth * (1 + 1e-11)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0, 60), st.floats(1e-12, 0.5), st.floats(1.0001, 2))
 def test_gaussian_functions_are_monotone(epsilon, delta, factor):
     mu = c.gaussian_mu(epsilon, delta)
@@ -155,7 +155,7 @@ def test_composition_epsilon_is_safe_and_tight(draws, bounded_range, value):
     assert c.bounded_range_composition_delta(ours, bounded_range, draws) <= 1.006e-6
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0, 8), st.floats(1e-3, 6))
 def test_one_draw_is_reached_by_its_worst_pair(epsilon, bounded_range):
     ours = c.bounded_range_delta(epsilon, bounded_range)
@@ -168,7 +168,7 @@ def test_one_draw_is_reached_by_its_worst_pair(epsilon, bounded_range):
         assert mp.tanh(b / 4) <= c.total_variation_of_bounded_range(bounded_range)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.floats(0, 30), st.floats(0, 0.9))
 def test_bounded_range_for_is_the_inverse(epsilon, delta):
     ours = c.bounded_range_for(epsilon, delta)
@@ -179,7 +179,7 @@ def test_bounded_range_for_is_the_inverse(epsilon, delta):
         assert ours == pytest.approx(textbook, rel=1e-9, abs=1e-9)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-12, 0.3), st.floats(0.01, 1), st.integers(1, 40))
 def test_composition_epsilon_is_at_most_every_other_bound(delta, bounded_range, draws):
     ours = c.bounded_range_composition_epsilon(delta, bounded_range, draws)
@@ -188,7 +188,7 @@ def test_composition_epsilon_is_at_most_every_other_bound(delta, bounded_range, 
     assert c.bounded_range_composition_epsilon(delta, bounded_range, draws + 1) >= ours * (1 - 1e-2)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(0.01, 20), st.floats(-4, 1))
 def test_zcdp_delta_is_the_least_over_orders(epsilon, log_rho):
     rho = 10.0**log_rho
@@ -201,7 +201,7 @@ def test_zcdp_delta_is_the_least_over_orders(epsilon, log_rho):
     assert exact_gaussian(epsilon, mu) <= ours  # a Gaussian is one of the rho-zCDP releases
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.floats(1e-14, 0.5), st.floats(-5, 2))
 def test_zcdp_epsilon_is_the_inverse(delta, log_rho):
     rho = 10.0**log_rho

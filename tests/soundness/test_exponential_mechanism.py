@@ -194,7 +194,7 @@ def all_follow_their_formula():
 # --- what is promised ------------------------------------------------------------------------
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(cases())
 def test_no_change_of_one_record_shows_by_more_than_stated(case):
     assert keeps_its_promise(*case)

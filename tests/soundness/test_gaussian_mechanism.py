@@ -81,7 +81,7 @@ def mechanisms(draw, **settings_):
 
 
 @given(mechanisms(), arrays())
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_every_record_alone_is_within_the_bound_in_integers(mechanism, values):
     largest = Fraction(mechanism.bound) / Fraction(mechanism.step)
     assert mechanism._most == math.floor(largest)
@@ -91,7 +91,7 @@ def test_every_record_alone_is_within_the_bound_in_integers(mechanism, values):
 
 
 @given(mechanisms(), arrays(least=0, most=6), st.integers(0, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_record_changes_what_another_one_contributes(mechanism, values, cut):
     together = mechanism._sum(values)
     alone = [mechanism._sum(row[np.newaxis]) for row in values]
@@ -103,7 +103,7 @@ def test_no_record_changes_what_another_one_contributes(mechanism, values, cut):
 
 
 @given(mechanisms(), arrays(), arrays(), st.integers(0, 4), st.sampled_from(RELATIONS))
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 def test_the_worst_neighbor_moves_the_sum_by_the_sensitivity(
     mechanism, values, news, index, neighbors
 ):
@@ -121,7 +121,7 @@ def test_the_worst_neighbor_moves_the_sum_by_the_sensitivity(
     st.sampled_from(RELATIONS),
     BOUNDS,
 )
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_all_records_of_one_person_move_it_by_at_most_the_cap(values, ids, cap, neighbors, bound):
     mechanism = coarsest(bound=bound, records_per_person=cap)
     ids = ids[: len(values)]
@@ -133,7 +133,7 @@ def test_all_records_of_one_person_move_it_by_at_most_the_cap(values, ids, cap, 
 
 
 @given(arrays(least=2, most=8), st.data(), st.sampled_from([REPLACE_ONE, REPLACE_SPECIAL]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_with_a_cap_one_record_moves_it_as_one_record_does(values, data, neighbors):
     """What unit="record" and unit="label" state with a cap: ids stay with their rows."""
     capped, single = coarsest(records_per_person=2), coarsest()
@@ -156,7 +156,6 @@ def test_with_a_cap_adding_one_record_may_move_it_further_than_one_record():
 
 
 @given(st.lists(st.sampled_from(["a", "b", 1, 2]), max_size=12), st.integers(1, 3))
-@settings(deadline=None)
 def test_which_rows_count_depends_on_one_persons_rows_only(ids, most):
     counts = first_rows(ids, len(ids), most)
     for person in set(ids):
@@ -165,7 +164,7 @@ def test_which_rows_count_depends_on_one_persons_rows_only(ids, most):
 
 
 @given(arrays(), BOUNDS)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_clipping_is_clipping(values, bound):
     """Within two steps of x·min(1, R/‖x‖) in every coordinate: nothing is lost needlessly."""
     mechanism = coarsest(bound=bound, grid=bound * 2.0**-20)
@@ -181,7 +180,7 @@ def test_clipping_is_clipping(values, bound):
 
 
 @given(st.integers(0, 2**31), st.integers(-2, 2))
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_whole_roots_are_never_below(root, near):
     square = min(max(root * root + near, 0), 2**62)
     above = int(root_above(np.array([square]))[0])

@@ -81,7 +81,7 @@ def finite_cases(draw):
 
 
 @given(finite_cases())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_among_candidates_no_change_of_one_row_shows_by_more_than_epsilon(case):
     feature_bound, target_bound, radius = case["bounds"]
     assume(np.isfinite(np.linalg.norm(np.clip(case["candidates"], -1e100, 1e100))))
@@ -213,7 +213,7 @@ def ball_cases(draw):
 
 
 @given(ball_cases())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_in_a_ball_all_log_ratios_lie_in_an_interval_of_the_stated_length(case):
     one, other, neighbors, (feature_bound, target_bound, radius) = case
     mechanism = calibrated(

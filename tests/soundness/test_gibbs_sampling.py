@@ -45,7 +45,7 @@ def neighbors(draw):
 
 
 @given(neighbors())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_log_ratios_stay_in_an_interval_of_the_stated_length(case):
     reference, base, width, moves = case
     choice = GibbsSampling(

@@ -149,7 +149,7 @@ GRIDS = st.floats(2.0**-24, 2.0**-12)
 
 
 @given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse):
     """Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²"""
     mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid)
@@ -158,7 +158,7 @@ def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed,
 
 
 @given(worlds(), GRIDS, st.booleans(), st.integers(1, 4), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 def test_no_person_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, most, data):
     ids = data.draw(st.lists(st.sampled_from(["a", "b", "c", 7]), min_size=len(rows)))[: len(rows)]
     order = data.draw(st.one_of(st.none(), st.permutations(range(len(rows)))))

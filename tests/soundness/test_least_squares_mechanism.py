@@ -71,7 +71,7 @@ def neighbor(rows, new, relation):
 
 @pytest.mark.parametrize("least", [None, 2.0])
 @given(batches(), st.sampled_from(RELATIONS), st.floats(-1.0, 1.0), st.integers(-6, 6))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_one_change_moves_all_sums_together_by_the_sensitivity(least, batch, relation, tilt, power):
     rows, new = batch
     regression = made(len(rows), relation, moment=3.0 * 2.0**power, least=least)
@@ -107,7 +107,7 @@ def test_the_worst_case_attains_the_sensitivity(relation, least):
     st.lists(st.floats(0, 1), min_size=2, max_size=2), st.floats(-1, 1),
     st.lists(st.floats(-1, 1), min_size=2, max_size=2),
 )  # fmt: skip
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=500)
 def test_no_two_rows_of_any_length_move_more(moment, cross, least, lengths, p, targets):
     """In two dimensions, where any two rows lie; λ_min moves by the norm of the change at most."""
     x = np.array([lengths[0], 0.0])
@@ -120,7 +120,7 @@ def test_no_two_rows_of_any_length_move_more(moment, cross, least, lengths, p, t
 
 
 @given(st.floats(0.01, 10), st.floats(0.01, 10), st.floats(0, 10))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_the_worst_cosine_is_the_worst(moment, cross, least):
     def square(p):
         return (2 * moment**2 + least**2) * (1 - p * p) + 2 * cross**2 * (1 + p)

@@ -167,7 +167,7 @@ ROW = st.tuples(
     contexts=st.booleans(),
     relation=st.sampled_from([ADD, ZERO, REPLACE]),
 )
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_refits_of_neighboring_logs_keep_the_range(
     rows, extra, repeats, ridge, ball, penalty, contexts, relation
 ):
@@ -207,7 +207,7 @@ def test_the_range_in_the_ball_is_no_empty_promise():
     index=st.integers(0, 100),
     ridge=st.sampled_from([0.01, 1.0, 50.0]),
 )
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_labels_of_a_linear_bandit_keep_the_range(rewards, index, ridge):
     rows = [(i % 3, reward, (i % 5 - 2) / 2) for i, reward in enumerate(rewards)]
     at = index % len(rows)

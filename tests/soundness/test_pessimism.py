@@ -124,13 +124,13 @@ def excess_of_regret(case: Case, make=pessimistic_policy):
     return (lost - bound) / bound
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.integers(0, 2**32), st.booleans())
 def test_the_truth_is_between_the_bounds(seed, border):
     assert errors_of_bounds(draw(seed, border=border)).max() <= SLACK
 
 
-@settings(deadline=None, max_examples=400)
+@settings(max_examples=400)
 @given(st.integers(0, 2**32), st.booleans())
 def test_the_pessimistic_policy_loses_no_more_than_is_proved(seed, border):
     """Claim: PPKL, Theorem 4.2 (linear class)
@@ -141,7 +141,7 @@ def test_the_pessimistic_policy_loses_no_more_than_is_proved(seed, border):
     assert excess_of_regret(draw(seed, border=border)) <= SLACK
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(st.integers(0, 2**32))
 def test_the_bonus_is_no_larger_than_it_must_be(seed):
     """For every candidate there is a truth in the set whose reward is exactly at the bound."""
@@ -308,7 +308,7 @@ def finite_errors(seed: int, *, square_root: bool = True):
     )
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_every_permitted_reward_of_a_finite_class_is_within_the_bonus(seed):
     assert finite_errors(seed) <= SLACK
@@ -335,7 +335,7 @@ def finite_excess(fitted, table, reference, truth: int, temperature: float, *, r
     return kl_regret(chances[None], rewards, temperature, reference[None]) / bound
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(st.integers(0, 2**32))
 def test_a_finite_class_loses_no_more_than_is_proved(seed):
     generator = np.random.default_rng(seed)

@@ -84,7 +84,7 @@ class Given:
 ANY = st.floats(-1e12, 1e12, allow_nan=False)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     features=arrays(float, (4, 3, 2), elements=ANY),
     rewards=arrays(float, (4, 3), elements=ANY),

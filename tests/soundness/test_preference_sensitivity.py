@@ -174,7 +174,7 @@ balls = st.sampled_from([0.2, 1.0, 3.0])
 
 
 @given(worlds(), st.one_of(st.just(0.0), ridges), balls, st.sampled_from([0.0, 0.01]), st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_flipped_label_moves_the_fit_over_a_ball_further(world, ridge, ball, wrong, data):
     (rows, labels, weights), _, queries, _ = world
     index = data.draw(st.integers(0, len(rows) - 1))
@@ -201,7 +201,7 @@ def test_no_flipped_label_moves_the_fit_over_a_ball_further(world, ridge, ball, 
 
 @given(worlds(), ridges, st.one_of(st.none(), balls), st.sampled_from([0.0, 0.3, 10.0]),
        st.sampled_from([0.1, 1.0, 30.0]), st.sampled_from([0.0, 0.01]))  # fmt: skip
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_no_pair_moves_the_fit_further(world, ridge, ball, penalty, penalty_ridge, wrong):
     base, (one, other), queries, rng = world
     reach = math.inf if ball is None else ball
@@ -223,7 +223,7 @@ def test_no_pair_moves_the_fit_further(world, ridge, ball, penalty, penalty_ridg
 
 
 @given(worlds(), ridges, balls, st.sampled_from([0.0, 1.0]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_after_a_passed_test_no_pair_and_no_record_moves_the_fit_further(
     world, ridge, ball, penalty
 ):
@@ -517,7 +517,7 @@ def test_weights_without_a_ball_or_ridge_have_no_range():
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 1.0]), st.sampled_from([0.0, 0.02]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_outside_a_public_set_is_as_rare_as_stated(seed, temperature, wrong):
     """Every candidate, both data sets, errors of the scores against us, in exact arithmetic."""
     rng = np.random.default_rng(seed)

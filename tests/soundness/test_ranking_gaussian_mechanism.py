@@ -106,7 +106,7 @@ def worlds(draw):
 
 @given(worlds(), st.floats(2.0**-24, 2.0**-12), st.booleans(), st.sampled_from(KINDS),
        st.integers(0, 99))  # fmt: skip
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_ballot_moves_the_sum_by_more_than_is_hidden(world, grid, shaped, kind, seed):
     rows, starts, slates = world
     made = mechanism(kind, shaped=shaped, grid=grid)
@@ -115,7 +115,7 @@ def test_no_ballot_moves_the_sum_by_more_than_is_hidden(world, grid, shaped, kin
 
 
 @given(worlds(), st.integers(1, 3), st.sampled_from(KINDS), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_no_person_moves_the_sum_by_more_than_is_hidden(world, most, kind, data):
     rows, starts, slates = world
     ids = [data.draw(st.sampled_from(["a", "b"])) for _ in slates]

@@ -57,7 +57,7 @@ def games(draw):
 
 
 @given(games(), st.sampled_from(RELATIONS), st.integers(1, 2), st.integers(0, 10))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_one_change_moves_one_step_by_the_sensitivity(game, relation, inner_batches, where):
     rows, new, weights = game
     regression = made(len(rows), relation, inner_batches=inner_batches)

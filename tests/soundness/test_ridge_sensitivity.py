@@ -123,7 +123,7 @@ sizes = st.floats(-4, 4).map(lambda x: 10.0**x)
 
 @given(worlds(), sizes, st.sampled_from([0.1, 1.0, 5.0]), st.sampled_from([0.0, 0.3, 10.0]),
        st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 0.01]))  # fmt: skip
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_record_moves_the_constrained_fit_further(world, ridge, ball, penalty, shift, wrong):
     (rows, rewards, weights), one, other, queries, _ = world
     base = rows, rewards - shift, weights
@@ -145,7 +145,7 @@ def test_no_record_moves_the_constrained_fit_further(world, ridge, ball, penalty
 
 
 @given(worlds(), sizes, st.sampled_from([0.0, 0.3, 10.0]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_no_record_moves_the_plain_fit_further(world, ridge, penalty):
     base, one, other, queries, _ = world
     n = int(base[2].sum())
@@ -219,7 +219,7 @@ def test_no_search_refutes_the_plain_range(ridge, penalty):
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 3), st.integers(1, 5), sizes, sizes)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_the_range_of_private_rewards_is_exact(seed, d, n, ridge, length):
     rng = np.random.default_rng(seed)
     design, queries = rng.normal(size=(n, d)) * length, rng.normal(size=(3, d))

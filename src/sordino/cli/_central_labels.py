@@ -36,7 +36,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_label_metrics import measure_labels
 from sordino.rewards.paid_metrics import PaidMetrics, held_out_rows
 
-__all__ = ["learn_from_labels"]
+__all__ = ["describe_findings", "learn_from_labels", "with_bought"]
 
 
 def learn_from_labels(
@@ -49,17 +49,20 @@ def learn_from_labels(
     reward = fit_released(released, **asked)
     paid = _bought(settings, reward, pairs, noise, ledger, held_out)
     if paid is None:
-        measured = {**measure_statistic(released.evidence, **asked), **NO_WINS}
+        measured, wins = measure_statistic(released.evidence, **asked), {**NO_WINS}
     else:
-        reward, measured = paid.attached(reward, ledger), paid.to_dict()
+        reward, measured, wins = with_bought(reward, paid, ledger)
     policy = make_policy(reward, **settings.policy_terms)
-    wins = {name: measured.pop(name) for name in NO_WINS}
+    differences = pairs.differences(reward.features)
+    findings = describe_findings(settings, policy, reward, differences, n=len(pairs))
+    findings["policy"] |= {**wins, "pessimism": describe_distrust(policy, pairs)}
+    findings["examples"] = show_examples(policy, public=public, released=None)
     parts = {
         "mechanism": noise.describe(),
         "metrics": noise.describe_metrics(paid),
         "data": _data(ledger.data, pairs, len(released.evidence), held_out),
         "reward": {**measured, **describe_fit_settings(reward)},
-        **_findings(settings, policy, reward, pairs, wins, public),
+        **findings,
     }
     return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=True)
 
@@ -105,6 +108,15 @@ def _bought(
     )
 
 
+def with_bought(
+    reward: RewardModel, paid: PaidMetrics, ledger: Ledger
+) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
+    """Return the reward with the promise of both, what is said of it, and of its policy's wins."""
+    measured = paid.to_dict()
+    wins = {name: measured.pop(name) for name in NO_WINS}
+    return paid.attached(reward, ledger), measured, wins
+
+
 def _data(
     name: str, pairs: Pairs, used: int, held_out: Bool[np.ndarray, " n"] | None
 ) -> dict[str, Any]:
@@ -122,28 +134,30 @@ def _data(
     }
 
 
-def _findings(
-    settings: Settings,
-    policy: CandidatePolicy,
-    reward: RewardModel,
-    pairs: Pairs,
-    wins: dict[str, Any],
-    public: Pairs | None,
+def describe_findings(
+    settings: Settings, policy: CandidatePolicy, reward: RewardModel, differences: Any, *, n: int
 ) -> dict[str, Any]:
-    """Return the policy, and what the page shows besides metrics, from public texts."""
-    differences = pairs.differences(reward.features)
+    """Return the policy, and what the page shows besides metrics, from public vectors.
+
+    Args:
+        settings: What the user asked for.
+        policy: Made from the reward.
+        reward: The released reward.
+        differences: Public feature differences of all pairs, or of evenly spaced ones.
+        n: How many pairs there are.
+    """
     margins = np.asarray(differences @ reward.weights)
-    told = {"kl": mean_kl(margins, policy.temperature), "temperature": policy.temperature}
     return {
         "policy": {
             **describe_policy(policy),
-            **told,
-            **wins,
-            "pessimism": describe_distrust(policy, pairs),
+            "kl": mean_kl(margins, policy.temperature),
+            "temperature": policy.temperature,
+            **NO_WINS,
+            "pessimism": None,
         },
-        "utility": _utility(settings, len(pairs), differences),
+        "utility": _utility(settings, n, differences),
         "decisive": measure_decisive(reward, differences, source="comparisons"),
-        "examples": show_examples(policy, public=public, released=None),
+        "examples": None,
         "calibration": [],
     }
 

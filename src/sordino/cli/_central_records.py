@@ -25,7 +25,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_metrics import PaidMetrics, held_out_rows
 from sordino.rewards.paid_record_metrics import measure_records
 
-__all__ = ["learn_from_records"]
+__all__ = ["describe_learned", "learn_from_records"]
 
 
 def learn_from_records(
@@ -44,6 +44,28 @@ def learn_from_records(
         simulate_seed=settings.simulate_seed,
     )
     paid = _bought(settings, reward, pairs, noise, ledger)
+    return describe_learned(settings, reward, paid, noise, ledger, public=public)
+
+
+def describe_learned(
+    settings: Settings,
+    reward: RewardModel,
+    paid: PaidMetrics | None,
+    noise: Noise,
+    ledger: Ledger,
+    *,
+    public: Pairs | None,
+) -> Learned:
+    """Return what is told of a fit of records, and of what was bought besides.
+
+    Args:
+        settings: What the user asked for.
+        reward: The fit.
+        paid: Metrics, or None.
+        noise: What was added.
+        ledger: What paid.
+        public: Judgments that may be shown, or None.
+    """
     measured = {**NO_METRICS, **NO_WINS}
     if paid is not None:
         reward, measured = paid.attached(reward, ledger), paid.to_dict()

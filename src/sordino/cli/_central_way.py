@@ -22,7 +22,15 @@ from sordino.rewards.paid_metrics import held_out_rows, refuse_one_sided
 from sordino.rewards.record_checks import record_promise
 from sordino.rewards.release_checks import entropy_of
 
-__all__ = ["learn", "open_account", "plan"]
+__all__ = [
+    "check_spends",
+    "learn",
+    "open_account",
+    "opened_ledger",
+    "plan",
+    "planned_ledger",
+    "promise_together",
+]
 
 
 def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
@@ -34,22 +42,11 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     """
     pairs = _raw(inputs)
     noise = Noise.of(settings, pairs)
-    ledger = future_ledger(
-        settings.ledger_path,
-        settings.data,
-        _limit(settings, noise),
-        change=settings.budget is not None,
-    )
-    ledger.check_data(settings.data, None)
+    ledger = planned_ledger(settings, noise)
     if noise.metrics is not None and not settings.hides_texts:
         refuse_one_sided(held_out_rows(pairs))
     promise = _promise(settings, pairs, noise, ledger)
-    try:
-        after = with_spend(ledger, noise.estimate.event, promise)
-        if noise.metrics is not None:
-            with_spend(after, noise.metrics.event, promise)
-    except BudgetExceeded as error:
-        raise BudgetExceeded(f"{error}{_way_out(ledger)}") from None
+    check_spends(noise, ledger, promise)
     counted = settings.relation != ADD_OR_REMOVE_ONE
     return {
         "spend": promise.epsilon,
@@ -63,9 +60,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
-    limit = _limit(settings, Noise.of(settings, _raw(inputs)))
-    change = settings.budget is not None
-    return open_ledger(settings.ledger_path, settings.data, limit, change=change)
+    return opened_ledger(settings, Noise.of(settings, _raw(inputs)))
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
@@ -81,6 +76,34 @@ def _raw(inputs: Inputs) -> Pairs:
     """Return the raw judgments; reading refused all others."""
     assert isinstance(inputs.pairs, Pairs)  # noqa: S101 - for the type checker
     return inputs.pairs
+
+
+def planned_ledger(settings: Settings, noise: Noise) -> Ledger:
+    """Return the ledger of a run as it would be, for planning: nothing on disk is touched."""
+    limit, change = _limit(settings, noise), settings.budget is not None
+    ledger = future_ledger(settings.ledger_path, settings.data, limit, change=change)
+    ledger.check_data(settings.data, None)
+    return ledger
+
+
+def opened_ledger(settings: Settings, noise: Noise) -> Ledger:
+    """Return the ledger of a run, made if there is none."""
+    limit, change = _limit(settings, noise), settings.budget is not None
+    return open_ledger(settings.ledger_path, settings.data, limit, change=change)
+
+
+def check_spends(noise: Noise, ledger: Ledger, promise: Guarantee) -> None:
+    """Refuse what a ledger has no room for.
+
+    Raises:
+        BudgetExceeded: It has not enough left.
+    """
+    try:
+        after = with_spend(ledger, noise.estimate.event, promise)
+        if noise.metrics is not None:
+            with_spend(after, noise.metrics.event, promise)
+    except BudgetExceeded as error:
+        raise BudgetExceeded(f"{error}{_way_out(ledger)}") from None
 
 
 def _limit(settings: Settings, noise: Noise) -> Guarantee:
@@ -101,7 +124,18 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
     if isinstance(noise.estimate, LabelGaussian):
         alone = label_promise(pairs, noise.estimate, ledger, entropy)
     else:
-        alone = record_promise(pairs, noise.estimate, ledger, entropy)
+        alone = record_promise(noise.estimate, ledger, entropy, linked=pairs.persons is not None)
+    return promise_together(settings, noise, ledger, alone)
+
+
+def promise_together(
+    settings: Settings, noise: Noise, ledger: Ledger, alone: Guarantee
+) -> Guarantee:
+    """Return what a reward promises together with its metrics, from what it promises alone.
+
+    Raises:
+        BudgetExceeded: They have no finite epsilon at the ledger's delta.
+    """
     # a reward and metrics are stated together, at the delta of the ledger that paid for both
     delta = settings.failure if noise.metrics is None else ledger.budget.delta
     epsilon = noise.epsilon(settings, delta)

@@ -62,6 +62,12 @@ class Bar:
         if self._progress is not None:
             self._progress.update(self._task, completed=done, total=total)
 
+    def describe(self, description: str) -> None:
+        """Say what is being done from now on."""
+        self._description = description
+        if self._progress is not None:
+            self._progress.update(self._task, description=description)
+
     def close(self) -> None:
         """Take the bar away."""
         if self._progress is not None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sordino.cli._console import Bar
-from sordino.cli._settings import Settings, Way
+from sordino.cli._engines import Passes
+from sordino.cli._options import Unit
+from sordino.cli._settings import Settings, Way, refuse_given
+from sordino.engines.engine import Engine
 from sordino.environments.truth import TrueReward
 from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.policies.gibbs import CandidatePolicy
@@ -16,24 +20,49 @@ from sordino.preferences.private_pairs import PrivatePairs, most_questions
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.reading import read_pairs
+from sordino.preferences.shard_survey import ShardSurvey
+from sordino.preferences.shards import Shards, find_shards
 from sordino.privacy.label_values import UNDECIDED
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import refuse_unlinked
 from sordino.rewards.design import refuse_too_few
 from sordino.rewards.model import RewardModel
 
-__all__ = ["Inputs", "Learned", "questions_of_one_person", "read_inputs", "refuse_randomized"]
+__all__ = [
+    "Inputs",
+    "Learned",
+    "Surveyed",
+    "questions_of_one_person",
+    "read_inputs",
+    "refuse_randomized",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
     """Everything that a run reads, checked before anything is spent, and how pairs were read."""
 
-    pairs: Pairs | PrivatePairs | Rankings
+    pairs: Pairs | PrivatePairs | Rankings | Shards
     public: Pairs | None
     truth: TrueReward | None
     drop_identical: bool
     person_field: str
+    surveyed: Surveyed | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surveyed:
+    """Many files of which all that is public was read once.
+
+    Attributes:
+        survey: What was found.
+        engine: What reads them again.
+        taken: Shows how far it is.
+    """
+
+    survey: ShardSurvey
+    engine: Engine
+    taken: Passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +85,7 @@ class Learned:
 
 
 def read_inputs(
-    source: Path,
+    sources: Sequence[Path],
     settings: Settings,
     *,
     evaluate: Path | None,
@@ -72,6 +101,12 @@ def read_inputs(
         UsageError: The answers are randomized already and the way needs raw judgments; or a
             truth could only be measured on private texts.
     """
+    if settings.place.reads(sources):
+        _refuse_for_shards(settings, evaluate=evaluate, truth=truth)
+        reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
+        shards = find_shards(sources, **reading)
+        return Inputs(pairs=shards, public=None, truth=None, **reading)
+    (source,) = sources
     if holds_rankings(source):
         _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
         with Bar.shown("Reading") as bar:
@@ -143,6 +178,35 @@ def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Pa
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(f"{wrong[0]} is for pairs, and these are rankings. Leave it out.")
+
+
+def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
+    """Refuse what is not built for many files, before they are looked for.
+
+    Raises:
+        UsageError: It was asked for.
+    """
+    if settings.way is not Way.central:
+        raise UsageError(
+            f"--way {settings.way} reads one file into memory; many files, folders and Parquet are "
+            "read in pieces (--engine), for which --way central is built. Nothing was done. Use "
+            "that, or one file of JSON Lines; or randomize many with `sordino privatize` and fit "
+            "them with `sordino fit`."
+        )
+    if settings.hides_texts and settings.metrics_epsilon is not None:
+        raise UsageError(
+            "--metrics-epsilon with --unit record reads one file into memory; these are read in "
+            "pieces. Nothing was done. Leave it out."
+        )
+    if settings.unit is Unit.person and settings.cap is None:
+        raise UsageError(
+            "--unit person over many files needs --cap: how many labels of one person count. "
+            "Nothing was done."
+        )
+    given = {"--evaluate": evaluate, "--truth": truth}
+    refuse_given(
+        given, "a reward of files that are read in pieces is held against public ones in memory"
+    )
 
 
 def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:

@@ -49,7 +49,55 @@ class Noise:
             DataError: Persons are to be protected and are not known.
             UsageError: No noise keeps it.
         """
-        return _of_records(settings) if settings.hides_texts else _of_labels(settings, pairs)
+        if settings.hides_texts:
+            return cls.for_records(settings, d=settings.dimension)
+        if settings.unit is not Unit.person:
+            return cls.for_labels(settings, most=None)
+        known = questions_of_one_person(pairs)
+        return cls.for_labels(settings, most=settings.cap or known)
+
+    @classmethod
+    def for_labels(cls, settings: Settings, *, most: int | None) -> Noise:
+        """Return noise for labels.
+
+        Args:
+            settings: What the user asked for.
+            most: How many labels of one person count, if all of them are hidden together.
+                Persons and questions are public, and with them the usual cap.
+
+        Raises:
+            UsageError: No noise keeps it.
+        """
+
+        def noise(epsilon: float) -> LabelGaussian:
+            return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
+
+        wanted = settings.metrics_epsilon
+        return cls(
+            estimate=noise(settings.total),
+            second_moment=None,
+            metrics=None if wanted is None else noise(wanted),
+            metrics_epsilon=wanted,
+        )
+
+    @classmethod
+    def for_records(cls, settings: Settings, *, d: int) -> Noise:
+        """Return noise for whole records; nothing of the data enters.
+
+        Args:
+            settings: What the user asked for.
+            d: Number of features.
+
+        Raises:
+            UsageError: No noise keeps what the user asked for.
+        """
+        wanted, delta = settings.metrics_epsilon, settings.failure
+        spared = 0.0 if wanted is None else delta * _METRICS_SHARE
+        estimate, moment = _tilt(settings, delta - spared, d)
+        metrics = None
+        if wanted is not None:
+            metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
+        return cls(estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted)
 
     @property
     def events(self) -> dict[Event, int]:
@@ -107,37 +155,9 @@ class Noise:
         }
 
 
-def _of_labels(settings: Settings, pairs: Pairs) -> Noise:
-    """Return noise for labels; persons and questions are public, and with them the usual cap."""
-    most = None
-    if settings.unit is Unit.person:
-        known = questions_of_one_person(pairs)
-        most = settings.cap or known
-
-    def noise(epsilon: float) -> LabelGaussian:
-        return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
-
-    wanted = settings.metrics_epsilon
-    return Noise(
-        estimate=noise(settings.total),
-        second_moment=None,
-        metrics=None if wanted is None else noise(wanted),
-        metrics_epsilon=wanted,
-    )
-
-
-def _of_records(settings: Settings) -> Noise:
-    """Return noise for records; nothing of the data enters."""
-    wanted, delta = settings.metrics_epsilon, settings.failure
-    spared = 0.0 if wanted is None else delta * _METRICS_SHARE
-    estimate, moment = _tilt(settings, delta - spared)
-    metrics = None
-    if wanted is not None:
-        metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
-    return Noise(estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted)
-
-
-def _tilt(settings: Settings, delta: float) -> tuple[ObjectivePerturbation, SecondMoment | None]:
+def _tilt(
+    settings: Settings, delta: float, d: int
+) -> tuple[ObjectivePerturbation, SecondMoment | None]:
     """Return what hides a record in the weights and, where it is wanted, in the second moment."""
     bound, neighbors = settings.clip, settings.relation
     if settings.confidence is None and not settings.second_moment:
@@ -153,7 +173,7 @@ def _tilt(settings: Settings, delta: float) -> tuple[ObjectivePerturbation, Seco
     found = both(settings.ridge)
     if settings.confidence is None or settings.ridge is not None:
         return found
-    least = least_ridge(found[1], d=settings.dimension, ball=settings.ball)
+    least = least_ridge(found[1], d=d, ball=settings.ball)
     ridge = found[0].ridge
     # a larger ridge leaves the moment less noise, so that what sufficed for more noise suffices
     return found if ridge is not None and ridge >= least else both(least * _ROOM)

@@ -183,7 +183,7 @@ def _promise(
     entropy = entropy_of(settings.simulate_seed)
     if isinstance(mechanism, RankingGaussian):
         return ranking_promise(rankings, mechanism, ledger, entropy)
-    return record_promise(rankings, mechanism, ledger, entropy)
+    return record_promise(mechanism, ledger, entropy, linked=rankings.persons is not None)
 
 
 def _public_size(settings: Settings, rankings: Rankings) -> int | None:

@@ -19,12 +19,20 @@ from sordino._files import (
 from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
-from sordino.cli import _central_way, _intrinsic_way, _local_way, _rankings_way
+from sordino.cli import (
+    _central_way,
+    _intrinsic_way,
+    _local_way,
+    _rankings_way,
+    _sharded_records,
+    _sharded_way,
+)
 from sordino.cli._inputs import Inputs, Learned
 from sordino.cli._settings import Settings, Way
 from sordino.errors import SordinoError
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.rankings import Rankings
+from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
@@ -52,6 +60,8 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
     """Return the module that plans, opens the ledger and learns."""
     if isinstance(inputs.pairs, Rankings):
         return _rankings_way
+    if isinstance(inputs.pairs, Shards):
+        return _sharded_records if settings.hides_texts else _sharded_way
     ways = {Way.local: _local_way, Way.central: _central_way, Way.intrinsic: _intrinsic_way}
     return ways[settings.way]
 
@@ -96,6 +106,9 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
     Whatever can be refused is refused before anything is spent.
     """
     plan(settings, inputs)
+    if isinstance(inputs.pairs, Shards) and inputs.surveyed is None:
+        with _sharded_way.surveyed(settings, inputs) as surveyed:
+            return run(settings, surveyed, started=started)
     way = _way(settings, inputs)
     with made_folder(settings.out):
         refuse_unwritable(settings.out / "result.json")

@@ -10,6 +10,7 @@ from typing import Any
 
 from sordino import _validate
 from sordino._files import refuse_existing
+from sordino.cli._engines import Place
 from sordino.cli._options import Neighbors, Unit, refuse_records, refuse_relation
 from sordino.cli._policy import refuse_settings
 from sordino.errors import UsageError
@@ -62,6 +63,7 @@ class Settings:
     scale: float | None
     simulate_seed: int | None
     force: bool
+    place: Place
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""

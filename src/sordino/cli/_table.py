@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from sordino.cli._engines import files_rows
 from sordino.privacy.guarantee import Guarantee, never_less
 
 __all__ = [
+    "UNREAD",
     "align_rows",
     "describe_accuracy",
     "describe_promise",
@@ -21,6 +23,7 @@ __all__ = [
 
 
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
+UNREAD = "not measured: files are read in pieces"
 _UNSCORED = "not measured: rankings are not scored"
 _RANKINGS = ("ranking-gaussian", "ranked-perturbation")
 _LISTED = 5  # items
@@ -105,7 +108,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
         "caveats": ", ".join(result["caveats"]) or "none",
         **(_curator_rows(result) if central else {}),
         **_person_rows(result),
-        **({} if pairs is None else {"pairs": f"{pairs:,}"}),
+        **({} if pairs is None else {"pairs": f"{pairs:,}{_in_files(result['data'])}"}),
         **_ballot_rows(result, result["data"]),
         **dropped_row(result["data"]["dropped_identical"]),
         **(_central_metrics(result) if central else _local_metrics(result)),
@@ -119,6 +122,15 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
     rows["report"] = str(folder / "report.html")
     return rows | ({} if seconds is None else {"seconds": _number(seconds, 1)})
+
+
+def _in_files(data: Mapping[str, Any]) -> str:
+    """Return in how many files the judgments were, if they were read in pieces."""
+    if "files" not in data:
+        return ""
+    left_out = data["records"] - data["pairs"]
+    rest = f", without {left_out:,} repeats and pairs beyond the cap" if left_out else ""
+    return f" in {data['files']:,} files{rest}"
 
 
 def _of_rankings(told: Mapping[str, Any]) -> bool:
@@ -171,6 +183,8 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     """Return lines on what a curator bought, and on what came free with one noised sum."""
     if _of_rankings(result):
         return {"accuracy": _UNSCORED}
+    if _in_files(result["data"]) and not _is_for_sale(result):
+        return {"accuracy": UNREAD}
     reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
     lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
     whence = "held out, bought" if bought else "from the released sum, free"
@@ -183,6 +197,11 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
     if policy["win_rate"] is not None:
         rows["win rate"] = _wins(policy)
     return rows
+
+
+def _is_for_sale(told: Mapping[str, Any]) -> bool:
+    """Return whether metrics can be bought on files that are read in pieces: of labels alone."""
+    return bool(told["mechanism"]["name"] == "label-gaussian")
 
 
 def _curator_rows(told: Mapping[str, Any]) -> dict[str, str]:
@@ -230,7 +249,7 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     rows = {
         "would spend": f"epsilon={never_less(plan['spend'])}",
         "guarantee": describe_promise(plan["guarantee"]),
-        "caveats": ", ".join(plan["caveats"]) or "none",
+        "caveats": _planned_caveats(plan),
         **(unit_rows(plan) if "epsilon_per_label" in plan else {}),
         **_planned_rows(plan),
         **_ballot_rows(plan, plan),
@@ -241,7 +260,16 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             f"epsilon={never_less(plan['largest_person_epsilon'])} "
             f"({plan['largest_person_labels']} labels)"
         )
+    if "files" in plan:
+        rows |= files_rows(plan["files"])
     return rows | {"touched": "nothing (dry run)"}
+
+
+def _planned_caveats(plan: Mapping[str, Any]) -> str:
+    """Return the caveats of a plan, and which ones only all records can tell."""
+    known = ", ".join(plan["caveats"]) or "none"
+    perhaps = plan.get("possible_caveats", ())
+    return "; ".join([known, *(f"{name} if a question occurs twice" for name in perhaps)])
 
 
 def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
@@ -249,6 +277,8 @@ def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     if "mechanism" not in plan:
         return {}
     rows = _curator_rows(plan)
+    if "files" in plan and not _is_for_sale(plan):
+        return rows | {"accuracy": UNREAD}
     if "metrics" in rows:
         return rows
     return rows | {"accuracy": _UNSCORED if _of_rankings(plan) else _UNBOUGHT}

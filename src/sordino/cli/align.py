@@ -12,6 +12,7 @@ from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
 from sordino.cli._draw_table import prepared_rows
+from sordino.cli._engines import Address, EngineOption, Place, Scratch
 from sordino.cli._inputs import read_inputs
 from sordino.cli._run import plan, run
 from sordino.cli._settings import Settings, Way
@@ -22,9 +23,11 @@ from sordino.rewards.estimation import BALL
 @app.command()
 def align(
     prefs: Annotated[
-        Path,
+        list[Path],
         typer.Argument(
-            help="Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl."
+            metavar="DATA...",
+            help="Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl. Or many "
+            "files: .parquet, .jsonl, or folders of them.",
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
@@ -95,11 +98,14 @@ def align(
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     simulate_seed: options.Seed = None,
+    engine: EngineOption = None,
+    address: Address = None,
+    scratch: Scratch = None,
     force: options.Force = False,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Learn a private reward and policy from a preference file, with ledger and report."""
+    """Learn a private reward and policy from judgments, with ledger and report."""
     started = _random.clock()
     settings = Settings(
         out=out,
@@ -125,6 +131,7 @@ def align(
         scale=scale,
         simulate_seed=simulate_seed,
         force=force,
+        place=Place(kind=engine, address=address, scratch=scratch),
     )
     inputs = read_inputs(
         prefs,

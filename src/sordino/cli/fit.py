@@ -12,6 +12,8 @@ from sordino._files import refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
+from sordino.cli._engines import Address, EngineOption, Place, Scratch
+from sordino.cli._sharded_answers import fit_files
 from sordino.cli._table import describe_accuracy, describe_promise
 from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
@@ -25,7 +27,13 @@ from sordino.rewards.estimation import BALL, fit_answers
 
 @app.command()
 def fit(
-    answers: Annotated[Path, typer.Argument(help="Privatized file with its manifest beside it.")],
+    answers: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DATA...",
+            help="Privatized file with its manifest beside it; or many, or folders of them.",
+        ),
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Reward to write (.json).")],
     dimension: options.Dimension = 512,
     method: options.Method = "auto",
@@ -33,6 +41,9 @@ def fit(
     ridge: options.Ridge = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
+    engine: EngineOption = None,
+    address: Address = None,
+    scratch: Scratch = None,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -42,10 +53,16 @@ def fit(
     _validate.one_of("--method", method, METHODS)
     if ridge is not None:
         _validate.positive("--ridge", ridge)
+    reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
+    place = Place(kind=engine, address=address, scratch=scratch)
+    if place.reads(answers):
+        terms: Any = {"dimension": dimension, "method": method, "force": force, "as_json": as_json}
+        fitted = {"ridge": ridge, "ball": ball}
+        fit_files(answers, out, place=place, reading=reading, asked=fitted, **terms)
+        return
+    (source,) = answers
     with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            answers, drop_identical=drop_identical, person_field=person_field, progress=bar
-        )
+        pairs = read_pairs(source, progress=bar, **reading)
     if isinstance(pairs, Pairs):
         raise PrivacyError(
             "These are raw judgments; a reward fitted on them would give them away. Nothing was "

@@ -12,6 +12,8 @@ from sordino.cli import _options as options
 from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
+from sordino.cli._engines import Address, EngineOption, Place, Scratch
+from sordino.cli._sharded_answers import FilesCrossing, privatize_files
 from sordino.cli._table import dropped_row, plan_rows, unit_rows
 from sordino.errors import UsageError
 from sordino.preferences.manifest import manifest_path
@@ -36,17 +38,29 @@ def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> No
     refuse_table(out)
     for path in (out, manifest_path(out)):
         if path.absolute() in (source.absolute(), ledger.absolute()):
-            raise UsageError("IN, --out, its manifest and --ledger must be different files.")
+            raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
         refuse_output(path, force=force)
 
 
 @app.command()
 def privatize(
-    source: Annotated[
-        Path, typer.Argument(metavar="IN", help="Raw judgments (.jsonl, .csv or .tsv, also .gz).")
+    sources: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="DATA...",
+            help="Raw judgments (.jsonl, .csv or .tsv, also .gz). Or many files: .parquet, .jsonl, "
+            "or folders of them.",
+        ),
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss allowed, per --unit.")],
-    out: Annotated[Path, typer.Option("--out", metavar="OUT", help="Privatized file to write.")],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out",
+            metavar="OUT",
+            help="Privatized file to write; for many files the folder of theirs.",
+        ),
+    ],
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
     data: options.Data = "preferences",
@@ -56,11 +70,34 @@ def privatize(
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     simulate_seed: options.Seed = None,
+    engine: EngineOption = None,
+    address: Address = None,
+    scratch: Scratch = None,
     force: options.Force = False,
     dry_run: options.DryRun = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
+    place = Place(kind=engine, address=address, scratch=scratch)
+    if place.reads(sources):
+        if on_device:
+            raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
+        asked = FilesCrossing(
+            out=out,
+            place=place,
+            epsilon=epsilon,
+            unit=unit,
+            cap=cap,
+            ledger=ledger,
+            budget=budget,
+            data=data,
+            simulate_seed=simulate_seed,
+            force=force,
+        )
+        reading = {"drop_identical": drop_identical, "person_field": person_field}
+        privatize_files(sources, asked, reading=reading, dry_run=dry_run, as_json=as_json)
+        return
+    (source,) = sources
     options.refuse_records(unit)
     where = ledger or default_ledger_path(out)
     _refuse_clashes(source, out, where, force=force)

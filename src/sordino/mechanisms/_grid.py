@@ -23,6 +23,7 @@ __all__ = [
     "clipped_sum",
     "first_rows",
     "matrix",
+    "outer_products",
     "refuse_persons",
     "root_above",
     "vector_array",
@@ -39,6 +40,7 @@ STEPS_OF_NOISE = (2**12, 2**52)
 
 _MOST = 2**62  # of the square of a norm, and of a sum: both fit 64 bits
 _CHUNK = 1 << 20
+_LOW_BITS = 12
 
 
 def matrix(values: object) -> np.ndarray:
@@ -117,6 +119,19 @@ def clipped_sum(
         part = clipped_rows(vectors[start : start + rows], most, step)
         total += part.sum(axis=0).astype(object)
     return np.array([min(max(int(x), -_MOST), _MOST) for x in total], dtype=np.int64)
+
+
+def outer_products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
+    """Return the sum of the outer products of integer rows as Python's integers.
+
+    A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply exactly.
+    """
+    high = (steps >> _LOW_BITS).astype(np.float64)
+    low = (steps & (2**_LOW_BITS - 1)).astype(np.float64)
+    parts = (high.T @ high, high.T @ low, low.T @ low)
+    top, cross, bottom = (part.astype(np.int64).astype(object) for part in parts)
+    middle = cross + cross.T
+    return np.asarray((top << 2 * _LOW_BITS) + (middle << _LOW_BITS) + bottom, dtype=object)
 
 
 def refuse_persons(*, given: bool, most: int | None) -> None:

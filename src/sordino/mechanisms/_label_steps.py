@@ -7,17 +7,30 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Int32, Int64
+from jaxtyping import Bool, Float, Int32, Int64, Integer
 
 from sordino.errors import DataError
 from sordino.mechanisms._grid import PersonIds, first_rows, root_above
-from sordino.mechanisms.ellipsoid import Rows, dense_parts
+from sordino.mechanisms._row_sums import Rows, dense_parts
+from sordino.mechanisms.randomized_response import label_array
+from sordino.privacy.label_values import UNDECIDED
 
-__all__ = ["LabelStatistic", "Order", "counted_rows", "farthest", "half_steps", "lengths"]
+__all__ = [
+    "FINER",
+    "LabelStatistic",
+    "Order",
+    "counted_rows",
+    "farthest",
+    "half_steps",
+    "lengths",
+    "moves_of",
+    "times_of",
+]
 
 Order = Sequence[int] | Int64[np.ndarray, " k"]
 
-_FINER: Final = 2**6  # lengths are rounded up to this part of a step
+FINER: Final = 2**6
+"""Lengths are rounded up to this part of a step."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,13 +96,24 @@ def half_steps(
     return halves
 
 
+def times_of(labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return how often each label contributes its row's halves: 0, 1 (undecided) or 2 times."""
+    known = label_array(labels)
+    return np.asarray(np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64)))
+
+
 def lengths(halves: Int32[np.ndarray, "n r"]) -> Int64[np.ndarray, " n"]:
     """Return ‖2h‖ of every row in parts of a step, rounded up by integer arithmetic."""
     squares = np.empty(len(halves), dtype=np.int64)
     for part, values in dense_parts(halves):
         wide = values.astype(np.int64)
         squares[part] = np.einsum("ij,ij->i", wide, wide)
-    return root_above((2 * _FINER) ** 2 * squares)
+    return moves_of(squares)
+
+
+def moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return ‖2h‖ from ‖h‖², in parts of a step, rounded up by integer arithmetic."""
+    return root_above((2 * FINER) ** 2 * squares)
 
 
 def farthest(
@@ -108,4 +132,4 @@ def farthest(
     worst = int(sums.argmax())
     rows = np.flatnonzero((codes == worst) & (moves > 0))
     # Rounding a whole number to a float is part of what the allowance for the grid covers.
-    return int(sums[worst]) / _FINER, rows
+    return int(sums[worst]) / FINER, rows

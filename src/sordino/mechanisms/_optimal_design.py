@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 import numpy as np
 import scipy.linalg
 from jaxtyping import Bool, Float, Float32, Int64
 
-__all__ = ["optimal_moment"]
+__all__ = ["DesignRows", "HeldRows", "farthest_rows", "optimal_moment", "whitener"]
 
 _PASSES: Final = 100
 _ROUNDS: Final = 500  # of one pass; most take some dozens
@@ -20,9 +20,68 @@ _LEAST: Final = -60.0  # logarithm of a weight over the largest
 _LEAP: Final = 1.0  # how far momentum moves the logarithm of a weight at most
 
 
+@runtime_checkable
+class DesignRows(Protocol):
+    """Rows in coordinates in which their second moment is the identity, wherever they are."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (n, r)."""
+        ...
+
+    def farthest(
+        self, moment: Float[np.ndarray, "r r"], taken: Int64[np.ndarray, " w"], limit: float
+    ) -> tuple[float, Int64[np.ndarray, " k"], Float32[np.ndarray, " k"]]:
+        """Return the largest leverage xᵀM⁻¹x, and the farthest rows with theirs.
+
+        Args:
+            moment: M.
+            taken: Rows that are left out.
+            limit: Leverage above which a row is far.
+        """
+        ...
+
+    def take(self, index: Int64[np.ndarray, " w"]) -> Float32[np.ndarray, "w r"]:
+        """Return rows that are taken, or were found far."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRows:
+    """Rows in memory.
+
+    Attributes:
+        rows: In coordinates in which their second moment is the identity.
+    """
+
+    rows: Float32[np.ndarray, "n r"]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (n, r)."""
+        n, rank = self.rows.shape
+        return n, rank
+
+    def farthest(
+        self, moment: Float[np.ndarray, "r r"], taken: Int64[np.ndarray, " w"], limit: float
+    ) -> tuple[float, Int64[np.ndarray, " k"], Float32[np.ndarray, " k"]]:
+        """Return the largest leverage, and the farthest rows: a hundredth of all, or some."""
+        n, rank = self.shape
+        inverse, height = whitener(moment), max(1, _PART // rank)
+        parts = [self.rows[start : start + height] @ inverse for start in range(0, n, height)]
+        leverage = np.concatenate([np.einsum("ij,ij->i", part, part) for part in parts])
+        most = max(8 * rank, n // 100, 64)
+        index = farthest_rows(leverage, taken, limit, most)
+        return float(leverage.max()), index, leverage[index]
+
+    def take(self, index: Int64[np.ndarray, " w"]) -> Float32[np.ndarray, "w r"]:
+        """Return some rows."""
+        return np.asarray(self.rows[index])
+
+
 def optimal_moment(
-    rows: Float32[np.ndarray, "n r"], gap: float
-) -> tuple[Float[np.ndarray, "r r"], Float[np.ndarray, " n"]]:
+    rows: DesignRows, gap: float
+) -> tuple[Float[np.ndarray, "r r"], Int64[np.ndarray, " w"], Float[np.ndarray, " w+1"]]:
     """Return the second moment of a D-optimal design for rows of second moment I, and weights.
 
     Weights live on a working set of far rows, to which rows that stick out are added until none
@@ -34,26 +93,27 @@ def optimal_moment(
         gap: How far the largest leverage may exceed r, relative. After 100 passes over the rows
             it may exceed it by more.
 
+    Returns:
+        The moment, the rows of the working set, and their weights with, last, that of all rows
+        together.
+
     Source:
         Silvey, Titterington & Torsney 1978 for the update of weights. Differs: the logarithms of
         weights move with Nesterov's momentum, from the weights that single rows would get.
     """
-    n, rank = rows.shape
+    _, rank = rows.shape
     design = _Design(np.zeros(0, dtype=np.int64), np.zeros(0), 1.0)
     moment = np.eye(rank)
-    most = max(8 * rank, n // 100, 64)
     for _ in range(_PASSES):
-        leverage = _leverage(rows, moment)
-        if leverage.max() <= rank * (1 + gap * 0.999):  # single precision
+        largest, added, leverage = rows.farthest(moment, design.index, rank * (1 + gap * _INSIDE))
+        if largest <= rank * (1 + gap * 0.999):  # single precision
             break
-        added = _farthest(leverage, design.index, rank * (1 + gap * _INSIDE), most)
-        design.add(added, leverage[added].astype(np.float64) / rank, rank)
+        design.add(added, leverage.astype(np.float64) / rank, rank)
+        working = rows.take(design.index)
         precise = np.float32 if len(added) else np.float64
-        design.improve(rows[design.index].astype(precise), gap * _INSIDE)
-        moment = _moment(rows[design.index].astype(np.float64), design.shares)
-    weights = np.full(n, design.together / n)
-    weights[design.index] += design.weights
-    return moment, weights
+        design.improve(working.astype(precise), gap * _INSIDE)
+        moment = _moment(working.astype(np.float64), design.shares)
+    return moment, design.index, design.shares
 
 
 @dataclass
@@ -158,25 +218,17 @@ def _solved(root: Float[np.ndarray, "r r"], columns: np.ndarray) -> np.ndarray:
     return np.asarray(scipy.linalg.solve_triangular(root, columns, lower=True, check_finite=False))
 
 
-def _leverage(
-    rows: Float32[np.ndarray, "n r"], moment: Float[np.ndarray, "r r"]
-) -> Float32[np.ndarray, " n"]:
-    """Return xᵀM⁻¹x of every row."""
+def whitener(moment: Float[np.ndarray, "r r"]) -> Float32[np.ndarray, "r r"]:
+    """Return W with ‖xW‖² the leverage xᵀM⁻¹x of a row x."""
     root = np.linalg.cholesky(moment)
-    inverse = _solved(root, np.eye(len(root))).T.astype(np.float32)
-    found = np.empty(len(rows), dtype=np.float32)
-    height = max(1, _PART // rows.shape[1])
-    for start in range(0, len(rows), height):
-        inside = rows[start : start + height] @ inverse
-        found[start : start + height] = np.einsum("ij,ij->i", inside, inside)
-    return found
+    return np.asarray(_solved(root, np.eye(len(root))).T.astype(np.float32))
 
 
-def _farthest(
+def farthest_rows(
     leverage: Float32[np.ndarray, " n"], taken: Int64[np.ndarray, " w"], limit: float, most: int
 ) -> Int64[np.ndarray, " k"]:
     """Return the rows above a limit that are not taken yet, the farthest ones if there are many."""
     out: Bool[np.ndarray, " n"] = leverage > limit
     out[taken] = False
     index = np.flatnonzero(out)
-    return index[np.argsort(-leverage[index], kind="stable")[:most]]
+    return np.asarray(index[np.argsort(-leverage[index], kind="stable")[:most]])

@@ -10,11 +10,10 @@ from jaxtyping import Float, Int32, Int64
 
 from sordino.errors import UsageError
 from sordino.mechanisms._ranking_sensitivity import borda_moves, choice_moves
+from sordino.mechanisms._row_sums import Rows, dense_parts
 from sordino.mechanisms._slates import centering, groups_by_size, pair_signs, part_of
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
-    Rows,
-    dense_parts,
     isotropic_ellipsoid,
     minimum_volume_ellipsoid,
 )

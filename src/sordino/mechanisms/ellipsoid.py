@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Final
 
 import numpy as np
 import scipy.linalg
@@ -12,21 +13,19 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
+from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms._optimal_design import optimal_moment
+from sordino.mechanisms._far_rows import FarRows
+from sordino.mechanisms._optimal_design import HeldRows, optimal_moment
+from sordino.mechanisms._row_sums import AnyRows, Rows, dense_parts, row_sum
 
 __all__ = [
     "Ellipsoid",
-    "Rows",
     "checked_rows",
-    "dense_parts",
     "isotropic_ellipsoid",
     "minimum_volume_ellipsoid",
 ]
 
-Rows: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
-
-_PART: Final = 1 << 20  # numbers held at once, densely
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
 _LARGEST: Final = 2.0**400  # so that a variance is a float
 _FLOOR: Final = 1e-14  # of the largest eigenvalue: below it one pass sees rounding only
@@ -106,6 +105,11 @@ class _Columns:
         scaled = part[:, self.filled] / self.size
         return np.asarray(scaled if self.basis is None else scaled @ self.basis)
 
+    def gram(self, part: np.ndarray) -> np.ndarray:
+        """Return the sum of outer products of rows in these coordinates."""
+        inside = self.inside(part)
+        return np.asarray(inside.T @ inside)
+
     def outside(self, columns: np.ndarray, power: int) -> np.ndarray:
         """Return columns in the space of the rows, every entry times its size to a power."""
         turned = columns if self.basis is None else self.basis @ columns
@@ -114,7 +118,7 @@ class _Columns:
         return whole
 
 
-def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
+def minimum_volume_ellipsoid(rows: AnyRows, *, gap: float = 0.05) -> Ellipsoid:
     """Return the ellipsoid of least volume, centered at 0, that holds all rows.
 
     Its dual is a D-optimal design: weights w on the rows, of second moment M = Σ w_i x_i x_iᵀ,
@@ -151,7 +155,7 @@ def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
         raise UsageError(f"gap must be between {_SMALLEST_GAP} and 1, got {gap!r}.")
     rows = _checked(rows)
     frame = _frame(rows)
-    moment, weights = optimal_moment(_coordinates(rows, frame), gap)
+    moment, weights = _optimal(rows, frame, gap)
     root = np.linalg.cholesky(moment * frame.into.shape[1])
     whiten = scipy.linalg.solve_triangular(root, frame.into.T, lower=True)
     longest = _longest(rows, whiten)
@@ -159,7 +163,7 @@ def minimum_volume_ellipsoid(rows: Rows, *, gap: float = 0.05) -> Ellipsoid:
     return Ellipsoid(whiten / size, frame.back @ root * size, weights, longest**2 - 1)
 
 
-def isotropic_ellipsoid(rows: Rows) -> Ellipsoid:
+def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
     """Return the smallest ball, centered at 0 and in the span of the rows, that holds them.
 
     Args:
@@ -179,14 +183,6 @@ def isotropic_ellipsoid(rows: Rows) -> Ellipsoid:
     unit = np.abs(back).max()  # so that no square overflows
     size = _longest(rows, basis.T / unit) * unit * _UP
     return Ellipsoid(basis.T / size, basis * size, None, None)
-
-
-def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
-    """Yield the rows in order, some thousands of numbers at a time, each part as a dense array."""
-    height = max(1, _PART // rows.shape[1])
-    for start in range(0, rows.shape[0], height):
-        part: Any = rows[start : start + height]
-        yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
 
 
 def checked_rows(name: str, rows: Rows) -> Rows:
@@ -210,9 +206,10 @@ def checked_rows(name: str, rows: Rows) -> Rows:
     return compressed
 
 
-def _checked(rows: Rows) -> Rows:
+def _checked(rows: AnyRows) -> AnyRows:
     """Return rows as floats; refuse what has no ellipsoid."""
-    rows = checked_rows("rows", rows)
+    if not isinstance(rows, PiecedRows):  # whose blocks were checked when they were read
+        rows = checked_rows("rows", rows)
     if 0 in rows.shape or not (largest := _largest(rows).max()) > 1 / _LARGEST:
         raise DataError(
             "rows must hold a row that is not 0 (and not below 2^-400 everywhere). None does: "
@@ -226,13 +223,17 @@ def _checked(rows: Rows) -> Rows:
     return rows
 
 
-def _largest(rows: Rows) -> Float[np.ndarray, " d"]:
+def _largest(rows: AnyRows) -> Float[np.ndarray, " d"]:
     """Return the largest absolute value in every column."""
-    tops = [np.abs(part).max(axis=0) for _, part in dense_parts(rows)]
-    return np.asarray(np.max(tops, axis=0))
+    return np.asarray(row_sum(rows, _tops, np.maximum))
 
 
-def _frame(rows: Rows) -> _Frame:
+def _tops(part: np.ndarray) -> np.ndarray:
+    """Return the largest absolute value in every column of a block."""
+    return np.asarray(np.abs(part).max(axis=0))
+
+
+def _frame(rows: AnyRows) -> _Frame:
     """Return coordinates of second moment I for the span of the rows."""
     columns = _columns(rows)
     values, vectors = np.linalg.eigh(_second_moment(rows, columns))
@@ -242,7 +243,7 @@ def _frame(rows: Rows) -> _Frame:
     return _resolved(rows, frame, faint) if faint else frame
 
 
-def _columns(rows: Rows) -> _Columns:
+def _columns(rows: AnyRows) -> _Columns:
     """Return the columns that hold anything, turned into the span of the rows if those are few.
 
     Raises:
@@ -260,20 +261,21 @@ def _columns(rows: Rows) -> _Columns:
     scaled = _Columns(filled, size, None)
     if not few:
         return scaled
-    held = np.concatenate([scaled.inside(part) for _, part in dense_parts(rows)])
+    held = row_sum(rows, scaled.inside, _stacked)
     return _Columns(filled, size, np.linalg.qr(held.T)[0])
 
 
-def _second_moment(rows: Rows, columns: _Columns) -> Float[np.ndarray, "f f"]:
+def _second_moment(rows: AnyRows, columns: _Columns) -> Float[np.ndarray, "f f"]:
     """Return the average outer product of the rows in these coordinates."""
-    total: Any = 0.0
-    for _, part in dense_parts(rows):
-        inside = columns.inside(part)
-        total += inside.T @ inside
-    return np.asarray(total / rows.shape[0])
+    return np.asarray(row_sum(rows, columns.gram, operator.add) / rows.shape[0])
 
 
-def _resolved(rows: Rows, frame: _Frame, faint: int) -> _Frame:
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the rows of one block above those of another."""
+    return np.concatenate([one, other])
+
+
+def _resolved(rows: AnyRows, frame: _Frame, faint: int) -> _Frame:
     """Return a frame whose first directions are told from rounding, or left out.
 
     A look at rows that were made nearly round already sees directions that rounding hides from a
@@ -282,11 +284,7 @@ def _resolved(rows: Rows, frame: _Frame, faint: int) -> _Frame:
     """
     low, high = np.split(frame.into, [faint], axis=1)
     low_back, high_back = np.split(frame.back, [faint], axis=1)
-    own, seen = np.zeros((faint, faint)), np.zeros((rows.shape[1], faint))
-    for _, part in dense_parts(rows):
-        inside = part @ low
-        own += inside.T @ inside
-        seen += part.T @ inside
+    own, seen = row_sum(rows, partial(_seen_along, low), _each_added)
     shared = high.T @ (seen / rows.shape[0])
     values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
     size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
@@ -297,6 +295,31 @@ def _resolved(rows: Rows, frame: _Frame, faint: int) -> _Frame:
     )
 
 
+def _seen_along(low: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the outer products of rows along some directions, and with the rows themselves."""
+    inside = part @ low
+    return inside.T @ inside, part.T @ inside
+
+
+def _each_added(
+    one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sums of the first and of the second."""
+    return one[0] + other[0], one[1] + other[1]
+
+
+def _optimal(
+    rows: AnyRows, frame: _Frame, gap: float
+) -> tuple[np.ndarray, Float[np.ndarray, " n"] | None]:
+    """Return the moment of a design, and its weights where the rows are in memory."""
+    if isinstance(rows, PiecedRows):
+        return optimal_moment(FarRows(rows, frame.into), gap)[0], None
+    moment, index, shares = optimal_moment(HeldRows(_coordinates(rows, frame)), gap)
+    weights = np.full(rows.shape[0], shares[-1] / rows.shape[0])
+    weights[index] += shares[:-1]
+    return moment, weights
+
+
 def _coordinates(rows: Rows, frame: _Frame) -> np.ndarray:
     """Return all rows in a frame, in single precision: enough to see which ones stick out."""
     inside = np.empty((rows.shape[0], frame.into.shape[1]), dtype=np.float32)
@@ -305,10 +328,15 @@ def _coordinates(rows: Rows, frame: _Frame) -> np.ndarray:
     return inside
 
 
-def _longest(rows: Rows, whiten: Float[np.ndarray, "r d"]) -> float:
+def _longest(rows: AnyRows, whiten: Float[np.ndarray, "r d"]) -> float:
     """Return the largest norm of a whitened row, in double precision."""
     turned = np.ascontiguousarray(whiten.T)
-    return max(float(np.sqrt(_squares(part @ turned).max())) for _, part in dense_parts(rows))
+    return row_sum(rows, partial(_longest_of, turned), max)
+
+
+def _longest_of(turned: Float[np.ndarray, "d r"], part: np.ndarray) -> float:
+    """Return the largest norm of a turned row of a block."""
+    return float(np.sqrt(_squares(part @ turned).max()))
 
 
 def _squares(rows: np.ndarray) -> np.ndarray:

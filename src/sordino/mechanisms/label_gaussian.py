@@ -27,22 +27,20 @@ from sordino.mechanisms._label_steps import (
     farthest,
     half_steps,
     lengths,
+    times_of,
 )
+from sordino.mechanisms._row_sums import Rows, dense_parts
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
-    Rows,
     checked_rows,
-    dense_parts,
     isotropic_ellipsoid,
     minimum_volume_ellipsoid,
 )
-from sordino.mechanisms.randomized_response import label_array
 from sordino.privacy import accounting
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
-from sordino.privacy.label_values import UNDECIDED
 
 __all__ = ["LabelDesign", "LabelGaussian", "LabelStatistic"]
 
@@ -343,9 +341,8 @@ class LabelDesign(DesignedSum):
 
     def _total(self, labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
         """Return the exact sum of what the labels contribute, in steps."""
-        if len(known := label_array(labels)) != len(self.halves):
+        if len(times := times_of(labels)) != len(self.halves):
             raise DataError("Labels must be as many as the rows of the design: none was released.")
-        times = np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64))
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
             total += times[part] @ halves.astype(np.int64)

@@ -19,8 +19,9 @@ from sordino.mechanisms import _ranking_steps
 from sordino.mechanisms._grid import PersonIds, refuse_persons
 from sordino.mechanisms._label_steps import Order, counted_rows
 from sordino.mechanisms._ranking_steps import Statistic
+from sordino.mechanisms._row_sums import Rows
 from sordino.mechanisms._slates import checked_starts
-from sordino.mechanisms.ellipsoid import Rows, checked_rows
+from sordino.mechanisms.ellipsoid import checked_rows
 from sordino.mechanisms.label_gaussian import LabelGaussian, LabelStatistic
 from sordino.mechanisms.ranking_design import RankingDesign
 from sordino.privacy.events import GaussianEvent

@@ -23,6 +23,7 @@ from sordino.mechanisms._grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
     clipped_rows,
+    outer_products,
     vector_array,
     with_noise,
 )
@@ -48,7 +49,6 @@ _DEFAULT_GRID = 2.0**-20  # of the bound
 _STEPS_OF_BOUND = (2**10, 2**24)
 _MOST = 2**62
 _POWERS_OF_BOUND = 400  # of two: its square, and that of its grid, is a float
-_LOW_BITS = 12
 _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds exactly
 
 
@@ -229,7 +229,35 @@ class SecondMoment:
         Guarantee:
             What :meth:`guarantee` returns.
         """
-        return np.asarray(self._noised(self._sum(values), 1, entropy)[0])
+        return self.release_total(self.total(values), entropy=entropy)
+
+    def total(self, values: Float[np.ndarray, "n d"]) -> np.ndarray:
+        """Return the exact sum of outer products in steps of the matrix's grid: whole numbers.
+
+        Totals of parts of the data may be added, in any order. They are as secret as the data.
+
+        Raises:
+            DataError: A value cannot be used; it is not said how many records there are.
+        """
+        vectors = vector_array(values, most=self._most)
+        total = np.zeros((vectors.shape[1],) * 2, dtype=object)
+        for start in range(0, len(vectors), _CHUNK):
+            total += outer_products(
+                clipped_rows(vectors[start : start + _CHUNK], self._most, self.step)
+            )
+        return total
+
+    def release_total(self, total: np.ndarray, *, entropy: Entropy) -> np.ndarray:
+        """Return a sum of totals with noise, shape (d, d); the spend must already be on a ledger.
+
+        Args:
+            total: The sum of what :meth:`total` returned for all parts of the data.
+            entropy: As for :meth:`release`.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return np.asarray(self._noised(_cut(total), 1, entropy)[0])
 
     def repeat(
         self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
@@ -287,13 +315,8 @@ class SecondMoment:
             raise UsageError(f"grid={self.step!r} is extreme. Measure the values in another unit.")
 
     def _sum(self, values: np.ndarray) -> Int64[np.ndarray, "d d"]:
-        """Return the exact sum of outer products in steps of the matrix's grid, cut to ±2^62."""
-        vectors = vector_array(values, most=self._most)
-        total = np.zeros((vectors.shape[1],) * 2, dtype=object)
-        for start in range(0, len(vectors), _CHUNK):
-            steps = clipped_rows(vectors[start : start + _CHUNK], self._most, self.step)
-            total += _products(steps)
-        return np.clip(total, -_MOST, _MOST).astype(np.int64)
+        """Return the exact sum of outer products, cut."""
+        return _cut(self.total(values))
 
     def _noised(
         self, total: Int64[np.ndarray, "d d"], trials: int, entropy: Entropy
@@ -372,14 +395,6 @@ def _moved(bound: float, neighbors: NeighboringRelation) -> float:
     return square if neighbors != REPLACE_ONE else square * math.sqrt(2) * (1 + 2.0**-50)
 
 
-def _products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
-    """Return the sum of the outer products of integer rows as Python's integers.
-
-    A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply exactly.
-    """
-    high = (steps >> _LOW_BITS).astype(np.float64)
-    low = (steps & (2**_LOW_BITS - 1)).astype(np.float64)
-    parts = (high.T @ high, high.T @ low, low.T @ low)
-    top, cross, bottom = (part.astype(np.int64).astype(object) for part in parts)
-    middle = cross + cross.T
-    return np.asarray((top << 2 * _LOW_BITS) + (middle << _LOW_BITS) + bottom, dtype=object)
+def _cut(total: np.ndarray) -> Int64[np.ndarray, "d d"]:
+    """Return whole numbers cut to ±2^62, which brings no two sums further apart."""
+    return np.asarray(np.clip(total, -_MOST, _MOST).astype(np.int64))

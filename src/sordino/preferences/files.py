@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError
-from sordino.preferences.records import Record, parse_records
+from sordino.preferences.records import Record, Text, parse_records
 from sordino.preferences.tables import read_table, separator
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "Progress",
     "alike",
     "every_line",
+    "line_of",
     "read_mappings",
     "read_records",
     "read_rows",
@@ -237,12 +238,17 @@ def alike(records: Iterable[Record]) -> Iterator[Record]:
 
 def to_line(record: Record, answer: int) -> bytes:
     """Return one privatized record as a line; nothing else of the raw row is kept."""
+    return line_of(record.prompt, record.first, record.second, answer, record.person)
+
+
+def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:
+    """Return the fields of one privatized record as a line."""
     row: dict[str, Any] = {
-        "prompt": record.prompt,
-        "first": record.first,
-        "second": record.second,
+        "prompt": prompt,
+        "first": first,
+        "second": second,
         "answer": int(answer),
     }
-    if record.person is not None:
-        row["person"] = record.person
+    if person is not None:
+        row["person"] = person
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -13,7 +13,7 @@ from sordino.errors import DataError
 from sordino.preferences.comparisons import PublicDigest
 from sordino.preferences.records import Record
 
-__all__ = ["Gathered", "gathered", "kept"]
+__all__ = ["Gathered", "columns_of", "gathered", "kept"]
 
 
 def kept(
@@ -73,10 +73,10 @@ def gathered(records: Iterable[Record], *, drop_identical: bool) -> Gathered:
             else "The input is empty: no record in it."
         )
     outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    return Gathered(_columns(rows, digest), outcomes, rows[0].privatized)
+    return Gathered(columns_of(rows, digest), outcomes, rows[0].privatized)
 
 
-def _columns(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
+def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
     """Return the public columns of records, as :class:`Comparisons` takes them."""
     persons = tuple(row.person for row in rows if row.person is not None)
     return {

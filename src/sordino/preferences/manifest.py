@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ __all__ = [
     "MANIFEST_FORMAT",
     "RANDOMIZED_RESPONSE",
     "Manifest",
+    "digest_of_files",
     "manifest_path",
     "read_manifest",
     "stem",
@@ -62,6 +65,12 @@ class Manifest:
         return Guarantee.from_dict(values, self.caveats)
 
 
+def digest_of_files(manifests: Iterable[Manifest]) -> str:
+    """Return one SHA-256 for many privatized files, in whatever order they are given."""
+    together = "\n".join(sorted(manifest.sha256 for manifest in manifests))
+    return hashlib.sha256(f"shards\n{together}".encode()).hexdigest()
+
+
 def manifest_path(path: Path) -> Path:
     """Return where the manifest of a privatized file lies.
 
@@ -73,8 +82,8 @@ def manifest_path(path: Path) -> Path:
 
 
 def stem(path: Path) -> str:
-    """Return a file's name without ``.jsonl`` or ``.jsonl.gz``."""
-    return path.name.removesuffix(".gz").removesuffix(".jsonl")
+    """Return a file's name without ``.jsonl``, ``.jsonl.gz`` or ``.parquet``."""
+    return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".parquet")
 
 
 def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:

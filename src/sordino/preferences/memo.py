@@ -18,7 +18,7 @@ import numpy as np
 from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 
-__all__ = ["AnswerMemo", "Counts", "Key"]
+__all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -234,14 +234,24 @@ def _difference(known: dict[str, str], settings: dict[str, str]) -> str:
     return ", ".join(f"{name}: {known.get(name)}, not {settings.get(name)}" for name in names)
 
 
-def _bind(connection: sqlite3.Connection, path: Path, settings: dict[str, str]) -> None:
-    """Write the settings into a new memo; refuse one with others."""
-    known = dict(connection.execute("SELECT name, value FROM settings"))
-    if known and known != settings:
+def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str, str]) -> None:
+    """Refuse stored answers that were drawn with other settings.
+
+    Raises:
+        PrivacyError: They were, or for another ledger.
+    """
+    if known != settings:
         raise PrivacyError(
             f"{path.name} holds answers that were randomized with other settings or for another "
             f"ledger ({_difference(known, settings)}). A second answer to the same question would "
             "cost again. Nothing was released. Use the same settings, or another ledger."
         )
-    if not known:
+
+
+def _bind(connection: sqlite3.Connection, path: Path, settings: dict[str, str]) -> None:
+    """Write the settings into a new memo; refuse one with others."""
+    known = dict(connection.execute("SELECT name, value FROM settings"))
+    if known:
+        refuse_other_settings(path, known, settings)
+    else:
         connection.executemany("INSERT INTO settings VALUES (?, ?)", settings.items())

@@ -19,7 +19,7 @@ from sordino.preferences.gathering import gathered
 from sordino.preferences.labels import UNDECIDED, turned
 from sordino.preferences.records import canonical, person_text
 
-__all__ = ["Pairs", "known_people", "number_labels"]
+__all__ = ["Pairs", "known_people", "number_labels", "turned_rows"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -148,12 +148,7 @@ class Pairs(Comparisons):
         outcome = number_labels(labels, len(rows))
         if not len(rows):
             raise DataError("differences is empty: no record in it.")
-        nonzero = rows != 0
-        if not nonzero.any(axis=1).all():
-            index = int(np.flatnonzero(~nonzero.any(axis=1))[0])
-            raise DataError(f"differences: row {index} is zero; identical answers say nothing.")
-        lead = _leads(rows)
-        rows = rows * np.sign(lead)[:, None] + 0.0  # + 0.0 turns −0.0 into 0.0
+        rows, outcome = turned_rows(rows, outcome)
         keys = tuple(map(_row_key, rows))
         people = None if persons is None else known_people(persons, len(rows))
         digest = PublicDigest()
@@ -164,8 +159,24 @@ class Pairs(Comparisons):
             public_digest=digest.hexdigest(),
             given=rows,
             persons=people,
-            labels=turned(outcome, swap=lead < 0),
+            labels=outcome,
         )
+
+
+def turned_rows(
+    rows: Float[np.ndarray, "n d"], outcome: Integer[np.ndarray, " n"]
+) -> tuple[Float[np.ndarray, "n d"], Integer[np.ndarray, " n"]]:
+    """Return feature differences and their labels in an order that ignores the labels.
+
+    Raises:
+        DataError: A row is zero.
+    """
+    lead = _leads(rows)
+    if not lead.all():
+        index = int(np.flatnonzero(lead == 0)[0])
+        raise DataError(f"differences: row {index} is zero; identical answers say nothing.")
+    # + 0.0 turns −0.0 into 0.0
+    return rows * np.sign(lead)[:, None] + 0.0, turned(outcome, swap=lead < 0)
 
 
 def number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:

@@ -22,6 +22,7 @@ from sordino.preferences.labels import LABELS, UNDECIDED, WANTED, label_value, s
 
 __all__ = [
     "FIELDS",
+    "PERSON",
     "UNDECIDED",
     "Record",
     "Text",
@@ -34,13 +35,15 @@ __all__ = [
     "person_key",
     "person_text",
     "read_text",
+    "refuse_person_field",
 ]
 
 Text: TypeAlias = str | list[dict[str, Any]]
 """A text, or a list of chat messages with ``role`` and ``content``."""
 
 _TEXT_OR_MESSAGES = "a text, or a list of messages with a 'role' and a 'content' text each"
-_PERSON = "person"  # may be left out; a field that the user named may not
+PERSON = "person"
+"""Name of the field that may be left out; one that the user named may not."""
 _TURN = "\n\nAssistant:"
 FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS, "answer")
 """What a record may hold besides who gave it."""
@@ -157,7 +160,7 @@ def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iter
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
         yield parse_record(row, where, person_field=person_field)
         return
-    _refuse_person_field(person_field)
+    refuse_person_field(person_field)
     for one, place in separate(row, where, person_field=person_field):
         yield parse_record(one, place, person_field=person_field)
 
@@ -183,8 +186,8 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, outcome = _sides(row, where)
-    _refuse_person_field(person_field)
-    if person_field != _PERSON and person_field not in row:
+    refuse_person_field(person_field)
+    if person_field != PERSON and person_field not in row:
         raise DataError(f"{where}: the person field {person_field!r} is missing.")
     person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
     try:
@@ -198,7 +201,7 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     return Record(prompt, first, second, outcome, privatized, person, key, where)
 
 
-def _refuse_person_field(name: str) -> None:
+def refuse_person_field(name: str) -> None:
     """Refuse a field as person id that says what was judged, or how."""
     if name in FIELDS:
         raise UsageError(

@@ -51,6 +51,11 @@ class Survey:
         short = b"".join(key[:8] for key in keys)
         self._questions.append(np.frombuffer(short, dtype=np.uint64))
 
+    @property
+    def linked(self) -> bool:
+        """Return whether persons are known."""
+        return self.memo is not None
+
     def repeats(self) -> bool:
         """Return whether a question occurs twice with nothing to link who answered."""
         if self.memo is not None or not self._questions:
@@ -126,19 +131,31 @@ class Crossing:
             PrivacyError: The memo of this ledger is gone or does not belong to it, or was made
                 with other settings.
         """
-        if not linked:
-            if self.unit == "person":
-                refuse_unlinked("a budget for each person")
-            if self.cap is not None:
-                refuse_unlinked(f"a cap of {self.cap} answers of one person")
-            return nullcontext()
-        settings = {
+        if linked:
+            return agreeing_memo(self.ledger, settings=self.memo_settings, dry_run=dry_run)
+        self.refuse_unknown_people()
+        return nullcontext()
+
+    @property
+    def memo_settings(self) -> dict[str, str]:
+        """Return what answers are drawn with, so that stored ones of others are not mixed in."""
+        return {
             "threshold": str(self.mechanism.threshold),
             "randomness": self.entropy.randomness,
             "ledger": self.ledger.rows[0].digest,
             "trust": "local" if self.on_device else "central",
         }
-        return agreeing_memo(self.ledger, settings=settings, dry_run=dry_run)
+
+    def refuse_unknown_people(self) -> None:
+        """Refuse records without person ids where the budget or the cap is for persons.
+
+        Raises:
+            DataError: It is.
+        """
+        if self.unit == "person":
+            refuse_unlinked("a budget for each person")
+        if self.cap is not None:
+            refuse_unlinked(f"a cap of {self.cap} answers of one person")
 
     def _refuse_several_people(self, survey: Survey) -> None:
         """Refuse the claim that the labels of several people are on the device of each."""
@@ -172,7 +189,7 @@ class Crossing:
         )
         caveats = {
             "randomized-at-ingestion": not self.on_device,
-            "person-total": survey.memo is not None and not person,
+            "person-total": survey.linked and not person,
             "repeats-not-linked": survey.repeats(),
             "simulated": self.entropy.randomness == "simulated",
         }

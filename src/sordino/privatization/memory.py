@@ -12,6 +12,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs, digest_of_answers
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey, memo_keys
+from sordino.privatization.stored_answers import record_release
 
 __all__ = ["plan_pairs", "privatize"]
 
@@ -82,11 +83,9 @@ def privatize(
         answers = crossing.answers(used.labels, keys, memo, reservation)
         paid = memo.release_ids() if memo else ()
     artifact = digest_of_answers(used.public_digest, answers)
+    record_release(ledger, reservation, paid, artifact)
     if reservation:
-        reservation.commit(artifact)
         paid = tuple(dict.fromkeys((*paid, reservation.release_id)))
-    else:
-        ledger.repeat(paid[0], artifact)
     public = {name: getattr(used, name) for name in Comparisons.__dataclass_fields__}
     return PrivatePairs(
         **public,

@@ -19,9 +19,23 @@ from sordino import _random
 from sordino.errors import FileSystemError, PrivacyError
 from sordino.preferences.memo import AnswerMemo
 from sordino.privacy.chain import Row
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, Reservation
 
-__all__ = ["agreeing_memo"]
+__all__ = [
+    "agreeing_memo",
+    "linked_entries",
+    "lock_taken",
+    "memo_of_parts",
+    "one_memo",
+    "record_release",
+    "refuse_disagreement",
+    "refuse_loss",
+    "rows_on_disk",
+    "shown_entries",
+    "turn",
+]
+
+_SHOWN = {"commit", "repeat"}
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 _PAUSE = 0.05
@@ -43,25 +57,50 @@ def agreeing_memo(
             for elsewhere, or were drawn with other settings.
         FileSystemError: It cannot be read or written, or another process does not let go of it.
     """
-    path = ledger.path.resolve().with_suffix(".memo.db")
-    if not path.exists() and _linked(_rows(ledger)):
+    path = one_memo(ledger)
+    with nullcontext() if dry_run else turn(path.with_suffix(".lock")):
+        if memo_of_parts(ledger).exists():
+            raise PrivacyError(
+                f"The answers that people gave before are in {memo_of_parts(ledger).name}, where "
+                "judgments in many files are answered. Nothing was released. Answer these in the "
+                "same way (privatize_shards, --engine), or use another ledger."
+            )
+        refuse_loss(path, rows_on_disk(ledger))
+        with AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
+            refuse_disagreement(path, memo.payers(), rows_on_disk(ledger))
+            yield memo
+
+
+def one_memo(ledger: Ledger) -> Path:
+    """Return where the answers of one person after the other are stored beside a ledger."""
+    return ledger.path.resolve().with_suffix(".memo.db")
+
+
+def memo_of_parts(ledger: Ledger) -> Path:
+    """Return the folder of stored answers that many machines write, by person."""
+    return ledger.path.resolve().with_suffix(".memo")
+
+
+def refuse_loss(path: Path, rows: Iterable[Row]) -> None:
+    """Refuse to go on without the answers that entries of a ledger paid for.
+
+    Raises:
+        PrivacyError: There are such entries, and no memo.
+    """
+    if not path.exists() and linked_entries(rows):
         raise PrivacyError(
             f"{path.name} is gone: it held the answers that people gave before, and without it "
             "they would be answered again. Nothing was released. Restore it, or start a new "
             "ledger, whose total is apart from this one."
         )
-    turn = nullcontext() if dry_run else _turn(path.with_suffix(".lock"))
-    with turn, AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:
-        _refuse_disagreement(path, memo.payers(), _rows(ledger))
-        yield memo
 
 
-def _rows(ledger: Ledger) -> Iterable[Row]:
+def rows_on_disk(ledger: Ledger) -> Iterable[Row]:
     """Return the rows as they are on disk now, what other processes wrote included."""
     return Ledger.read(ledger.path).rows if ledger.path.exists() else ledger.rows
 
 
-def _linked(rows: Iterable[Row]) -> set[str]:
+def linked_entries(rows: Iterable[Row]) -> set[str]:
     """Return the entries whose answers are stored, by person and question."""
     return {
         row.release_id
@@ -71,10 +110,50 @@ def _linked(rows: Iterable[Row]) -> set[str]:
     }
 
 
-def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
+def shown_entries(rows: Iterable[Row]) -> set[str]:
+    """Return the entries of which answers may have been seen.
+
+    An entry whose run died before its commit is among them as soon as a later run released what
+    it had stored.
+    """
+    return {row.release_id for row in rows if row.kind in _SHOWN}
+
+
+def record_release(
+    ledger: Ledger, reservation: Reservation | None, payers: Iterable[str], artifact: str
+) -> None:
+    """Write on the ledger what is about to be released, and which entries paid for it.
+
+    Every entry whose answers are seen then has an outcome, so that its answers are missed if they
+    are lost: also one of a run that died, whose stored answers this release is partly made of.
+
+    Args:
+        ledger: The ledger.
+        reservation: What paid for the fresh answers; None if there are none.
+        payers: Entries that paid for the answers.
+        artifact: SHA-256 of what is released.
+    """
+    before = set(payers)
+    if reservation is not None:
+        before -= shown_entries(rows_on_disk(ledger)) | {reservation.release_id}
+    for payer in sorted(before):
+        ledger.repeat(payer, artifact)
+    if reservation is not None:
+        reservation.commit(artifact)
+
+
+def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
     """Refuse answers that no entry paid for, and entries whose answers are not there.
 
-    A reservation without a commit may have been interrupted before its first answer.
+    A reservation of which nothing was shown may have been interrupted before its first answer.
+
+    Args:
+        path: The memo, for messages.
+        payers: Entries that paid for what is stored.
+        rows: Of the ledger.
+
+    Raises:
+        PrivacyError: Memo and ledger do not belong together.
     """
     rows = list(rows)
     if not payers <= {row.release_id for row in rows}:
@@ -83,8 +162,7 @@ def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> N
             "another ledger, or the ledger is an older copy. Nothing was released. Put the two "
             "back together that belong together."
         )
-    committed = {row.release_id for row in rows if row.kind == "commit"}
-    if not _linked(rows) & committed <= payers:
+    if not linked_entries(rows) & shown_entries(rows) <= payers:
         raise PrivacyError(
             f"{path.name} lacks answers that this ledger paid for: it is an older copy or of "
             "another ledger, and people would be answered again. Nothing was released. Restore "
@@ -93,10 +171,13 @@ def _refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> N
 
 
 @contextmanager
-def _turn(path: Path) -> Iterator[None]:
+def turn(path: Path) -> Iterator[None]:
     """Wait until no other process is between its survey and its last stored answer.
 
     The operating system ends a turn with the process, however it dies.
+
+    Raises:
+        FileSystemError: Another process does not let go of it, or it cannot be made.
     """
     started = _random.clock()
     try:
@@ -107,7 +188,7 @@ def _turn(path: Path) -> Iterator[None]:
     if handle < 0:
         raise FileSystemError(f"{path.name} cannot be made ({reason}). Nothing was released.")
     try:
-        while not _taken(handle):
+        while not lock_taken(handle):
             if _random.clock() - started > _PATIENCE:
                 raise FileSystemError(
                     f"{path.name}: another process is answering with this ledger. Nothing was "
@@ -119,8 +200,8 @@ def _turn(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-def _taken(handle: int) -> bool:
-    """Return whether this process now has the turn."""
+def lock_taken(handle: int) -> bool:
+    """Return whether this process now holds the lock of an open file; it ends with the process."""
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

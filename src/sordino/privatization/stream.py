@@ -24,12 +24,14 @@ from sordino.preferences.tables import separator
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.crossing import Crossing, Survey, memo_keys, refuse_unlinked
+from sordino.privatization.stored_answers import record_release
 
 __all__ = [
     "FileSettings",
     "count_labels",
     "default_ledger_path",
     "linked",
+    "manifest_of",
     "plan_file",
     "privatize_file",
     "refuse_table",
@@ -228,13 +230,11 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             if again.hexdigest() != surveyed.public_digest:
                 raise DataError("The input changed while it was read. Nothing was released.")
             out.finish()
-            manifest = _manifest(mechanism, promise, sha256_of(out.path))
+            manifest = manifest_of(mechanism, promise, sha256_of(out.path))
             note.file.write(to_json(manifest.to_dict()).encode())
             note.finish()
-            if reservation:
-                reservation.commit(manifest.sha256)
-            elif memo:
-                ledger.repeat(memo.release_ids()[0], manifest.sha256)
+            paid = memo.release_ids() if memo else ()
+            record_release(ledger, reservation, paid, manifest.sha256)
             destination.unlink(missing_ok=True)  # no moment with a file and another's manifest
     return manifest
 
@@ -267,7 +267,7 @@ def _answered(
     return batch, crossing.answers(labels, keys if memo else [], memo, reservation)
 
 
-def _manifest(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
+def manifest_of(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
     """Return what a privatized file says of itself."""
     return Manifest(
         sha256=sha256,

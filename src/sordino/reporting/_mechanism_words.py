@@ -47,6 +47,13 @@ _FREE = (
     "further privacy. Held-out accuracy and win rate are no function of that sum, and were not "
     "bought."
 )
+_UNREAD = (
+    "The judgments were read in pieces, from many files, and nothing is measured on those for "
+    "free: it would take very many more passes over them. A reward can be held against public "
+    "judgments in memory."
+)
+_UNREAD_SHORT = "Nothing is free on files that are read in pieces."
+_FOR_SALE = " --metrics-epsilon buys what held-out labels say."
 _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
@@ -80,6 +87,11 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
 def is_of_rankings(result: _Plain) -> bool:
     """Return whether a run learned from rankings."""
     return (result.get("mechanism") or {}).get("name") in _RANKINGS
+
+
+def _in_pieces(result: _Plain) -> bool:
+    """Return whether judgments were read in pieces, from many files."""
+    return (result.get("data") or {}).get("files") is not None
 
 
 def _label_rows(told: _Plain, *, simulated: bool) -> _Rows:
@@ -197,6 +209,8 @@ def describe_metrics(result: _Plain, guarantee: Guarantee, *, counted: bool) -> 
     bought, records = result.get("metrics"), hides_texts(guarantee)
     if is_of_rankings(result):
         return _UNSCORED
+    if _in_pieces(result) and bought is None:
+        return _UNREAD + ("" if records else _FOR_SALE)
     if bought is None:
         return "No metric was bought, and none is free." if records else _FREE
     what = "All but the calibration slope was" if records else "Every metric below was"
@@ -211,6 +225,9 @@ def explain_missing(result: _Plain, guarantee: Guarantee) -> dict[str, str]:
     bought = result.get("metrics") is not None
     if is_of_rankings(result):
         return dict.fromkeys((*_SOLD, "calibration_slope", "kl"), _UNSCORED)
+    if _in_pieces(result) and not bought:
+        why = _UNREAD_SHORT + ("" if hides_texts(guarantee) else _FOR_SALE)
+        return dict.fromkeys((*_SOLD, "calibration_slope"), why)
     if not hides_texts(guarantee):
         slope = {"calibration_slope": "No finite slope fits what was released."}
         unbought = {

@@ -51,17 +51,11 @@ _SEARCHED = 1000  # pairs among which examples are looked for
 def measure_reward(held_out: HeldOut) -> dict[str, Any]:
     """Return debiased metrics of a reward on held-out randomized answers; they cost nothing."""
     given = (held_out.differences, held_out.answers, held_out.flip_probability)
-    accuracy = metrics.accuracy(*given, clusters=held_out.clusters)
-    likelihood = metrics.negative_log_likelihood(*given, clusters=held_out.clusters)
-    slope = metrics.calibration_slope(*given, clusters=held_out.clusters)
-    return {
-        "accuracy": accuracy.value,
-        "accuracy_standard_error": accuracy.standard_error,
-        "negative_log_likelihood": likelihood.value,
-        "negative_log_likelihood_standard_error": likelihood.standard_error,
-        "calibration_slope": None if slope is None else slope.value,
-        "calibration_slope_standard_error": None if slope is None else slope.standard_error,
-    }
+    return metrics.RewardMetrics(
+        accuracy=metrics.accuracy(*given, clusters=held_out.clusters),
+        negative_log_likelihood=metrics.negative_log_likelihood(*given, clusters=held_out.clusters),
+        calibration_slope=metrics.calibration_slope(*given, clusters=held_out.clusters),
+    ).to_dict()
 
 
 def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:

@@ -11,13 +11,14 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, UsageError
+from sordino.preferences.folds import FOLDS, MEASURING
 from sordino.rewards.confidence import ConfidenceEllipsoid, confidence_ellipsoid
 from sordino.rewards.covariance import (
     debiased_covariance,
     isotropic_efficiency,
     mixture_covariance,
 )
-from sordino.rewards.design import FOLDS, MEASURING, MOST_FEATURES, Design, HeldOut
+from sordino.rewards.design import MOST_FEATURES, Design, HeldOut
 from sordino.rewards.refinement import refine
 from sordino.rewards.ridge_choice import accepted_gradient, choose_ridge, ridges
 from sordino.rewards.solver import Solution, minimize_ridge

@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
+from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError
 
 from ._ellipsoid import Ellipsoid
@@ -285,13 +287,26 @@ def flattest_curvature(
         docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
 
     Args:
-        differences: x, shape (n, d), dense or sparse.
+        differences: x, shape (n, d), dense or sparse, or in pieces.
         ball: B.
         ridge: Λ > 0.
     """
-    lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
-    gram, bent = weighted_grams(differences, np.ones(len(lengths)), debiased_slope(lengths * ball))
+    if isinstance(differences, PiecedRows):
+        gram, bent = differences.fold(partial(_grams, ball), _each_added)
+    else:
+        gram, bent = _grams(ball, 0, differences)
     return gram, bent + ridge * np.eye(len(bent))
+
+
+def _grams(ball: float, _first: int, differences: Any, *_: Any) -> list[np.ndarray]:
+    """Return Σ xᵢxᵢᵀ and Σ wᵢxᵢxᵢᵀ of some rows."""
+    lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
+    return weighted_grams(differences, np.ones(len(lengths)), debiased_slope(lengths * ball))
+
+
+def _each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:
+    """Return the sums of the first matrices and of the second."""
+    return [mine + theirs for mine, theirs in zip(one, other, strict=True)]
 
 
 def whitened(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,22 +12,17 @@ from scipy.sparse import csr_array
 from sordino.errors import DataError
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import Features
+from sordino.preferences.folds import (
+    MEASURING,
+    folds_of,
+    question_folds,
+    question_numbers,
+)
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.rewards.likelihoods import DebiasedLogistic, MixtureLogistic, debias
 
-__all__ = [
-    "FOLDS",
-    "MEASURING",
-    "MOST_FEATURES",
-    "Design",
-    "HeldOut",
-    "known_feature_bound",
-    "question_folds",
-    "refuse_too_few",
-]
+__all__ = ["MOST_FEATURES", "Design", "HeldOut", "known_feature_bound", "refuse_too_few"]
 
-FOLDS = 5
-MEASURING = 1  # the level of the folds that metrics are measured on
 MOST_FEATURES = 1024
 """Most features for which a matrix of features by features is made unasked."""
 
@@ -65,7 +59,7 @@ class Design:
             answers=pairs.answers[once],
             flip_probability=pairs.flip_probability,
             feature_bound=known_feature_bound(differences, features),
-            questions=_questions(pairs.keys)[once],
+            questions=question_numbers(pairs.keys)[once],
             clusters=clusters,
         )
 
@@ -100,28 +94,7 @@ class Design:
 
         ``level`` tells the folds that measure from those that choose.
         """
-        return _folds(self.questions, level)
-
-
-def question_folds(keys: Sequence[bytes], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question by its key alone: a public rule, the same for any data.
-
-    Args:
-        keys: What identifies each question.
-        level: Which of the ways to split; :data:`MEASURING` for what measures.
-    """
-    return _folds(_questions(keys), level)
-
-
-def _questions(keys: Sequence[bytes]) -> Integer[np.ndarray, " n"]:
-    """Return 64 bits of every question's key."""
-    return np.frombuffer(b"".join(key[:8] for key in keys), dtype=">u8").astype(np.uint64)
-
-
-def _folds(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question; a level mixes them in its own way."""
-    mixed = (questions >> np.uint64(8 * level)) * np.uint64(0x9E3779B97F4A7C15)
-    return np.asarray((mixed >> np.uint64(33)) % np.uint64(FOLDS), dtype=np.int64)
+        return folds_of(self.questions, level)
 
 
 def refuse_too_few(pairs: Comparisons) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Bool
 
 from sordino import _validate
+from sordino.engines.engine import Engine
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.mechanisms.no_privacy import NonPrivate
@@ -19,6 +22,7 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.rankings import Rankings
+from sordino.preferences.shards import Shards
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
@@ -33,6 +37,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.ranking_estimation import RankingMechanism, fit_rankings
 from sordino.rewards.record_fit import fit_records
 from sordino.rewards.ridge_choice import accepted_gradient
+from sordino.rewards.sharded.estimation import fit_shards, refuse_without_shards
 from sordino.rewards.withheld import WithheldReward
 from sordino.rewards.withheld_checks import refuse_spending, refuse_without_withholding
 
@@ -58,7 +63,7 @@ if TYPE_CHECKING:
 
     @overload
     def fit_reward(
-        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices,
+        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Shards,
         *,
         features: Features | None = None,
         method: str = "auto",
@@ -67,14 +72,16 @@ if TYPE_CHECKING:
         ellipsoid: bool | None = None,
         mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
         second_moment: SecondMoment | None = None,
-        held_out: Bool[np.ndarray, " n"] | None = None,
+        held_out: Bool[np.ndarray, " n"] | bool | None = None,
         ledger: Ledger | None = None,
         simulate_seed: int | None = None,
+        engine: Engine | None = None,
+        scratch: str | Path | None = None,
     ) -> RewardModel: ...
 
 
-def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
-    pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices,
+def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data ends elsewhere)
+    pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Shards,
     *,
     features: Features | None = None,
     method: str = "auto",
@@ -83,7 +90,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     ellipsoid: bool | None = None,
     mechanism: LabelGaussian | ObjectivePerturbation | RankingMechanism | None = None,
     second_moment: SecondMoment | None = None,
-    held_out: Bool[np.ndarray, " n"] | None = None,
+    held_out: Bool[np.ndarray, " n"] | bool | None = None,
     ledger: Ledger | None = None,
     simulate_seed: int | None = None,
     withhold: bool = False,
@@ -92,6 +99,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     bound: float | None = None,
     penalty: float = 0.0,
     penalty_ridge: float | None = None,
+    engine: Engine | None = None,
+    scratch: str | Path | None = None,
 ) -> RewardModel | WithheldReward:
     """Return the linear reward that explains private answers best, with a certified fit.
 
@@ -105,7 +114,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
             :func:`~sordino.privatization.choices.privatize_choices`; or raw judgments (pairs,
-            trajectories, rankings), with a mechanism and a ledger.
+            trajectories, rankings; or many files of pairs, :func:`sordino.find_shards`), with a
+            mechanism and a ledger. Answers may be in many files, too.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
         method: ``"debiased"``, ``"mixture"`` (refined by the likelihood of what was released;
             better where rewards are large), or ``"auto"``, which refines where that clearly
@@ -127,7 +137,8 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             :func:`~sordino.mechanisms.second_moment.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
         held_out: With such a mechanism, rows that the fit must not see, so that metrics can be
-            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns.
+            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns. Of
+            many files True, for labels.
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
             ``simulated``.
@@ -139,6 +150,9 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             of the features if left out.
         penalty: Strength of pessimism about answers unlike those that were compared, ≥ 0.
         penalty_ridge: λ of the penalty's matrix λI + Σ xxᵀ; ``ridge`` if left out.
+        engine: Of many files: where they are read,
+            :class:`~sordino.engines.ray_data.RayData` or in this process if left out.
+        scratch: Likewise: a folder that all machines see.
 
     Raises:
         PrivacyError: The pairs are raw judgments and no mechanism was given, or the ledger is
@@ -173,24 +187,34 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
     if isinstance(pairs, Trajectories):
         pairs = pairs.pairs
     terms = {"unit": unit, "neighbors": neighbors, "bound": bound, "penalty_ridge": penalty_ridge}
-    if withhold:
-        refuse_spending(
-            {
-                "method": None if method == "auto" else method,
-                "ellipsoid": ellipsoid,
-                "mechanism": mechanism,
-                "second_moment": second_moment,
-                "held_out": held_out,
-                "ledger": ledger,
-                "simulate_seed": simulate_seed,
-            }
+    of_pairs = {
+        "method": None if method == "auto" else method,
+        "second_moment": second_moment,
+        "held_out": held_out,
+    }
+    if isinstance(mechanism, ObjectivePerturbation) and ridge is not None:
+        raise UsageError(
+            f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
+            "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
         )
+    if isinstance(pairs, Shards):
+        there: Any = {"ledger": ledger, "engine": engine, "scratch": scratch}
+        fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
+        others = {**of_pairs, **terms, "withhold": withhold or None, "penalty": penalty or None}
+        return fit_shards(
+            pairs, mechanism, **there, **fitted, simulate_seed=simulate_seed, others=others
+        )
+    refuse_without_shards(engine, scratch)
+    rows: Any = held_out  # checked where it is used
+    if withhold:
+        given = {"ellipsoid": ellipsoid, "mechanism": mechanism, "ledger": ledger}
+        refuse_spending({**of_pairs, **given, "simulate_seed": simulate_seed})
         rest = {"features": features, "ridge": ridge, "ball": ball, "penalty": penalty}
         kept: Any = {"pairs": pairs, **terms, **rest}  # of what kind each is, is checked there
         return WithheldReward(**kept)
     refuse_without_withholding(terms | {"penalty": penalty or None})
     if isinstance(pairs, Rankings | PrivateChoices):
-        _refuse_settings_of_pairs(method, second_moment, held_out)
+        _refuse_settings_of_pairs(of_pairs)
         if isinstance(pairs, PrivateChoices):
             _refuse_mechanism(mechanism, ledger, simulate_seed)
             return fit_choices(
@@ -212,16 +236,11 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             mechanism,
             ledger=_account(method, ledger),
             features=features,
-            held_out=held_out,
+            held_out=rows,
             simulate_seed=simulate_seed,
         )
         return fit_released(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
     if isinstance(mechanism, ObjectivePerturbation) and isinstance(pairs, Pairs):
-        if ridge is not None:
-            raise UsageError(
-                f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
-                "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
-            )
         found = fit_records(
             pairs,
             mechanism,
@@ -230,7 +249,7 @@ def fit_reward(  # noqa: PLR0913 (each is one choice of the user)
             ball=ball,
             second_moment=second_moment,
             ellipsoid=ellipsoid,
-            held_out=held_out,
+            held_out=rows,
             simulate_seed=simulate_seed,
         )
         return RewardModel(**vars(found))
@@ -315,14 +334,9 @@ def _refuse_settings_of_mechanisms(
         raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
 
 
-def _refuse_settings_of_pairs(method: str, second_moment: object, held_out: object) -> None:
+def _refuse_settings_of_pairs(given: Mapping[str, object]) -> None:
     """Refuse settings that rankings do not have."""
-    given = {
-        "method": method != "auto",
-        "second_moment": second_moment is not None,
-        "held_out": held_out is not None,
-    }
-    wrong = [name for name, asked in given.items() if asked]
+    wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
             f"{wrong[0]} is for pairs, and these are rankings. Nothing was spent. Leave it out."

@@ -60,6 +60,11 @@ class LabelEvidence:
         """Return V, the covariance of the noise."""
         return np.asarray(self.factor @ self.factor.T)
 
+    @property
+    def squares(self) -> float:
+        """Return Σ‖x‖², the trace of G."""
+        return float((self.differences**2).sum())
+
     def in_span(self) -> tuple[LabelEvidence, Float[np.ndarray, "d r"]]:
         """Return the evidence in an orthonormal basis of what the vectors span, and that basis.
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float, Int64
 
 from sordino import _random
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.ellipsoid import Rows
+from sordino.mechanisms._row_sums import Rows
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian, LabelStatistic
 from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.preferences.features import Features
@@ -32,7 +32,9 @@ __all__ = [
     "ReleasedLabels",
     "countable_rows",
     "digest_of_statistic",
+    "entry_details",
     "label_promise",
+    "promise_of",
     "refuse_other_arguments",
     "release_labels",
     "release_sum",
@@ -185,7 +187,7 @@ def release_sum(
         design.event,
         promise=promise,
         public_digest=_public_digest(pairs, promise),
-        details=_details(mechanism, details),
+        details=entry_details(mechanism, details),
     )
     released = mechanism.release(pairs.labels, design=design, entropy=entropy)
     artifact = digest_of_statistic(pairs.public_digest, released.value)
@@ -242,14 +244,39 @@ def label_promise(
     Raises:
         PrivacyError: The mechanism promises nothing under these terms.
     """
+    linked = pairs.persons is not None
+    repeats = not linked and len(set(pairs.keys)) < len(pairs)
+    return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats)
+
+
+def promise_of(
+    mechanism: LabelGaussian | RankingGaussian,
+    ledger: Ledger,
+    entropy: _random.Entropy,
+    *,
+    linked: bool,
+    repeats: bool,
+) -> Guarantee:
+    """Return what a release promises, from what is public of the judgments.
+
+    Args:
+        mechanism: The noise.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+        linked: Whether it is known who answered.
+        repeats: Whether a question occurs twice and nothing says who answered.
+
+    Raises:
+        PrivacyError: The mechanism promises nothing under these terms.
+    """
     promise = mechanism.guarantee(
         unit="person" if ledger.budget.unit == "person" else "label",
         neighbors=REPLACE_ONE,
         trust="central",
     )
     caveats = {
-        "person-group": promise.unit == "label" and pairs.persons is not None,
-        "repeats-not-linked": pairs.persons is None and len(set(pairs.keys)) < len(pairs),
+        "person-group": promise.unit == "label" and linked,
+        "repeats-not-linked": repeats,
         "simulated": entropy.randomness == "simulated",
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
@@ -271,7 +298,9 @@ def _public_digest(pairs: Pairs, promise: Guarantee) -> str | None:
     return pairs.public_digest if promise.unit == "label" else None
 
 
-def _details(mechanism: LabelGaussian, details: Mapping[str, str] | None) -> dict[str, Any] | None:
+def entry_details(
+    mechanism: LabelGaussian, details: Mapping[str, str] | None
+) -> dict[str, Any] | None:
     """Return what the entry says besides, or None."""
     most = mechanism.records_per_person
     return {**({} if most is None else {"cap": most}), **(details or {})} or None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
@@ -16,12 +17,54 @@ from sordino.rewards.label_evidence import LabelEvidence
 from sordino.rewards.ridge_choice import accepted_gradient, ridges_around
 from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 
-__all__ = ["CRITERIA", "LabelFit", "effective_features", "fit_statistic", "label_ridges"]
+__all__ = [
+    "CRITERIA",
+    "LabelFit",
+    "Released",
+    "effective_features",
+    "fit_statistic",
+    "flattery",
+    "label_ridges",
+]
 
 CRITERIA = ("tic", "thinning")
 _FEW = 256  # directions in which dense vectors cost no more than sparse ones
 _DRAWS = 10  # splits of the sum that thinning averages over
 _POWERS = tuple(range(-3, 5))  # of four, around the ridge that public settings suggest
+
+
+@runtime_checkable
+class Released(Protocol):
+    """What is known of labels after their release, wherever the public vectors are."""
+
+    @property
+    def factor(self) -> Float[np.ndarray, "d r"]:
+        """Return F; the noise has covariance FFᵀ."""
+        ...
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        ...
+
+    @property
+    def inflation(self) -> float:
+        """Return the variance of the sum over that of what was released."""
+        ...
+
+    @property
+    def feature_bound(self) -> float:
+        """Return the bound on the norm of one answer's features."""
+        ...
+
+    @property
+    def squares(self) -> float:
+        """Return Σ‖x‖²."""
+        ...
+
+    def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return H = Σ σ′(θᵀx)xxᵀ, from enough rows."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -111,16 +154,14 @@ def _checked(criterion: str | None, d: int) -> str:
     return criterion
 
 
-def label_ridges(evidence: LabelEvidence) -> list[float]:
+def label_ridges(evidence: Released) -> list[float]:
     """Return the ridges that are tried: powers of four around L²·tr(G/4 + V)/tr(G/4).
 
     L² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as much as
     the noise inflates the variance of Σ yx. It is made of public numbers only, G = Σ xxᵀ.
     """
-    rows = evidence.differences
-    answers = float((rows**2).sum()) / 4
     added = float(np.sum(evidence.factor**2))
-    return ridges_around(evidence.feature_bound**2 * (1 + added / answers), _POWERS)
+    return ridges_around(evidence.feature_bound**2 * (1 + 4 * added / evidence.squares), _POWERS)
 
 
 def _by_tic(
@@ -159,7 +200,7 @@ def _by_thinning(
     return scores
 
 
-def effective_features(evidence: LabelEvidence, solution: Solution, ridge: float) -> float:
+def effective_features(evidence: Released, solution: Solution, ridge: float) -> float:
     """Return by how much a fit flatters itself on the sum it was made of.
 
     Source:
@@ -173,9 +214,30 @@ def effective_features(evidence: LabelEvidence, solution: Solution, ridge: float
         ridge: Λ of the fit.
     """
     bend = evidence.information(solution.theta)
+    return evidence.inflation * flattery(bend, bend + evidence.covariance, solution, ridge)
+
+
+def flattery(
+    bend: Float[np.ndarray, "d d"],
+    spread: Float[np.ndarray, "d d"],
+    solution: Solution,
+    ridge: float,
+) -> float:
+    """Return tr[(H + ΛI)⁻¹S]: by how much a fit flatters itself on a sum of covariance S.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)]; with the
+        ball as :func:`effective_features` says.
+
+    Args:
+        bend: H.
+        spread: S.
+        solution: The fit.
+        ridge: Λ of the fit.
+    """
     shift = ridge + solution.multiplier
     response = np.linalg.inv(bend + shift * np.eye(len(bend)))
     if solution.multiplier > 0:
         along = response @ solution.theta
         response -= np.outer(along, along) / (solution.theta @ along)
-    return evidence.inflation * float(np.sum(response * (bend + evidence.covariance)))
+    return float(np.sum(response * spread))

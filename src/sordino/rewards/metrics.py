@@ -21,14 +21,25 @@ from sordino.errors import DataError
 from .likelihoods import debias, debiased_loss
 
 __all__ = [
+    "FARTHEST",
     "Estimate",
     "Interval",
+    "RewardMetrics",
     "accuracy",
+    "accuracy_error",
+    "agreements",
     "calibration_slope",
+    "clustered_error",
+    "greedy_picks",
     "increasing_root",
     "negative_log_likelihood",
+    "slope_estimate",
+    "slope_scores",
     "win_rate",
 ]
+
+FARTHEST = 4.0**166
+"""Of slopes, in units of one over the largest difference: beyond it there is none."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,34 @@ class Interval(Estimate):
     confidence: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class RewardMetrics:
+    """What the predictions of a reward say about randomized answers.
+
+    Attributes:
+        accuracy: How often the predicted preference is the true one.
+        negative_log_likelihood: The mean logistic loss on the true answers.
+        calibration_slope: The factor that would calibrate the predictions; None without a finite
+            one.
+    """
+
+    accuracy: Estimate
+    negative_log_likelihood: Estimate
+    calibration_slope: Estimate | None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """Return every number and its standard error, as results hold them."""
+        slope, likelihood = self.calibration_slope, self.negative_log_likelihood
+        return {
+            "accuracy": self.accuracy.value,
+            "accuracy_standard_error": self.accuracy.standard_error,
+            "negative_log_likelihood": likelihood.value,
+            "negative_log_likelihood_standard_error": likelihood.standard_error,
+            "calibration_slope": None if slope is None else slope.value,
+            "calibration_slope_standard_error": None if slope is None else slope.standard_error,
+        }
+
+
 def accuracy(
     differences: Float[np.ndarray, " n"],
     answers: Int[np.ndarray, " n"],
@@ -107,14 +146,11 @@ def accuracy(
         1.0
     """
     differences, targets = _checked(differences, answers, flip_probability)
-    kept = 1 - 2 * flip_probability
-    picks_first = 0.5 + 0.5 * np.sign(differences)
-    debiased = targets * picks_first + (1 - targets) * (1 - picks_first)
+    debiased = agreements(greedy_picks(differences), targets)
     value = float(np.mean(debiased))
     if clusters is not None:
         return Estimate(value, _standard_error(debiased, clusters))
-    agreement = min(max(flip_probability + kept * value, 0.0), 1.0)  # all agree, up to rounding
-    return Estimate(value, math.sqrt(agreement * (1 - agreement) / len(targets)) / kept)
+    return Estimate(value, accuracy_error(value, flip_probability, len(targets)))
 
 
 def negative_log_likelihood(
@@ -171,13 +207,9 @@ def calibration_slope(
     root = increasing_root(scaled, float(targets @ scaled))
     if root is None:
         return None
-    chosen = expit(root * scaled)
-    information = float(np.sum(chosen * (1 - chosen) * scaled**2))
-    scores = (chosen - targets) * scaled
+    scores, bends = slope_scores(scaled, targets, root)
     error = _standard_error(scores, clusters) * len(scores)
-    # A subnormal information would divide to nonsense: nothing is known about such a slope.
-    error = error / information if information > np.finfo(float).tiny else math.inf
-    return Estimate(root / unit, error / unit)
+    return slope_estimate(root, unit, float(np.sum(bends)), error)
 
 
 def win_rate(
@@ -210,8 +242,78 @@ def win_rate(
         raise DataError(
             f"probabilities_of_first must be in [0, 1]: row {int(np.argmax(outside))} is not."
         )
-    estimate = _mean(targets * picks_first + (1 - targets) * (1 - picks_first), clusters)
+    estimate = _mean(agreements(picks_first, targets), clusters)
     return estimate.interval(confidence, lower=0.0, upper=1.0)
+
+
+def greedy_picks(differences: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Return how likely a reward picks the first answer of each pair: 1, 0, or ½ without a gap."""
+    return np.asarray(0.5 + 0.5 * np.sign(differences))
+
+
+def agreements(
+    picks_first: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return ỹp + (1 − ỹ)(1 − p) for every record: how often the winner is picked, in expectation.
+
+    Args:
+        picks_first: p, how likely the first of each pair is picked.
+        targets: ỹ of :func:`~sordino.rewards.likelihoods.debias`.
+    """
+    return np.asarray(targets * picks_first + (1 - targets) * (1 - picks_first))
+
+
+def accuracy_error(value: float, flip_probability: float, rows: int) -> float:
+    """Return the standard error of an accuracy of answers by as many people.
+
+    Source:
+        docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share of
+        answers that agree.
+    """
+    kept = 1 - 2 * flip_probability
+    agreement = min(max(flip_probability + kept * value, 0.0), 1.0)  # all agree, up to rounding
+    return math.sqrt(agreement * (1 - agreement) / rows) / kept
+
+
+def clustered_error(squares: float, clusters: int, rows: int) -> float:
+    """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n.
+
+    Args:
+        squares: The sum over clusters of the squared sum of their centered values.
+        clusters: G, how many.
+        rows: n, how many values.
+    """
+    if clusters == 1:
+        return math.inf
+    return math.sqrt(clusters / (clusters - 1) * squares) / rows
+
+
+def slope_scores(
+    scaled: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"], slope: float
+) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record.
+
+    Args:
+        scaled: Δ.
+        targets: ỹ.
+        slope: b.
+    """
+    chosen = expit(slope * scaled)
+    return (chosen - targets) * scaled, chosen * (1 - chosen) * scaled**2
+
+
+def slope_estimate(root: float, unit: float, information: float, error: float) -> Estimate:
+    """Return a calibration slope and its error, by the delta method.
+
+    Args:
+        root: Where the scores of Δ/unit sum to 0.
+        unit: The largest |Δ|.
+        information: Σ σ′(bΔ)Δ² there, Δ in that unit.
+        error: The standard error of the sum of the scores.
+    """
+    # A subnormal information would divide to nonsense: nothing is known about such a slope.
+    error = error / information if information > np.finfo(float).tiny else math.inf
+    return Estimate(root / unit, error / unit)
 
 
 def _checked(
@@ -236,8 +338,7 @@ def _mean(values: np.ndarray, clusters: np.ndarray | None) -> Estimate:
 def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
     """Return the standard error of the mean of values, robust to dependence within clusters.
 
-    With G clusters: √(G/(G − 1) · Σ(sum of the centered values in a cluster)²)/n; without,
-    every record is a cluster of its own, and this is the usual standard error.
+    Without clusters every record is one of its own, and this is the usual standard error.
     """
     sums = values - np.mean(values)
     if clusters is not None:
@@ -248,10 +349,7 @@ def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
                 f"{labels.shape}."
             )
         sums = np.bincount(np.unique(labels, return_inverse=True)[1], weights=sums)
-    count = len(sums)
-    if count == 1:
-        return math.inf
-    return math.sqrt(count / (count - 1) * float(sums @ sums)) / len(values)
+    return clustered_error(float(sums @ sums), len(sums), len(values))
 
 
 def increasing_root(scaled: np.ndarray, pull: float) -> float | None:
@@ -274,6 +372,6 @@ def increasing_root(scaled: np.ndarray, pull: float) -> float | None:
     reach = 1.0
     while rising(-reach) > 0 or rising(reach) < 0:
         reach *= 4
-        if reach > 1e100:  # noqa: PLR2004
+        if reach > FARTHEST:
             return None  # the limits differ from the data only by rounding
     return float(brentq(rising, -reach, reach, xtol=1e-14, rtol=1e-13, maxiter=500))

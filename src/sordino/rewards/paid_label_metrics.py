@@ -6,20 +6,22 @@ and the labels enter through one sum that is released as a fit's is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from jaxtyping import Bool, Float
-from scipy.special import expit
 
 from sordino import _validate
-from sordino.errors import DataError
 from sordino.mechanisms.label_gaussian import LabelGaussian, LabelStatistic
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.label_metrics import slope_of_sum
 from sordino.rewards.label_release import countable_rows, refuse_other_arguments, release_sum
-from sordino.rewards.metrics import Estimate
+from sordino.rewards.margin_sums import (
+    MarginSums,
+    NoisedSums,
+    SlopeSums,
+    label_columns,
+    refuse_no_preference,
+)
 from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_metrics import (
     MEASURED,
@@ -93,13 +95,9 @@ def measure_labels(
         ledger=ledger,
         simulate_seed=simulate_seed,
     )
-    sums = _Sums.of(found.statistic, scales, margins, temperature)
+    sums = _noised_sums(found.statistic, scales, margins, temperature)
     return PaidMetrics(
-        accuracy=sums.accuracy(),
-        negative_log_likelihood=sums.loss(),
-        calibration_slope=sums.slope(),
-        win_rate=sums.win_rate().interval(lower=0.0, upper=1.0),
-        pairs=len(sums.margins),
+        **sums.estimates(),
         event=mechanism.event,
         guarantee=found.guarantee,
         release_id=found.release_id,
@@ -115,11 +113,7 @@ def _margins(
     part = pairs.part(np.flatnonzero(chosen).tolist())
     margins = np.zeros(len(pairs))
     margins[chosen] = reward.score_features(part.differences(reward.features))
-    if not margins.any():
-        raise DataError(
-            "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
-            "there is nothing to measure. Nothing was spent."
-        )
+    refuse_no_preference(float(np.abs(margins).max()))
     return margins
 
 
@@ -130,86 +124,25 @@ def _vectors(
 
     A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
     """
-    with np.errstate(over="ignore", under="ignore"):
-        tilted = np.tanh(margins / (2 * temperature))  # 2σ(m) − 1 without its rounding near 0
-    columns = np.stack([np.sign(margins), tilted, margins], axis=1)
+    columns = label_columns(margins, temperature)
     sizes = np.abs(columns).max(axis=0)
     return columns / np.where(sizes > 0, sizes, 1.0), sizes
 
 
-@dataclass(frozen=True, eq=False)
-class _Sums:
-    """The released Σ y v with its noise, and the public margins that it is about."""
-
-    margins: Float[np.ndarray, " k"]
-    temperature: float
-    totals: Float[np.ndarray, " 3"]
-    variances: Float[np.ndarray, " 3"]
-
-    @classmethod
-    def of(
-        cls,
-        released: LabelStatistic,
-        scales: Float[np.ndarray, " 3"],
-        margins: Float[np.ndarray, " n"],
-        temperature: float,
-    ) -> _Sums:
-        """Return the sums on the scale of the vectors, with the rows that count."""
-        noise = np.diagonal(released.covariance) * scales**2
-        return cls(margins[released.used], temperature, released.value * scales, noise)
-
-    def accuracy(self) -> Estimate:
-        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row.
-
-        Source:
-            docs/central.md, "Metrics that are paid for".
-        """
-        below = np.sum(self.margins < 0) + np.sum(self.margins == 0) / 2
-        value = (float(below) + self.totals[0]) / len(self.margins)
-        share = min(max(value, 0.0), 1.0)
-        return self._estimate(value, share * (1 - share), self.variances[0])
-
-    def win_rate(self) -> Estimate:
-        """Return (Σ (1 − p) + Σ y(2p − 1))/k.
-
-        Source:
-            docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p − 1)
-            the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
-        """
-        loses = expit(-self.margins / self.temperature)
-        value = (float(loses.sum()) + self.totals[1]) / len(loses)
-        square = (float(loses @ loses) + self.totals[1]) / len(loses)
-        return self._estimate(value, square - value**2, self.variances[1])
-
-    def loss(self) -> Estimate:
-        """Return (Σ softplus(m) − Σ ym)/k.
-
-        Source:
-            docs/central.md, "Metrics that are paid for": how far losses spread is taken at
-            chances σ(bm), b the slope, which have the same mean loss.
-        """
-        first, second = (np.logaddexp(0.0, sign * self.margins) for sign in (-1.0, 1.0))
-        value = (float(second.sum()) - self.totals[2]) / len(second)
-        slope = slope_of_sum(self.margins, self.totals[2])
-        chances = np.full(len(first), 0.5) if slope is None else expit(slope[0] * self.margins)
-        mean = float(np.mean(chances * first + (1 - chances) * second))
-        square = float(np.mean(chances * first**2 + (1 - chances) * second**2))
-        return self._estimate(value, square - mean**2, self.variances[2])
-
-    def slope(self) -> Estimate | None:
-        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none.
-
-        Source:
-            docs/central.md, "Metrics that are paid for".
-        """
-        found = slope_of_sum(self.margins, self.totals[2])
-        if found is None:
-            return None
-        value, information = found
-        error = float(np.sqrt(information + self.variances[2]))
-        return Estimate(value, error / information if information else np.inf)
-
-    def _estimate(self, value: float, variance: float, noise: float) -> Estimate:
-        """Return a mean over rows, from the variance of one row and that of the summed noise."""
-        k = len(self.margins)
-        return Estimate(float(value), float(np.sqrt(max(variance, 0.0) / k + noise / k**2)))
+def _noised_sums(
+    released: LabelStatistic,
+    scales: Float[np.ndarray, " 3"],
+    margins: Float[np.ndarray, " n"],
+    temperature: float,
+) -> NoisedSums:
+    """Return the sums on the scale of the columns, with the rows that count."""
+    margins, totals = margins[released.used], released.value * scales
+    found = slope_of_sum(margins, float(totals[2]))
+    slope = None if found is None else found[0]
+    return NoisedSums(
+        known=MarginSums.of(margins, temperature),
+        totals=totals,
+        variances=np.diagonal(released.covariance) * scales**2,
+        slope=slope,
+        bent=SlopeSums.of(margins, [slope or 0.0]),
+    )

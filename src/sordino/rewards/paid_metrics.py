@@ -16,15 +16,15 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Bool
 
-from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.folds import FOLDS, held_out_questions, refuse_one_side
 from sordino.privacy import accounting
 from sordino.privacy.chain import Row
 from sordino.privacy.events import Event, GaussianEvent
 from sordino.privacy.guarantee import Guarantee, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
-from sordino.rewards.design import FOLDS, MEASURING, question_folds
 from sordino.rewards.metrics import Estimate, Interval
 from sordino.rewards.model import RewardModel
 
@@ -64,7 +64,7 @@ def held_out_rows(pairs: Comparisons) -> Bool[np.ndarray, " n"]:
         >>> int(held_out_rows(pairs).sum())
         196
     """
-    return np.asarray(question_folds(pairs.keys, MEASURING) == 0)
+    return held_out_questions(pairs.keys)
 
 
 def checked_rows(pairs: Comparisons, held_out: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
@@ -92,11 +92,7 @@ def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
     Raises:
         DataError: All questions fall on one side.
     """
-    if rows.all() or not rows.any():
-        raise DataError(
-            f"{len(rows)} pairs are too few different questions to hold out a fifth of them; a "
-            "dozen is the least. Nothing was spent. Leave held_out out and buy no metrics."
-        )
+    refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -124,7 +124,7 @@ def measure_records(
     _refuse_other_arguments(pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
-    promise = record_promise(pairs, mechanism, ledger, entropy)
+    promise = record_promise(mechanism, ledger, entropy, linked=pairs.persons is not None)
     chosen = checked_rows(pairs, held_out)
     refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts

@@ -84,7 +84,7 @@ def fit_ranked_records(
     _refuse_other_types(rankings, mechanism, ledger)
     ball = _validate.positive("ball", ball)
     entropy = entropy_of(simulate_seed)
-    promise = record_promise(rankings, mechanism, ledger, entropy)
+    promise = record_promise(mechanism, ledger, entropy, linked=rankings.persons is not None)
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)

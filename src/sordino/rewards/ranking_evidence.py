@@ -9,8 +9,8 @@ import numpy as np
 from jaxtyping import Float, Int64
 from scipy.sparse import csr_array
 
+from sordino.mechanisms._row_sums import Rows
 from sordino.mechanisms._slates import centering
-from sordino.mechanisms.ellipsoid import Rows
 from sordino.preferences.features import Features
 
 from ._ballot_curvature import gram

@@ -23,7 +23,6 @@ from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
-from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 
@@ -37,18 +36,19 @@ __all__ = [
 
 
 def record_promise(
-    pairs: Pairs | Rankings,
     mechanism: ObjectivePerturbation | GaussianMechanism | RankedPerturbation,
     ledger: Ledger,
     entropy: _random.Entropy,
+    *,
+    linked: bool,
 ) -> Guarantee:
     """Return what a release promises to one record under the terms of a ledger.
 
     Args:
-        pairs: Raw judgments; only read is whether persons are known.
         mechanism: What hides a record.
         ledger: Only read.
         entropy: Only read is whether it comes from a seed.
+        linked: Whether it is known who made the judgments.
 
     Raises:
         PrivacyError: The ledger counts labels or persons, or the mechanism promises nothing
@@ -69,7 +69,7 @@ def record_promise(
         )
     promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
     caveats = {
-        "person-group": pairs.persons is not None,
+        "person-group": linked,
         "simulated": entropy.randomness == "simulated",
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))

@@ -7,32 +7,30 @@ ADD_OR_REMOVE_ONE so is how many there are, and nothing here depends on that num
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 
-from sordino import _random, _validate
+from sordino import _random
 from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment
 from sordino.preferences.features import Features
-from sordino.preferences.labels import UNDECIDED
 from sordino.preferences.pairs import Pairs
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 
-from .likelihoods import DebiasedLogistic
 from .paid_metrics import UNREAD, checked_rows
-from .record_checks import keeps_ellipsoid, record_differences, record_promise, refuse_unpaid
-from .record_confidence import RecordEllipsoid, record_ellipsoid, refuse_small_ridge
-from .release_checks import entropy_of, warn_of_large_delta
+from .record_checks import record_differences
+from .record_confidence import RecordEllipsoid, record_ellipsoid
+from .record_sums import HeldRecords, RecordSums, clipped_records
+from .record_terms import RecordTerms
 from .released_moment import ReleasedMoment
 from .solver import Solution
-from .tilted_minimizer import minimize_tilted, refuse_drowned, ridge_of
+from .tilted_minimizer import ridge_of
 
-__all__ = ["METHOD", "RecordFit", "fit_records", "release_records"]
+__all__ = ["METHOD", "RecordFit", "fit_records", "release_records", "spend_on_records"]
 
 METHOD = "objective-perturbation"
 
@@ -133,37 +131,76 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         docs/central.md, "Objective perturbation".
     """
     _refuse_other_types(pairs, mechanism, ledger)
-    ball = _validate.positive("ball", ball)
-    entropy = entropy_of(simulate_seed)
-    promise = record_promise(pairs, mechanism, ledger, entropy)
-    refuse_unpaid(second_moment, mechanism)
+    terms = RecordTerms.of(
+        mechanism,
+        ledger,
+        second_moment,
+        linked=pairs.persons is not None,
+        size=len(pairs) + pairs.dropped,
+        ball=ball,
+        ellipsoid=ellipsoid,
+        simulate_seed=simulate_seed,
+    )
     seen = _seen(pairs, held_out)
-    records = _records(seen, features, mechanism, second_moment)
-    kept = keeps_ellipsoid(second_moment, ellipsoid=ellipsoid)
-    if kept and second_moment:
-        refuse_small_ridge(ridge_of(mechanism), second_moment, d=records.shape[1], ball=ball)
-    refuse_drowned(mechanism, d=records.shape[1], ball=ball)
-    size = _public_size(pairs, promise)
-    if size is not None:
-        warn_of_large_delta(promise, size)
-    details = None if held_out is None else dict(UNREAD)
-    reservation = ledger.reserve(mechanism.event, promise=promise, details=details)
+    rows = clipped_records(record_differences(seen, features), mechanism, second_moment)
+    return spend_on_records(
+        HeldRecords(rows, seen.labels),
+        terms,
+        ledger=ledger,
+        features=features,
+        details=None if held_out is None else dict(UNREAD),
+    )
+
+
+def spend_on_records(
+    records: RecordSums,
+    terms: RecordTerms,
+    *,
+    ledger: Ledger,
+    features: Features | None,
+    details: dict[str, object] | None = None,
+) -> RecordFit:
+    """Return weights that hide every single record, after recording the spend.
+
+    Args:
+        records: Clipped to the bound of the mechanism, and on the grid of the second moment.
+        terms: What is promised and kept.
+        ledger: Where the spend is recorded before any noise is drawn.
+        features: Kept beside the weights.
+        details: For the ledger entry.
+
+    Raises:
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
+        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
+
+    Warns:
+        PrivacyWarning: δ is 1/n or more, where n is public.
+
+    Guarantee:
+        That of :func:`fit_records`.
+    """
+    mechanism, ball = terms.mechanism, terms.ball
+    terms.refuse_useless(records.width)
+    reservation = ledger.reserve(mechanism.event, promise=terms.promise, details=details)
     weights, moment = release_records(
-        records, seen.labels, mechanism, ball=ball, second_moment=second_moment, entropy=entropy
+        records, mechanism, ball=ball, second_moment=terms.second_moment, entropy=terms.entropy
     )
     artifact = _digest(weights, moment)
     reservation.commit(artifact)
-    known = record_ellipsoid(weights, moment, mechanism, ball=ball) if kept and moment else None
+    kept = None
+    if terms.ellipsoid and moment is not None:
+        kept = record_ellipsoid(weights, moment, mechanism, ball=ball)
     return RecordFit(
         weights=weights,
         features=features,
-        guarantee=promise,
+        guarantee=terms.promise,
         ridge=ridge_of(mechanism),
         ball=ball,
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
-        pairs=size,
-        ellipsoid=known,
+        pairs=terms.size,
+        ellipsoid=kept,
         moment=moment,
         release_ids=(reservation.release_id,),
         artifact=artifact,
@@ -171,8 +208,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def release_records(
-    records: Float[np.ndarray, "n d"],
-    labels: Integer[np.ndarray, " n"],
+    records: RecordSums,
     mechanism: ObjectivePerturbation,
     *,
     ball: float,
@@ -182,8 +218,7 @@ def release_records(
     """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
 
     Args:
-        records: Feature differences x of the first answer and the second, clipped.
-        labels: 1 where the first was preferred, 0 where the second was, 2 where neither.
+        records: Clipped to the bound of the mechanism.
         mechanism: The tilt.
         ball: Bound on the norm of the minimizer.
         second_moment: What releases Σ xxᵀ too, or None.
@@ -198,16 +233,14 @@ def release_records(
     """
     moment = None
     if second_moment is not None:
-        matrix = second_moment.release(records, entropy=entropy)
+        matrix = second_moment.release_total(records.outer(second_moment), entropy=entropy)
         moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
 
     def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
         # coins after the tilt: a seeded tilt is then the same for any number of records
-        targets = _decided(labels, entropy)
-        loss = DebiasedLogistic(records, targets=targets, pull=-tilt)
-        return minimize_tilted(loss, mechanism, ball=ball)
+        return records.minimize(tilt, mechanism, ball=ball, entropy=entropy)
 
-    return mechanism.release(minimize, d=records.shape[1], entropy=entropy), moment
+    return mechanism.release(minimize, d=records.width, entropy=entropy), moment
 
 
 def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> None:
@@ -229,54 +262,9 @@ def _seen(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Pairs:
     return pairs.part(np.flatnonzero(~checked_rows(pairs, held_out)).tolist())
 
 
-def _records(
-    pairs: Pairs,
-    features: Features | None,
-    mechanism: ObjectivePerturbation,
-    second_moment: SecondMoment | None,
-) -> Float[np.ndarray, "n d"]:
-    """Return the feature difference of every record, clipped, and on the grid of the moment."""
-    clipped = mechanism.clipped(record_differences(pairs, features))
-    return clipped if second_moment is None else _on_grid(clipped, second_moment)
-
-
-def _on_grid(
-    records: Float[np.ndarray, "n d"], second_moment: SecondMoment
-) -> Float[np.ndarray, "n d"]:
-    """Return records rounded to the grid of the moment, none longer than its bound.
-
-    The moment is then exactly that of the records that are fitted.
-    """
-    step = second_moment.step
-    room = second_moment.bound - step * math.sqrt(records.shape[1])
-    lengths = np.linalg.norm(records, axis=1, keepdims=True)
-    shrunk = records * (room / np.maximum(lengths, room))
-    return np.asarray(np.rint(shrunk / step) * step)
-
-
-def _decided(
-    labels: Integer[np.ndarray, " n"], entropy: _random.Entropy
-) -> Float[np.ndarray, " n"]:
-    """Return labels as 0 and 1; a fair coin decides each undecided one.
-
-    A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
-    """
-    coins = entropy.words(len(labels)) & np.uint64(1)
-    return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
-
-
 def _digest(weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None) -> str:
     """Return the SHA-256 of what was released, and of nothing else."""
     digest = hashlib.sha256(weights.astype("<f8").tobytes())
     if moment is not None:
         digest.update(moment.matrix.astype("<f8").tobytes())
     return digest.hexdigest()
-
-
-def _public_size(pairs: Pairs, promise: Guarantee) -> int | None:
-    """Return how many records there are where one change leaves that as it is.
-
-    A record of identical answers is dropped, but one change may make a record such: it counts.
-    """
-    private = promise.neighbors == ADD_OR_REMOVE_ONE
-    return None if private else len(pairs) + pairs.dropped

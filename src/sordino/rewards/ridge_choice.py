@@ -8,7 +8,8 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from sordino.rewards.design import FOLDS, Design
+from sordino.preferences.folds import FOLDS
+from sordino.rewards.design import Design
 from sordino.rewards.likelihoods import debias, debiased_loss
 from sordino.rewards.solver import Solution, ridge_path
 

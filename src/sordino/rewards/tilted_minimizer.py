@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 from sordino.errors import ConvergenceError, UsageError
@@ -11,7 +13,7 @@ from ._margins import MarginLoss
 from .likelihoods import DebiasedLogistic
 from .solver import Solution, minimize_ridge
 
-__all__ = ["Tilt", "minimize_tilted", "refuse_drowned", "ridge_of"]
+__all__ = ["Tilt", "explained_tilt", "minimize_tilted", "refuse_drowned", "ridge_of"]
 
 _MOST_PASSES = 10_000
 
@@ -61,7 +63,7 @@ def minimize_tilted(
     Source:
         docs/central.md, "Objective perturbation": an inexact minimizer.
     """
-    try:
+    with explained_tilt(mechanism):
         return minimize_ridge(
             loss,
             ridge=ridge_of(mechanism),
@@ -69,6 +71,17 @@ def minimize_tilted(
             ball=ball,
             max_passes=_MOST_PASSES,
         )
+
+
+@contextmanager
+def explained_tilt(mechanism: Tilt) -> Iterator[None]:
+    """Say of a minimizer that was not found what it means for a release.
+
+    Raises:
+        ConvergenceError: It was not found.
+    """
+    try:
+        yield
     except ConvergenceError:
         raise ConvergenceError(
             f"The minimizer was not found to atol={mechanism.atol!r}. Nothing was released; what "

@@ -46,7 +46,7 @@ def chances(policy, context=None):
     st.integers(1, 300),
     st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_range_of_one_draw_keeps_the_promise_of_all(epsilon, delta, draws, adaptive):
     found = bounded_range_of_draws(epsilon, delta, draws, neighbors=ADD, adaptive=adaptive)
     event = BoundedRangeEvent(found, draws=1 if adaptive else draws)

@@ -31,7 +31,7 @@ def chance_above(limit, least, epsilon, delta, step):
 
 @given(st.floats(0, 1e4), st.floats(0, 1), st.floats(0.01, 20), st.floats(-12, -0.31),
        st.sampled_from([1.0, 4.0, 0.25]))  # fmt: skip
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_the_value_is_too_large_with_the_stated_probability_at_most(
     smaller, share, epsilon, decades, step
 ):

@@ -33,7 +33,7 @@ def test_the_least_slope_is_rounded_down(margin):
 
 
 @given(SIZES, SIZES, BALLS, st.one_of(st.just(0.0), SIZES), SIZES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_formulas_are_rounded_up_and_little(ridge, spread, ball, penalty, other):
     with mpmath.workdps(120):
         lam, size, bound = mpmath.mpf(ridge), mpmath.mpf(spread), mpmath.mpf(2)

@@ -34,7 +34,7 @@ def exact_q(ridge):
 
 
 @given(SIZES, SIZES, SIZES, SIZES, st.one_of(st.just(0.0), SIZES))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_formulas_are_rounded_up_and_little(ridge, spread, ball, reward, penalty):
     with mpmath.workdps(150):
         lam, size = mpmath.mpf(ridge), mpmath.mpf(spread)

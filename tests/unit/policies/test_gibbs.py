@@ -86,7 +86,7 @@ def test_draws_repeat_with_a_seed_and_differ_without(reward):
     assert (policy.sample(*many) != policy.sample(*many)).any()
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     st.lists(st.lists(st.floats(-50, 50), min_size=1, max_size=5), min_size=1, max_size=6),
     st.floats(0.01, 100),

@@ -83,7 +83,7 @@ def signal(name, answer, prompt=""):
 
 
 class TestHashedTextBound:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(
         st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=5),
         st.sampled_from([1, 2, 3, 7, 57, 64, 512, 2**20]),
@@ -161,7 +161,7 @@ class TestHashedTextIsAFixedFunction:
             )
             assert found.stdout.strip() == hashlib.sha256(ours.tobytes()).hexdigest()
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=8), st.data())
     def test_a_row_depends_on_nothing_else(self, rows, data):
         index = data.draw(st.integers(0, len(rows) - 1))
@@ -333,7 +333,7 @@ class TestMessages:
 
 
 class TestDifferences:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.lists(st.tuples(TEXTS, TEXTS, TEXTS), min_size=1, max_size=5))
     def test_swapping_changes_the_sign_only(self, rows):
         prompts, first, second = zip(*rows, strict=True)
@@ -381,7 +381,7 @@ def constant(rows):
 
 
 class TestFunctionFeatures:
-    @settings(max_examples=150, deadline=None)
+    @settings(max_examples=150)
     @given(
         arrays.arrays(
             float, (3, 4), elements=st.floats(allow_nan=False, allow_infinity=False, width=64)

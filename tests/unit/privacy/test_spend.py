@@ -59,7 +59,7 @@ def test_a_declared_scope_without_spends_costs_nothing():
     assert epsilon(spent([["a", "b"], ["c", "d"]], a=0.5)) == 0.5
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.dictionaries(
         st.sampled_from("abcdefgh"), st.integers(0, 16).map(lambda x: x / 8), max_size=8

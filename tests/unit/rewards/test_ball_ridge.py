@@ -67,7 +67,7 @@ def test_no_question_is_wider_than_the_stated_spread():
 
 
 @given(st.integers(0, 10_000), st.floats(0.01, 100), st.floats(0.05, 5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_the_minimizer_in_the_ball_meets_its_conditions(seed, ridge, ball):
     random = np.random.default_rng(seed)
     rows, rewards = random.normal(size=(20, 3)) / 2, random.random(20)

@@ -29,7 +29,7 @@ def test_texts_are_laid_out_one_after_the_other():
     assert options.means(np.arange(3.0), options.reference).tolist() == [0.5, 2.0]
 
 
-@settings(deadline=None, max_examples=80)
+@settings(max_examples=80)
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=8), st.integers(1, 60), st.integers(0, 2**32)
 )

@@ -222,7 +222,7 @@ def test_the_gibbs_policy_follows_the_likeliest(answers):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.integers(1, 9), st.integers(0, 40), st.floats(1e-6, 10), st.integers(0, 2**32))
 def test_widths_are_the_largest_of_all_pairs(size, m, ridge, seed):
     generator = np.random.default_rng(seed)

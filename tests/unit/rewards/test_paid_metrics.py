@@ -72,7 +72,8 @@ def test_the_rule_reads_one_question_at_a_time():
 
 def test_it_is_the_fold_that_randomized_answers_are_measured_on(linear_world, ledger):
     """So a page may compare both ways on the same questions."""
-    from sordino.rewards.design import MEASURING, Design
+    from sordino.preferences.folds import MEASURING
+    from sordino.rewards.design import Design
 
     pairs, _ = linear_world(200, 2)
     private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger(1.0))

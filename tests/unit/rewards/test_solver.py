@@ -129,7 +129,7 @@ def test_an_unbounded_loss_is_held_by_the_ball():
     assert held.multiplier == pytest.approx(50 * (3.0 - 1 / (1 + np.exp(-3.0))) / 3, rel=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(0, 10**6),
     n=st.integers(1, 60),

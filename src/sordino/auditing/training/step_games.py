@@ -141,8 +141,9 @@ def _mass(gradient: Any, scale: float) -> float:
 
 def _sum(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " d"]:
     """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
+    played = stand_in(trainer, units=units)
     with _borrowed(trainer.model) as trained:
-        trainer._leave_sum(trainer.model, units)  # noqa: SLF001
+        played._leave_sum(trainer.model, range(len(units)))  # noqa: SLF001
         return np.concatenate([_flat(one) for one in trained])
 
 

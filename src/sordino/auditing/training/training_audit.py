@@ -32,6 +32,7 @@ from sordino.auditing.training.step_games import (
     played_step,
     stand_in,
 )
+from sordino.errors import UsageError
 from sordino.privacy.guarantee import never_less, never_more
 
 __all__ = ["audit_training"]
@@ -91,6 +92,7 @@ def audit_training(
     _validate.failure_probability("level", level, zero=False)
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
+    _refuse_other_coins(trainer, simulate_seed, canaries)
     entropy = _random.entropy(simulate_seed)
     share = level / _RANDOM
     canary = worst_canary(trainer, entropy=entropy)
@@ -120,6 +122,19 @@ def audit_training(
         measured=measured,
         level=level,
     )
+
+
+def _refuse_other_coins(trainer: Any, seed: int | None, canaries: Sequence[Canary]) -> None:
+    """Refuse to audit in several processes that would each make up units of their own.
+
+    Raises:
+        UsageError: There are several, and no seed, or canaries.
+    """
+    if trainer._processes.several and (seed is None or canaries):  # noqa: SLF001
+        raise UsageError(
+            "Several processes are audited with the same made-up units in each: give "
+            "simulate_seed, and leave canaries out. Nothing was audited. Or audit in one process."
+        )
 
 
 def _own_sampler(trainer: Any, units: Sequence[int], entropy: _random.Entropy) -> Any:

@@ -90,12 +90,7 @@ class CentralDPOTrainer(CentralTraining):
         self._start(policy, args, tokenizer)
         promise = self._take(train_dataset, privacy, ledger=ledger, simulate_seed=simulate_seed)
         start = policy if fixed is None else fixed
-        self._units = with_reference(
-            start.to(args.device),
-            self._units,
-            padding=tokenizer.pad_token_id,
-            most=args.per_device_train_batch_size,
-        )
+        self._ask_reference(start.to(args.device), args.per_device_train_batch_size)
         self._open_run(
             promise,
             *(policy, fixed),
@@ -105,6 +100,18 @@ class CentralDPOTrainer(CentralTraining):
         )
         given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
         self._set_up(policy, args, tokenizer, peft_config, **given)
+
+    def _ask_reference(self, reference: Any, most: int) -> None:
+        """Keep what the reference makes of the pairs of every unit that this process clips."""
+        own = self._processes.share(range(len(self._units)))
+        units = with_reference(
+            reference,
+            [self._units[number] for number in own],
+            padding=self._tokens.tokenizer.pad_token_id,
+            most=most,
+        )
+        for number, unit in zip(own, units, strict=True):
+            self._units[number] = unit
 
     def _losses(self, model: Any, units: Sequence[UnitPairs]) -> Any:
         """Return the loss of every unit."""

@@ -110,6 +110,22 @@ class CentralRun:
         self._open = reservation
         self._paid.append((reservation.release_id, event))
 
+    def state(self) -> tuple[Any, ...]:
+        """Return what every process of a run knows of it: its name, what was paid, what it is for.
+
+        The permission to draw is not part of it; that stays with the process that paid.
+        """
+        return self.name, self.promise, tuple(self._paid), self._starts
+
+    def take(self, state: tuple[Any, ...]) -> None:
+        """Know of the run what the process that pays for it knows.
+
+        Args:
+            state: As :meth:`state` returned it there.
+        """
+        self.name, self.promise, paid, self._starts = state
+        self._paid = list(paid)
+
     def commit(self, digest: str) -> None:
         """Record the SHA-256 of weights on the entry that paid for them last."""
         if self._open is not None:

@@ -19,6 +19,7 @@ __all__ = [
     "CentralDPOConfig",
     "CentralRewardConfig",
     "refuse_other_arithmetic",
+    "refuse_pieces",
 ]
 
 _METRIC = "metrics on raw pairs are releases, and none is made here"
@@ -37,12 +38,15 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
     "eval_strategy": ("no", _METRIC),
     "eval_on_start": (False, _METRIC),
     "load_best_model_at_end": (False, _METRIC),
-    "deepspeed": (None, "one process draws the noise"),
+    "deepspeed": (None, "every process holds the whole model, or gradients would be in pieces"),
     "train_sampling_strategy": ("random", _COIN),
     "dataloader_drop_last": (False, _COIN),
     "data_seed": (None, _COIN),
     "skip_memory_metrics": (True, "the memory that is taken tells who takes part"),
 }
+
+_WHOLE_MODELS = ("NO", "MULTI_CPU", "MULTI_GPU")
+"""Ways of accelerate to run in which every process holds the whole model."""
 
 
 @dataclass
@@ -160,20 +164,16 @@ class CentralDPOConfig(CentralConfig):
 
 
 def refuse_other_arithmetic(trainer: Any) -> None:
-    """Refuse several devices, and arithmetic in which a clipped gradient could be too long.
+    """Refuse models in pieces, and arithmetic in which a clipped gradient could be too long.
 
     Args:
         trainer: As it is about to take its first step.
 
     Raises:
-        UsageError: It would not run on one device in 32-bit floats.
+        UsageError: A process would not run on one device of its own in 32-bit floats.
     """
-    args, parts = trainer.args, trainer.accelerator
-    if args.n_gpu > 1 or args.world_size > 1 or parts.num_processes > 1:
-        raise UsageError(
-            "Noise is added once for every step, by one process on one device, and there are "
-            "several here. Nothing was trained. Show it one (CUDA_VISIBLE_DEVICES=0)."
-        )
+    refuse_pieces(trainer)
+    parts = trainer.accelerator
     halves = [
         name
         for name, one in trainer.model.named_parameters()
@@ -185,6 +185,39 @@ def refuse_other_arithmetic(trainer: Any) -> None:
             f"Gradients are clipped in 32-bit floats, and {what}. Nothing was trained. Load the "
             "model in float32, and set torch.set_float32_matmul_precision('highest')."
         )
+
+
+def refuse_pieces(trainer: Any) -> None:
+    """Refuse several devices in one process, and models of which no process holds the whole.
+
+    Args:
+        trainer: After transformers set it up.
+
+    Raises:
+        UsageError: There are.
+    """
+    if trainer.args.n_gpu > 1:
+        raise UsageError(
+            "A process clips gradients on one device, and there are several here. Nothing was "
+            "trained. Show it one (CUDA_VISIBLE_DEVICES=0), or start one process for each "
+            "(accelerate launch --num_processes N)."
+        )
+    parts = trainer.accelerator
+    way = str(getattr(parts.distributed_type, "value", parts.distributed_type))
+    cut = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled or _is_sharded(trainer.model)
+    if cut or trainer.args.fsdp or way not in _WHOLE_MODELS:
+        raise UsageError(
+            "This model is in pieces, or each process holds another part of it (FSDP, DeepSpeed, "
+            "tensor parallel): the gradient of a unit would be clipped by parts. Nothing was "
+            "trained. Supported are one process, and several that each hold the whole model: "
+            "accelerate launch --num_processes N, without FSDP or DeepSpeed. Adapters "
+            "(peft_config=) make larger models fit."
+        )
+
+
+def _is_sharded(model: Any) -> bool:
+    """Return whether a parameter lies on several devices."""
+    return any(hasattr(one, "device_mesh") for one in model.parameters())
 
 
 def _coarse() -> bool:

@@ -15,14 +15,18 @@ from transformers.trainer_utils import TrainOutput
 from sordino import _random
 from sordino.errors import UsageError
 from sordino.language.central._invented import invented_units
-from sordino.language.central._silence import SilentTraining
+from sordino.language.central._replicas import ReplicaTraining
 from sordino.language.central.model_checks import (
     refuse_few_embeddings,
     refuse_shared_positions,
 )
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.runs import CentralRun, reserve_steps
-from sordino.language.central.settings import CentralConfig, refuse_other_arithmetic
+from sordino.language.central.settings import (
+    CentralConfig,
+    refuse_other_arithmetic,
+    refuse_pieces,
+)
 from sordino.language.central.unit_rows import UnitPairs, parts, rows_of_units, units_of
 from sordino.language.clipping._modes import without_dropout
 from sordino.language.clipping.methods import PerPairClipping
@@ -41,12 +45,12 @@ __all__ = ["CentralTraining"]
 _TESTED = 4  # units
 
 
-class CentralTraining(SilentTraining):
+class CentralTraining(ReplicaTraining):
     """The part that trainers on raw pairs share, whatever their loss."""
 
     _privacy: CentralPrivacy
     _ledger: Ledger
-    _units: list[UnitPairs]
+    _units: Any  # list[UnitPairs]
     _seed: int | None
     _paid = 0  # steps that may still be taken
     _tested = False
@@ -100,6 +104,8 @@ class CentralTraining(SilentTraining):
                 processing_class=tokenizer,
                 **given,
             )
+        refuse_pieces(self)
+        self._refuse_others()
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
         """Train, from the start or from where a checkpoint stands; every step is paid for.
@@ -117,9 +123,19 @@ class CentralTraining(SilentTraining):
             UsageError: There is no checkpoint, it was made with other settings, its run is
                 finished, or the gradients of the model cannot be clipped.
         """
+        folder = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
+        self._paid, self._tested = 0, False
+        self._promise = self._run.checkpoint()
+        with upstream():
+            Trainer.train(self, resume_from_checkpoint=folder)
+        self._note(weights_digest(self.model))
+        return TrainOutput(self.state.global_step, float("nan"), {})
+
+    def _starting(self, resumed: str | Path | bool | None) -> str | None:  # noqa: FBT001
+        """Return the folder to go on from, if any, where the budget has room for what is left."""
         first, folder = 0, None
-        if resume_from_checkpoint:
-            folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)
+        if resumed:
+            folder, first = self._run.resume(resumed, self.args.output_dir)
         self._catch_up()
         if first >= self._privacy.steps:
             raise UsageError(
@@ -127,12 +143,7 @@ class CentralTraining(SilentTraining):
             )
         left = self._privacy.event(self._privacy.steps - first)
         self._ledger.check(left, promise=self._run.promise)
-        self._paid, self._tested = 0, False
-        self._promise = self._run.checkpoint()
-        with upstream():
-            Trainer.train(self, resume_from_checkpoint=folder)
-        self._note(weights_digest(self.model))
-        return TrainOutput(self.state.global_step, float("nan"), {})
+        return folder
 
     def training_step(
         self,
@@ -143,8 +154,9 @@ class CentralTraining(SilentTraining):
         """Leave a noised mean of clipped gradients where the optimizer looks, and return 0.
 
         Guarantee:
-            That of ``privacy`` for one step, paid for before anything is drawn. Shown by
-            tests/language/test_central_training.py.
+            That of ``privacy`` for one step, paid for before anything is drawn, however many
+            processes there are: the first alone draws. Shown by
+            tests/language/test_central_training.py and tests/language/test_several_processes.py.
 
         Source:
             Abadi et al. (2016), Algorithm 1.
@@ -152,22 +164,40 @@ class CentralTraining(SilentTraining):
         self._test(model)
         self._pay()
         entropy = self._entropy()
-        self._leave_sum(model, self._drawn(entropy))
-        self._add_noise(model, entropy)
+        try:
+            self._leave_sum(model, self._drawn(entropy))
+            self._add_noise(model, entropy)
+        except BaseException:
+            model.zero_grad(set_to_none=True)  # a sum without its noise stays with nobody
+            raise
         return torch.zeros((), device=self.args.device)
 
-    def _drawn(self, entropy: _random.Entropy) -> list[UnitPairs]:
-        """Return who takes part in a step."""
-        return poisson_sample(self._units, self._privacy.sampling_probability, entropy=entropy)
+    def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
+        """Return the numbers of those who take part in a step, as the first process drew them."""
+        chance, everybody = self._privacy.sampling_probability, range(len(self._units))
+        return self._processes.from_first(
+            "the sample", lambda: poisson_sample(everybody, chance, entropy=entropy)
+        )
 
-    def _leave_sum(self, model: Any, chosen: Sequence[UnitPairs]) -> None:
+    def _leave_sum(self, model: Any, chosen: Sequence[int]) -> None:
         """Leave the sum of what those who take part contribute where the optimizer looks."""
+        own = [self._units[number] for number in self._processes.share(chosen)]
+        self._processes.together(lambda: self._leave_own_sum(model, own))
+        self._processes.add_up(model.parameters())
+
+    def _leave_own_sum(self, model: Any, units: Sequence[UnitPairs]) -> None:
+        """Leave the sum of what some units contribute, a few at a time."""
         model.zero_grad(set_to_none=True)
         with without_dropout(model):
-            for some in parts(chosen, self.args.per_device_train_batch_size):
+            for some in parts(units, self.args.per_device_train_batch_size):
                 self._add_clipped(model, some)
 
     def _add_noise(self, model: Any, entropy: _random.Entropy) -> None:
+        """Let the first process add the noise of a step to that sum; all others copy it."""
+        self._processes.from_first("the noise", lambda: self._noise_sum(model, entropy))
+        self._processes.copy_first(model.parameters())
+
+    def _noise_sum(self, model: Any, entropy: _random.Entropy) -> None:
         """Add the noise of a step to that sum, and divide it by a public number."""
         size = self._privacy.noise_multiplier * self._privacy.clip
         add_gradient_noise(model.parameters(), size, entropy=entropy)
@@ -185,11 +215,17 @@ class CentralTraining(SilentTraining):
     def _test(self, model: Any) -> None:
         """Compare gradients with autograd, as the first step of a run finds the model."""
         if not self._tested:
-            self.args.check()  # what was set since, also by transformers
-            refuse_other_arithmetic(self)
-            units, how = self._nobody(), self.args.clipping
-            refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
+            self._processes.together(lambda: self._refuse_model(model))
+            self._refuse_other_replicas(model)
             self._tested = True
+
+    def _refuse_model(self, model: Any) -> None:
+        """Refuse settings and a model with which a unit could add more than the bound."""
+        self.args.check()  # what was set since, also by transformers
+        self._refuse_others()
+        refuse_other_arithmetic(self)
+        units, how = self._nobody(), self.args.clipping
+        refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
@@ -200,18 +236,22 @@ class CentralTraining(SilentTraining):
         if not self._paid:
             first = self.state.global_step
             steps = self._until(first) - first
-            reservation = reserve_steps(
-                self._privacy,
-                self._run.promise,
-                ledger=self._ledger,
-                run=self._run.name,
-                first=first,
-                steps=steps,
-            )
-            self._run.add(reservation, self._privacy.event(steps))
+            self._by_first("the entry", lambda: self._reserve(first, steps))
             self._mark()
             self._paid = steps
         self._paid -= 1
+
+    def _reserve(self, first: int, steps: int) -> None:
+        """Write on the ledger what so many steps spend."""
+        reservation = reserve_steps(
+            self._privacy,
+            self._run.promise,
+            ledger=self._ledger,
+            run=self._run.name,
+            first=first,
+            steps=steps,
+        )
+        self._run.add(reservation, self._privacy.event(steps))
 
     def _until(self, first: int) -> int:
         """Return the step after which the next checkpoint is written; one step on at least."""
@@ -231,13 +271,15 @@ class CentralTraining(SilentTraining):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         """Write a checkpoint, which carries what all draws so far promise, and record it."""
         digest = weights_digest(self.model)
+        self._processes.refuse_differences(weights=digest)
         self._promise = self._run.checkpoint(digest)
-        super()._save_checkpoint(model, trial)
+        write = super()._save_checkpoint
+        self._processes.together(lambda: write(model, trial))
         self._note(digest)
 
     def _note(self, digest: str) -> None:
         """Record on the ledger what came out."""
-        self._run.commit(digest)
+        self._by_first("the outcome", lambda: self._run.commit(digest))
         self._mark(digest)
 
     def _mark(self, digest: str = "") -> None:

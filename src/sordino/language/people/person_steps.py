@@ -33,11 +33,11 @@ class PersonTraining(CentralTraining):
     """The part that goes from one batch of people to the next; who derives from it sets it up."""
 
     _privacy: Any  # SlotPrivacy
-    _units: Any
+    _units: Sequence[tuple[PersonAnswers]] = ()  # of the batch that is paid for
     _run: BatchRun
     _people: list[list[Person]]
     _rounds: PersonRounds
-    _round: Sequence[tuple[PersonAnswers]] = ()
+    _replicas = False  # answers and rewards are asked for by one process
 
     def _losses(self, model: Any, units: Sequence[Any]) -> Any:
         """Return the loss of every person."""
@@ -82,7 +82,7 @@ class PersonTraining(CentralTraining):
             with upstream():
                 Trainer.train(self, resume_from_checkpoint=folder)
         finally:
-            self._round, self._units, self._paid = (), [], 0
+            self._units, self._paid = [], 0
         self._note(weights_digest(self.model))
         return TrainOutput(self.state.global_step, float("nan"), {})
 
@@ -96,7 +96,7 @@ class PersonTraining(CentralTraining):
             batch = self.state.global_step // self._privacy.updates_per_batch
             self._run.check(batch)
             policy = self.accelerator.unwrap_model(self.model)
-            self._round = self._rounds.answers(
+            self._units = self._rounds.answers(
                 policy, self._people[batch], entropy=self._coins(batch)
             )
             self._run.declare()
@@ -112,9 +112,9 @@ class PersonTraining(CentralTraining):
             self._paid = self._privacy.updates_per_batch
         self._paid -= 1
 
-    def _drawn(self, entropy: _random.Entropy) -> Any:  # noqa: ARG002 (of those who draw)
+    def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:  # noqa: ARG002 (of those who draw)
         """Return everybody who has a slot of the batch: all of them take part."""
-        return self._round
+        return range(len(self._units))
 
     def _coins(self, batch: int) -> _random.Entropy:
         """Return system entropy for the answers of a batch, or for study a stream of its own."""

@@ -1,0 +1,96 @@
+"""Whole records in many files: read in pieces, one tilted minimizer of them is released."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sordino.cli._central_records import describe_learned
+from sordino.cli._central_way import check_spends, opened_ledger, planned_ledger, promise_together
+from sordino.cli._inputs import Inputs, Learned
+from sordino.cli._noise import Noise
+from sordino.cli._settings import Settings
+from sordino.cli._sharded_way import names_persons, refuse_for_vectors, shards_of
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.preferences.features import HashedText
+from sordino.preferences.shards import Shards
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.model import RewardModel
+from sordino.rewards.record_checks import record_promise
+from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.sharded.records import fit_record_shards
+
+__all__ = ["learn", "open_account", "plan"]
+
+
+def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
+    """Return what a run would spend; nothing is touched.
+
+    How large the files are is not in it: it tells how many records there are, and how long.
+
+    Raises:
+        BudgetExceeded: The ledger has not enough left.
+        MissingExtra: The engine is not installed.
+        UsageError: A setting does not go with what the files hold.
+    """
+    shards, found = shards_of(inputs), inputs.surveyed
+    refuse_for_vectors(settings, shards)
+    if found is None:
+        settings.place.refuse_missing()
+    survey = None if found is None else found.survey
+    noise = _noise(settings, shards)
+    ledger = planned_ledger(settings, noise)
+    alone = record_promise(
+        _for_records(noise),
+        ledger,
+        entropy_of(settings.simulate_seed),
+        linked=names_persons(shards) if survey is None else survey.linked,
+    )
+    promise = promise_together(settings, noise, ledger, alone)
+    check_spends(noise, ledger, promise)
+    counted = survey is not None and settings.relation != ADD_OR_REMOVE_ONE
+    return {
+        "spend": promise.epsilon,
+        "pairs": survey.n + survey.dropped if survey is not None and counted else None,
+        "dropped_identical": None,
+        "mechanism": noise.describe(),
+        "metrics": None,
+        **describe_guarantee_and_caveats(promise),
+    }
+
+
+def open_account(settings: Settings, inputs: Inputs) -> Ledger:
+    """Return the ledger of a run."""
+    return opened_ledger(settings, _noise(settings, shards_of(inputs)))
+
+
+def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
+    """Return what a tilted fit of the records in many files teaches."""
+    found, noise = inputs.surveyed, _noise(settings, shards_of(inputs))
+    assert found is not None  # noqa: S101 - for the type checker
+    texts = found.survey.shards.dimension is None
+    fit = fit_record_shards(
+        found.survey,
+        _for_records(noise),
+        second_moment=noise.second_moment,
+        ledger=ledger,
+        engine=found.engine,
+        features=HashedText(dimension=settings.dimension) if texts else None,
+        ball=settings.ball,
+        ellipsoid=settings.confidence is not None,
+        simulate_seed=settings.simulate_seed,
+        taken=found.taken,
+    )
+    return describe_learned(settings, RewardModel(**vars(fit)), None, noise, ledger, public=None)
+
+
+def _noise(settings: Settings, shards: Shards) -> Noise:
+    """Return what hides a record; of vectors their length is known, and no option says it."""
+    return Noise.for_records(settings, d=shards.dimension or settings.dimension)
+
+
+def _for_records(noise: Noise) -> ObjectivePerturbation:
+    """Return the mechanism; this way has no other."""
+    assert isinstance(noise.estimate, ObjectivePerturbation)  # noqa: S101 - for the type checker
+    return noise.estimate

@@ -1,0 +1,134 @@
+"""Rows that belong together are brought together: a shuffle through files that all machines see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from jaxtyping import Integer
+
+from sordino._files import atomic_writer, explained
+from sordino.engines._folders import passing_folder
+from sordino.errors import FileSystemError
+
+__all__ = ["PARTS", "Exchange", "opened_exchange"]
+
+PARTS: Final = 256
+"""Into how many parts rows are sorted, each of which is read at once."""
+
+_HEAD: Final = 8 * (PARTS + 1)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A folder in which every piece of data leaves its rows, sorted by part.
+
+    A file appears whole or not at all, and is the same whoever writes it: a task may be lost or
+    run twice.
+
+    Attributes:
+        folder: A folder that every machine sees at the same place.
+        dtype: Of one row.
+    """
+
+    folder: str
+    dtype: Any
+
+    def write(self, piece: int, rows: np.ndarray, parts: Integer[np.ndarray, " n"]) -> None:
+        """Leave the rows of one piece.
+
+        Args:
+            piece: Its number.
+            rows: One entry of ``dtype`` for each.
+            parts: Which part each belongs to, 0 to before :data:`PARTS`.
+
+        Raises:
+            FileSystemError: The folder is not seen here, or cannot be written.
+        """
+        self._refuse_unseen()
+        order = np.argsort(parts, kind="stable")
+        ends = np.searchsorted(parts[order], np.arange(PARTS + 1)).astype("<u8")
+        assert ends[0] == 0, "a part below 0"  # noqa: S101 - rows would be lost without a word
+        assert ends[-1] == len(rows), "a part beyond the last"  # noqa: S101
+        with atomic_writer(self._path(piece), force=True) as file:
+            file.write(ends.tobytes())
+            file.write(rows[order].tobytes())
+
+    def read(self, part: int, pieces: int) -> np.ndarray:
+        """Return all rows of one part, in the order of pieces and of rows in them.
+
+        Raises:
+            FileSystemError: The folder is not seen here, or a file is missing, cut short or cannot
+                be read.
+        """
+        self._refuse_unseen()
+        found = [self._rows(piece, part) for piece in range(pieces)]
+        return np.concatenate(found) if found else np.zeros(0, self.dtype)
+
+    def _rows(self, piece: int, part: int) -> np.ndarray:
+        """Return what one piece left for one part.
+
+        Raises:
+            FileSystemError: The file is missing, cut short or cannot be read.
+        """
+        size = np.dtype(self.dtype).itemsize
+        with (
+            explained("A file of the shuffle cannot be read"),
+            self._path(piece).open("rb") as file,
+        ):
+            file.seek(8 * part)
+            first, last = (int(end) for end in np.frombuffer(_whole(file, 16), "<u8"))
+            file.seek(_HEAD + size * first)
+            return np.frombuffer(_whole(file, size * (last - first)), self.dtype)
+
+    def _refuse_unseen(self) -> None:
+        """Refuse to go on where the folder is not.
+
+        Raises:
+            FileSystemError: This machine does not see it.
+        """
+        if not Path(self.folder).is_dir():
+            raise FileSystemError(
+                "A machine does not see the folder of the shuffle. Nothing was released. Give "
+                "scratch= (--scratch) a folder that all machines see at the same place."
+            )
+
+    def _path(self, piece: int) -> Path:
+        """Return the file of one piece."""
+        return Path(self.folder) / f"{piece:08d}.rows"
+
+
+def _whole(file: BinaryIO, size: int) -> bytes:
+    """Return so many bytes.
+
+    Raises:
+        FileSystemError: There are fewer.
+    """
+    found = file.read(size)
+    if len(found) != size:
+        raise FileSystemError("A file of the shuffle was cut short. Nothing was released.")
+    return found
+
+
+@contextmanager
+def opened_exchange(dtype: Any, scratch: str | Path | None) -> Iterator[Exchange]:
+    """Make a folder for a shuffle, which only this user can read; take it away afterwards.
+
+    Args:
+        dtype: Of one row.
+        scratch: Where; on a cluster, a folder that all machines see. The system's own place for
+            temporary files if left out.
+
+    Raises:
+        FileSystemError: It cannot be made.
+    """
+    with ExitStack() as stack:
+        with explained("The folder for a shuffle cannot be made"):
+            where = None if scratch is None else os.path.abspath(scratch)  # noqa: PTH100
+            folder = stack.enter_context(passing_folder(where))
+        yield Exchange(folder, dtype)

@@ -1,0 +1,394 @@
+"""Sums computed by Ray Data, on this machine or on a cluster; the only file that knows Ray."""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import warnings
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any, Final, Self, TypeVar
+
+from sordino import _validate
+from sordino.engines._addresses import answers
+from sordino.engines._ray_places import own_folder, own_token, same_signals
+from sordino.engines.branches import Arrivals, Branches, Merge, Stretch, SumOfStretch, stretches
+from sordino.engines.engine import Taken
+from sordino.errors import EngineError, MissingExtra, UsageError
+
+__all__ = ["RayData", "refuse_silent_address"]
+
+T = TypeVar("T")
+
+_TASKS: Final = 16  # for each core, so that a lost or slow one delays little
+_MERGED: Final = 16  # tasks whose branches one task of the second stage adds up
+_MANY: Final = 16  # cores that send more than this process should add up alone
+_SHARE: Final = 0.5  # of a core, for that
+_TRIES: Final = 20  # of one task; what kills its worker so often is no accident
+_STORE: Final = 1 << 28  # bytes of Ray's object store on this machine alone: it holds sums
+_FIRST: Final = 60.0  # seconds until a cluster has done next to nothing
+_STILLNESS: Final = 6 * 3600.0  # seconds without a task that ends, after which Ray gives up
+_SILENT: Final = {"log_to_driver": False, "logging_level": "CRITICAL"}
+
+
+class RayData:
+    """An engine on Ray: pieces are read and added up by its workers.
+
+    Tasks draw nothing, so that Ray may run them again, or twice. Records pass through the memory
+    of workers and never through Ray's object store or its logs: names of files go in, with what
+    is public of a task, and only what tasks return comes out, which is sums, and for a fit some
+    rows of the public vectors.
+
+    Args:
+        address: Of a running cluster that this machine belongs to, as host:port, or ``"auto"``
+            for the one that Ray finds; None starts Ray on this machine alone and stops it
+            afterwards.
+        cores: For Ray on this machine alone: how many to use; all if left out.
+
+    Use it as a context, so that it starts once, and what it started is stopped::
+
+        with RayData() as engine:
+            ...
+
+    Guarantee:
+        None; see :class:`~sordino.engines.engine.Engine`.
+    """
+
+    def __init__(self, address: str | None = None, *, cores: int | None = None) -> None:
+        """Keep the settings; nothing is started yet.
+
+        Raises:
+            MissingExtra: Ray is not installed.
+            UsageError: A setting is out of range.
+        """
+        _library()
+        if address is not None and (not isinstance(address, str) or not address):
+            raise UsageError('address must be "auto", or host:port of a Ray cluster, or left out.')
+        if address is not None and cores is not None:
+            raise UsageError("cores is for Ray on this machine alone: leave it out with address.")
+        if cores is not None:
+            cores = _validate.integer("cores", cores, at_least=1)
+        self._address, self._cores = address, cores
+        self._depth = 0
+        self._stack = ExitStack()
+
+    def __repr__(self) -> str:
+        """Return the settings."""
+        return f"RayData(address={self._address!r}, cores={self._cores!r})"
+
+    def __enter__(self) -> Self:
+        """Connect, or start Ray on this machine.
+
+        Raises:
+            UsageError: The address does not answer, or this process uses Ray already.
+            EngineError: Ray did not start.
+        """
+        if self._depth == 0:
+            self._stack = _joined(self._address) if self._address else _started(self._cores)
+        self._depth += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Leave the cluster; stop what was started here."""
+        self._depth -= 1
+        if self._depth == 0:
+            self._stack.close()
+
+    def fold(
+        self,
+        pieces: Sequence[Any],
+        task: Callable[[Any], T],
+        add: Callable[[T, T], T],
+        *,
+        taken: Taken | None = None,
+    ) -> T:
+        """Return the sum over all pieces, as :meth:`~sordino.engines.engine.Engine.fold` says.
+
+        Raises:
+            UsageError: There is no piece, or the address does not answer.
+            SordinoError: What a task raised.
+            EngineError: A task raised anything else, or Ray gave up.
+        """
+        arrivals = Arrivals(len(pieces), add, taken)
+        with self, _quietly(), closing(_rows(pieces, task, add)) as rows:
+            for packed in rows:
+                arrivals.take(Branches.unpacked(packed))
+        return arrivals.result()
+
+
+@dataclass(frozen=True)
+class _Task:
+    """A task of ours in the form that Ray Data takes: from a block of rows to one row."""
+
+    work: Callable[[Any], Branches]
+
+    def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
+        """Return what was found in a block."""
+        [stretch] = block["stretch"]
+        return {"found": [self.work(pickle.loads(stretch)).packed()]}  # noqa: S301 - our own
+
+
+@dataclass(frozen=True)
+class _MergeTask:
+    """Likewise for the second stage."""
+
+    work: Merge
+
+    def __call__(self, block: dict[str, Any]) -> dict[str, list[bytes]]:
+        """Return what was found in several blocks."""
+        return {"found": [self.work(block["found"]).packed()]}
+
+
+def _rows(
+    pieces: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
+) -> Generator[bytes]:
+    """Yield what tasks found, as they end.
+
+    Raises:
+        EngineError: Ray gave up.
+    """
+    ray = _library()
+    cores = int(ray.cluster_resources().get("CPU", 0))
+    if cores < 1:
+        raise EngineError(
+            "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
+        )
+    work = SumOfStretch(task, add, len(pieces))
+    blocks = stretches(pieces, _TASKS * cores)
+    many = cores >= _MANY and len(blocks) > _MERGED**2
+    try:
+        found = _dataset(ray, blocks, work, in_two_stages=many)
+        for row in found.iter_rows():
+            yield row["found"]
+    except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
+        problem = type(error).__name__
+    else:
+        return
+    raise EngineError(
+        f"Ray gave up ({problem}). Nothing was released. See that every machine reaches the files "
+        "and has memory left, and run it again."
+    )
+
+
+def _dataset(
+    ray: Any, blocks: Sequence[Stretch], work: SumOfStretch, *, in_two_stages: bool
+) -> Any:
+    """Return what Ray Data will compute: a task for each stretch, and perhaps a second stage."""
+    items = [{"stretch": pickle.dumps(block)} for block in blocks]
+    found = ray.data.from_items(items, override_num_blocks=len(items))
+    found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
+    if in_two_stages:
+        # In order, so that neighbors meet and their branches become one.
+        found.context.execution_options.preserve_order = True
+        # Another share of a core, so that Ray does not make one task of both.
+        merge = _MergeTask(Merge(work.add, work.pieces))
+        found = found.map_batches(merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES)
+    return found
+
+
+def _started(cores: int | None) -> ExitStack:
+    """Start Ray on this machine alone, and return what stops it and removes what it wrote.
+
+    Raises:
+        UsageError: This process uses Ray already.
+        EngineError: It did not start.
+    """
+    ray = _library()
+    if ray.is_initialized():
+        raise UsageError(
+            "This process uses Ray already, perhaps on other machines. Nothing was read. Give "
+            'address="auto" to compute there, or call ray.shutdown() first.'
+        )
+    problem = None
+    with ExitStack() as stack:
+        stack.enter_context(same_signals())
+        stack.enter_context(_unheard(ray))
+        folder = stack.enter_context(own_folder())
+        stack.enter_context(own_token(_forgotten_token))
+        stack.callback(ray.shutdown)
+        try:
+            _start(ray, cores, folder)
+        except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
+            problem = type(error).__name__
+        else:
+            return stack.pop_all()
+    raise EngineError(
+        f"Ray did not start on this machine ({problem}). Nothing was read. See that memory and "
+        "disk are left, or leave the engine out."
+    )
+
+
+def _start(ray: Any, cores: int | None, folder: str) -> None:
+    """Start Ray; "local" is what keeps it from joining a cluster that happens to run here."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+    alone = {"include_dashboard": False, "object_store_memory": _STORE}
+    with _quietly():
+        ray.init(address="local", num_cpus=cores, _temp_dir=folder, **alone, **_SILENT)
+
+
+def _forgotten_token() -> None:
+    """Have Ray read its settings again, where this version remembers them."""
+    ray = _library()
+    with suppress(AttributeError, TypeError):
+        ray._raylet.Config.initialize("")  # noqa: SLF001
+        ray._raylet.AuthenticationTokenLoader.instance().reset_cache()  # noqa: SLF001
+
+
+def _joined(address: str) -> ExitStack:
+    """Join a cluster, and return what leaves it.
+
+    Raises:
+        UsageError: It does not answer, or this process uses another one.
+    """
+    ray = _library()
+    place = refuse_silent_address(address)
+    if ray.is_initialized():
+        here = ray.get_runtime_context().gcs_address
+        if address == "auto" or place == here:
+            return ExitStack()  # whoever joined it will leave it
+        raise UsageError(
+            f"This process uses Ray at {here} already. Nothing was read. Give that address, or "
+            "call ray.shutdown() first."
+        )
+    with ExitStack() as stack:
+        stack.enter_context(same_signals())
+        stack.enter_context(_unheard(ray))
+        stack.callback(ray.shutdown)
+        problem = _problem_of_joining(ray, address)
+        if problem == ConnectionError.__name__:  # as while a machine has only just started Ray
+            ray.shutdown()
+            problem = _problem_of_joining(ray, address)
+        if problem is None:
+            return stack.pop_all()
+    raise UsageError(
+        f"The Ray cluster at address={address!r} was not joined ({problem}). Nothing was read. "
+        "Does this machine belong to it, with the same versions of Python and Ray? If the cluster "
+        "asks for a token, set RAY_AUTH_MODE=token, else RAY_AUTH_MODE=disabled."
+    )
+
+
+def _problem_of_joining(ray: Any, address: str) -> str | None:
+    """Join a cluster; return the kind of the error that kept this process from it, if one did."""
+    try:
+        with _quietly():
+            ray.init(address=address, **_SILENT)
+            # With a token that is not the cluster's, Ray would join and then wait forever.
+            first = ray.remote(num_cpus=0)(_First).remote()
+            ray.get(first.answer.remote(), timeout=_FIRST)
+    except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
+        return type(error).__name__
+    return None
+
+
+class _First:
+    """Something that a cluster is asked to keep for a moment: Ray Data needs the same."""
+
+    def answer(self) -> None:
+        """Do nothing, elsewhere."""
+
+
+def refuse_silent_address(address: str) -> str:
+    """Return host:port of a cluster; refuse one where no cluster answers.
+
+    Raises:
+        UsageError: Nothing answers within seconds, where Ray itself would try for minutes.
+    """
+    if "://" in address:
+        raise UsageError(
+            f"address={address!r} is for Ray's remote client, which is not used here. Nothing was "
+            "read. Run this on a machine of the cluster, with address=auto or host:port."
+        )
+    place = _resolved(address)
+    if place is None or not answers(place):
+        raise UsageError(
+            f"No Ray cluster answers at address={address!r}. Nothing was read. Start one "
+            "(`ray start --head`), give its address, or leave the address out to use this machine."
+        )
+    return place
+
+
+def _resolved(address: str) -> str | None:
+    """Return where Ray would look for the cluster of an address; None if nowhere."""
+    ray = _library()
+    if address == "auto" and ray.is_initialized():
+        return str(ray.get_runtime_context().gcs_address)
+    try:
+        from ray._private import services  # noqa: PLC0415 - an extra
+
+        place = services.canonicalize_bootstrap_address(address, None)
+    except (ConnectionError, ValueError):
+        return None
+    except (ImportError, AttributeError, TypeError):  # another version of Ray
+        return address
+    return None if place is None else str(place)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Keep Ray from printing, and from warning about itself.
+
+    Its progress bars count its own blocks, its logs name its own files, and whatever it gives up
+    for is in our error.
+    """
+    ray = _library()
+    calm: dict[str, Any] = {"enable_progress_bars": False}
+    if "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S" not in os.environ:
+        calm["execution_no_progress_timeout_s"] = _STILLNESS
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [logger.level for logger in loggers]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        context = ray.data.DataContext.get_current()
+        before = {name: getattr(context, name, None) for name in calm}
+        _set(context, calm)
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            _set(context, before)
+
+
+@contextmanager
+def _unheard(ray: Any) -> Iterator[None]:
+    """Keep Ray from printing where our own output goes, each time that a worker is lost."""
+    place = ray._private.worker  # noqa: SLF001 - there is no setting for it
+    before = getattr(place, "print_to_stdstream", None)
+    if before is None:  # another version of Ray
+        yield
+        return
+    place.print_to_stdstream = lambda *_, **__: None
+    try:
+        yield
+    finally:
+        place.print_to_stdstream = before
+
+
+def _set(context: Any, values: dict[str, Any]) -> None:
+    """Set attributes."""
+    for name, value in values.items():
+        setattr(context, name, value)
+
+
+def _library() -> Any:
+    """Return Ray.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import ray  # noqa: PLC0415 - an extra
+            import ray.data  # noqa: PLC0415
+    except ImportError:
+        pass
+    else:
+        return ray
+    raise MissingExtra(
+        "This needs Ray. Nothing was read. Install it with: pip install 'sordino[scale]'"
+    )

@@ -1,0 +1,387 @@
+"""Parquet files: what columns they have, and their rows; the only file that knows pyarrow."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, BinaryIO, TypeVar
+
+import numpy as np
+
+from sordino._files import explained
+from sordino.errors import DataError, MissingExtra, SordinoError
+from sordino.preferences.labels import LABELS
+from sordino.preferences.records import FIELDS, PERSON
+
+__all__ = [
+    "DIFFERENCE",
+    "Columns",
+    "VectorWriter",
+    "column_parts",
+    "column_values",
+    "copy_tables",
+    "numbers",
+    "place_of",
+    "row_groups",
+    "schema_of",
+    "vectors",
+]
+
+T = TypeVar("T")
+
+_BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
+_NOTHING = "Nothing was released."
+
+DIFFERENCE = "difference"
+"""The column of vectors: feature differences φ(first) − φ(second)."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a file holds of what we read: the same in every file that is read with it.
+
+    Attributes:
+        types: (name, type) of every column that is read, in the order of names.
+        dimension: Of the vectors; None where there are texts, 0 where vectors may be of any
+            dimension because there is none.
+    """
+
+    types: tuple[tuple[str, str], ...]
+    dimension: int | None
+
+
+def schema_of(path: Path, person_field: str) -> Columns:
+    """Return the columns that are read.
+
+    Raises:
+        DataError: The file is no Parquet, or was cut short, or its vectors cannot be used, or a
+            column is there twice, or the person field that was named is not there.
+        FileSystemError: It cannot be read.
+        MissingExtra: pyarrow is not installed.
+    """
+    with _opened(path) as file:
+        schema = _asked(lambda: file.schema_arrow, _damage(path))
+        known = {*FIELDS, DIFFERENCE, person_field, f"{person_field}s"}
+        names = sorted(name for name in schema.names if name in known)
+        _refuse_twice(path, names)
+        types = tuple((name, str(schema.field(name).type)) for name in names)
+        if DIFFERENCE not in names:
+            return Columns(types, None)
+        _refuse_columns(path, names, person_field)
+        return Columns(types, _dimension(path, file, schema))
+
+
+def _refuse_twice(path: Path, names: Sequence[str]) -> None:
+    """Refuse columns of one name, of which only one could be meant.
+
+    Raises:
+        DataError: There are some.
+    """
+    for one, other in pairwise(names):
+        if one == other:
+            raise DataError(f"{path.name}: column {one!r} is there twice. Nothing was released.")
+
+
+def _refuse_columns(path: Path, names: Sequence[str], person_field: str) -> None:
+    """Refuse columns beside vectors that would be left out, and the lack of one that was named.
+
+    Raises:
+        DataError: Lists of labels or persons, which only texts have, or no such person field.
+    """
+    for plural in (LABELS, f"{person_field}s"):
+        if plural in names:
+            raise DataError(
+                f"{path.name}: column {plural!r} is not read beside {DIFFERENCE!r}: every row "
+                f"there is one judgment, of one person. Nothing was released. Name the columns "
+                f"'label' and {person_field!r}, with a row for each judgment, or take it out."
+            )
+    if person_field != PERSON and person_field not in names:
+        raise DataError(
+            f"{path.name}: the person field {person_field!r} is missing. Nothing was released."
+        )
+
+
+def _dimension(path: Path, file: Any, schema: Any) -> int:
+    """Return how many numbers the first vector has; 0 if there is none and they may have any.
+
+    Raises:
+        DataError: The column is no list of numbers.
+    """
+    problem = f"{path.name}: column {DIFFERENCE!r} must hold lists of numbers."
+    kind = schema.field(DIFFERENCE).type
+    if not _lists_numbers(kind):
+        raise DataError(problem)
+    size = getattr(kind, "list_size", -1)  # of lists of a fixed size
+    if size > 0:
+        return int(size)
+    batches = file.iter_batches(batch_size=1, columns=[DIFFERENCE])
+    first = _asked(lambda: next(batches, None), _damage(path))
+    if first is None:
+        return 0
+    lists = first.column(0)
+    if lists.null_count or not len(lists.flatten()):
+        raise DataError(problem)
+    return len(lists.flatten())
+
+
+def _lists_numbers(kind: Any) -> bool:
+    """Return whether a type is that of lists of numbers."""
+    types = _library()[0].types
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    number = (types.is_integer, types.is_floating, types.is_boolean)
+    return any(holds(kind) for holds in lists) and any(holds(kind.value_type) for holds in number)
+
+
+def row_groups(path: Path) -> list[int]:
+    """Return how many rows each row group has.
+
+    Raises:
+        DataError: The file is no Parquet, or was cut short.
+        FileSystemError: It cannot be read.
+    """
+    with _opened(path) as file:
+        groups = range(file.metadata.num_row_groups)
+        return _asked(
+            lambda: [file.metadata.row_group(group).num_rows for group in groups], _damage(path)
+        )
+
+
+def place_of(path: Path, groups: Sequence[int]) -> str:
+    """Return where some row groups are, for messages.
+
+    Example:
+        >>> place_of(Path("a.parquet"), range(2, 5))
+        'a.parquet: row groups 2 to 4'
+    """
+    if len(groups) == 1:
+        return f"{path.name}: row group {groups[0]}"
+    return f"{path.name}: row groups {groups[0]} to {groups[-1]}"
+
+
+def column_parts(
+    path: Path, groups: Sequence[int], columns: Sequence[str], rows: int
+) -> Iterator[Any]:
+    """Yield record batches of some columns, as far as the file has them.
+
+    Args:
+        path: The file.
+        groups: Which row groups.
+        columns: Their names.
+        rows: Most rows at once.
+
+    Raises:
+        DataError: The file is malformed.
+        FileSystemError: It cannot be read.
+    """
+    problem = f"{place_of(path, groups)} cannot be read: cut short or damaged. {_NOTHING}"
+    with _opened(path) as file:
+        known = [name for name in columns if name in file.schema_arrow.names]
+        batches = file.iter_batches(
+            batch_size=rows, row_groups=list(groups), columns=known, use_threads=False
+        )
+        while (batch := _asked(lambda: next(batches, None), problem)) is not None:
+            yield batch
+
+
+def column_values(place: str, batch: Any, name: str) -> list[Any]:
+    """Return the values of one column of a batch.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        batch: From :func:`column_parts`.
+        name: Of the column.
+
+    Raises:
+        DataError: One cannot be read; the message does not say what stands there.
+    """
+    values: list[Any] = _asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name))
+    return values
+
+
+def numbers(place: str, batch: Any, name: str) -> np.ndarray:
+    """Return one column of numbers as an array; of those that are missing, NaN.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        batch: From :func:`column_parts`.
+        name: Of the column.
+
+    Raises:
+        DataError: It holds something else, or cannot be read.
+    """
+    arrow, _ = _library()
+
+    def read() -> np.ndarray:
+        column = batch.column(name)
+        if arrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        if arrow.types.is_decimal(column.type) or arrow.types.is_boolean(column.type):
+            column = column.cast(arrow.float64())
+        return np.asarray(column.to_numpy(zero_copy_only=False))
+
+    found = _asked(read, _unreadable(place, name))
+    if found.dtype.kind not in "iuf":
+        raise DataError(f"{place}: column {name!r} must hold numbers. {_NOTHING}")
+    return found
+
+
+def vectors(place: str, column: Any, dimension: int) -> np.ndarray:
+    """Return a column of lists as an array, one row each.
+
+    Args:
+        place: Where it is, from :func:`place_of`.
+        column: Of a batch from :func:`column_parts`.
+        dimension: How long every list must be.
+
+    Raises:
+        DataError: A list has another length, or is missing or holds something missing, or cannot
+            be read.
+    """
+    return _asked(lambda: _rows_of(place, column, dimension), _unreadable(place, DIFFERENCE))
+
+
+def _rows_of(place: str, column: Any, dimension: int) -> np.ndarray:
+    """Return a column of lists as an array.
+
+    Raises:
+        DataError: As :func:`vectors`.
+    """
+    values = column.flatten()
+    if column.null_count or values.null_count or len(values) != len(column) * dimension:
+        raise DataError(
+            f"{place}: column {DIFFERENCE!r} must hold a list of {dimension} numbers in every "
+            f"row. {_NOTHING}"
+        )
+    array = values.to_numpy(zero_copy_only=False).reshape(-1, dimension)
+    offsets = getattr(column, "offsets", None)
+    if offsets is not None and (np.diff(offsets.to_numpy()) != dimension).any():
+        raise DataError(
+            f"{place}: column {DIFFERENCE!r} has lists of different lengths. {_NOTHING}"
+        )
+    return np.asarray(array)
+
+
+class VectorWriter:
+    """A Parquet file of vectors, answers and who gave them, as it is being written."""
+
+    def __init__(self, file: BinaryIO, dimension: int, *, persons: bool) -> None:
+        """Start the file.
+
+        Args:
+            file: Where to write.
+            dimension: Of the vectors.
+            persons: Whether it is known who answered.
+        """
+        arrow, parquet = _library()
+        columns = [
+            (DIFFERENCE, arrow.list_(arrow.float64(), dimension)),
+            ("answer", arrow.int8()),
+        ]
+        self._schema = arrow.schema([*columns, ("person", arrow.string())] if persons else columns)
+        self._writer = parquet.ParquetWriter(file, self._schema)
+
+    def write(self, rows: np.ndarray, answers: np.ndarray, persons: Sequence[str] | None) -> None:
+        """Write some rows."""
+        arrow, _ = _library()
+        lists = arrow.FixedSizeListArray.from_arrays(arrow.array(rows.ravel()), rows.shape[1])
+        columns = [lists, arrow.array(answers.astype(np.int8))]
+        if persons is not None:
+            columns.append(arrow.array(list(persons), arrow.string()))
+        self._writer.write_table(arrow.Table.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        """Write what ends the file."""
+        self._writer.close()
+
+
+def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
+    """Write the rows of Parquet files one after the other into one; all have the same columns.
+
+    Raises:
+        DataError: One is malformed.
+        FileSystemError: One cannot be read.
+    """
+    _, parquet = _library()
+    writer = None
+    for path in paths:
+        with _opened(path) as part:
+            writer = writer or parquet.ParquetWriter(file, part.schema_arrow)
+            for group in range(part.metadata.num_row_groups):
+                read = partial(part.read_row_group, group)
+                writer.write_table(_asked(read, _damage(path)))
+    if writer is not None:
+        writer.close()
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """Open a Parquet file.
+
+    Raises:
+        DataError: It is malformed.
+        FileSystemError: It cannot be read.
+    """
+    _, parquet = _library()
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
+        read = partial(parquet.ParquetFile, raw, buffer_size=_BUFFER)
+        with _asked(read, _damage(path)) as file:
+            yield file
+
+
+def _asked(question: Callable[[], T], problem: str) -> T:
+    """Return what a question to pyarrow answers; say of whatever it raises only ``problem``.
+
+    Its errors quote values of the data, and some carry them: none may be seen, not even as the
+    cause of ours. So this is a function: what a context manager raises keeps what it caught.
+
+    Raises:
+        DataError: The question raised something else than an error of ours or of the system.
+    """
+    try:
+        return question()
+    except (SordinoError, MemoryError):
+        raise
+    except OSError as error:
+        if error.errno is not None:  # else it is pyarrow's word for damage
+            raise
+    except Exception:  # noqa: BLE001, S110 - whatever it is
+        pass
+    raise DataError(problem)
+
+
+def _damage(path: Path) -> str:
+    """Return what to say of a file that is no Parquet."""
+    return f"{path.name} is no Parquet file, or it was cut short or damaged. {_NOTHING}"
+
+
+def _unreadable(place: str, name: str) -> str:
+    """Return what to say of a column that cannot be read."""
+    return (
+        f"{place}: column {name!r} holds a value that cannot be read as its type says. {_NOTHING}"
+    )
+
+
+def _library() -> tuple[Any, Any]:
+    """Return pyarrow and its Parquet reader.
+
+    Raises:
+        MissingExtra: It is not installed.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            import pyarrow as pa  # noqa: PLC0415 - an extra
+            from pyarrow import parquet  # noqa: PLC0415
+    except ImportError:
+        pass
+    else:
+        return pa, parquet
+    raise MissingExtra(
+        "Parquet files need pyarrow. Nothing was read. Install it with: pip install "
+        "'sordino[scale]'"
+    )

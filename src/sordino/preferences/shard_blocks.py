@@ -1,0 +1,274 @@
+"""Pieces of many files as blocks of judgments, a few thousand at a time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Integer
+
+from sordino import _validate
+from sordino._files import explained
+from sordino.errors import DataError
+from sordino.preferences.comparisons import Comparisons, PublicDigest
+from sordino.preferences.features import Features
+from sordino.preferences.files import LONGEST_LINE, every_line, records_of
+from sordino.preferences.gathering import Gathered, columns_of, kept
+from sordino.preferences.pairs import Pairs, number_labels, turned_rows
+from sordino.preferences.parquet import (
+    DIFFERENCE,
+    column_parts,
+    column_values,
+    numbers,
+    place_of,
+    vectors,
+)
+from sordino.preferences.records import FIELDS, Record
+from sordino.preferences.shards import Piece, Shards
+
+__all__ = ["answered_vectors", "comparisons", "judged_vectors", "judgments", "questions"]
+
+_RECORDS: Final = 4096  # of texts in one block
+_NUMBERS: Final = 1 << 21  # of vectors in one block
+_OUTCOMES: Final = ("label", "answer")
+_ALREADY: Final = (
+    "these answers are randomized already: use them as they are. Nothing was released."
+)
+_RAW: Final = (
+    "these are raw judgments, and randomized answers are wanted here. Randomize them first "
+    "(privatize_shards, sordino privatize)."
+)
+
+
+def judgments(shards: Shards, piece: Piece) -> Iterator[Pairs]:
+    """Yield the raw judgments of a piece, block by block, with all that is public of them.
+
+    Raises:
+        DataError: A record cannot be used, or is randomized already; file and place are named.
+        FileSystemError: The file cannot be read.
+    """
+    _refuse_kind(shards, privatized=False)
+    yield from _without_dropped(shards, piece)
+
+
+def comparisons(shards: Shards, piece: Piece) -> Iterator[Comparisons]:
+    """Yield what is public of a piece, block by block, of raw judgments or randomized answers.
+
+    Raises:
+        DataError: As :func:`judgments`.
+        FileSystemError: As :func:`judgments`.
+    """
+    yield from _without_dropped(shards, piece)
+
+
+def questions(shards: Shards, piece: Piece) -> Iterator[tuple[Comparisons, Sequence[Record]]]:
+    """Yield what :func:`comparisons` does, each with the records left out for identical answers.
+
+    Raises:
+        DataError: As :func:`judgments`.
+        FileSystemError: As :func:`judgments`.
+    """
+    yield from _pairs(shards, piece)
+
+
+def judged_vectors(
+    shards: Shards, piece: Piece, features: Features | None
+) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
+    """Yield (differences, labels) of a piece, block by block, in canonical order.
+
+    Args:
+        shards: How to read.
+        piece: What to read.
+        features: Turns texts into vectors; None where the files hold vectors.
+
+    Raises:
+        DataError: As :func:`judgments`.
+        FileSystemError: As :func:`judgments`.
+    """
+    _refuse_kind(shards, privatized=False)
+    yield from _turned_vectors(shards, piece, features)
+
+
+def answered_vectors(
+    shards: Shards, piece: Piece, features: Features | None
+) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
+    """Yield (differences, randomized answers) of a piece, as :func:`judged_vectors` does labels.
+
+    Raises:
+        DataError: A record cannot be used, or is a raw judgment; file and place are named.
+        FileSystemError: The file cannot be read.
+    """
+    _refuse_kind(shards, privatized=True)
+    yield from _turned_vectors(shards, piece, features)
+
+
+def _refuse_kind(shards: Shards, *, privatized: bool) -> None:
+    """Refuse answers where judgments are wanted, and the reverse.
+
+    Raises:
+        DataError: The files hold the other kind.
+    """
+    if shards.privatized != privatized:
+        raise DataError(f"{shards.pieces[0].name}: {_RAW if privatized else _ALREADY}")
+
+
+def _without_dropped(shards: Shards, piece: Piece) -> Iterator[Pairs]:
+    """Yield the records of a piece, with labels or, of privatized files, answers."""
+    return (pairs for pairs, _ in _pairs(shards, piece))
+
+
+def _pairs(shards: Shards, piece: Piece) -> Iterator[tuple[Pairs, Sequence[Record]]]:
+    """Yield the records of a piece that carry a preference, and those that do not."""
+    with _named(piece):
+        if shards.layout == "texts":
+            for found, left_out in _gathered(shards, piece):
+                yield Pairs(**found.public, labels=found.outcomes), left_out
+            return
+        for rows, labels, persons in _vector_parts(shards, piece):
+            yield Pairs.from_features(rows, labels, persons=persons), ()
+
+
+def _turned_vectors(
+    shards: Shards, piece: Piece, features: Features | None
+) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
+    """Yield (differences, labels or answers) of a piece, in canonical order."""
+    if shards.layout == "texts":
+        for pairs in _without_dropped(shards, piece):
+            yield pairs.differences(features), pairs.labels
+        return
+    with _named(piece):
+        for rows, labels, _ in _vector_parts(shards, piece):
+            yield turned_rows(rows, number_labels(labels, len(rows)))
+
+
+def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Record]]]:
+    """Yield the records of a piece, some thousands at a time; a block may be empty.
+
+    Those whose answers are identical stand apart.
+    """
+    numbered = _mappings(shards, piece)
+    records = records_of(
+        ((row, where) for where, row in numbered), person_field=shards.person_field
+    )
+    while some := list(islice(records, _RECORDS)):
+        if some[0].privatized != shards.privatized:
+            raise DataError(_ALREADY if some[0].privatized else _RAW)
+        digest = PublicDigest()
+        left = list(kept(some, digest, drop_identical=shards.drop_identical))
+        outcomes = np.fromiter((row.outcome for row in left), dtype=np.int8, count=len(left))
+        found = Gathered(columns_of(left, digest), outcomes, some[0].privatized)
+        yield found, [row for row in some if row.identical] if digest.dropped else []
+
+
+def _mappings(shards: Shards, piece: Piece) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, row) for every record of a piece of texts."""
+    path = Path(piece.path)
+    if path.suffix == ".parquet":
+        people = (shards.person_field, f"{shards.person_field}s")
+        groups = range(piece.first, piece.last)
+        place, number = place_of(path, groups), piece.start
+        for batch in column_parts(path, groups, (*FIELDS, *people), _RECORDS):
+            names = batch.schema.names
+            columns = [column_values(place, batch, name) for name in names]
+            for values in zip(*columns, strict=True):
+                yield f"row {number}", _given(dict(zip(names, values, strict=True)))
+                number += 1
+        return
+    lines = every_line(path) if path.suffix == ".gz" else _lines(path, piece)
+    for number, line in lines:
+        if line.strip():
+            yield f"line {number}", _object(line, number)
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of a table without the fields that are empty in it."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _lines(path: Path, piece: Piece) -> Iterator[tuple[int, bytes]]:
+    """Yield (number in the file, bytes) of every line of a piece, without a byte-order mark."""
+    number = piece.start
+    with explained(f"{piece.name} cannot be read"), path.open("rb") as file:
+        file.seek(piece.first)
+        while file.tell() < piece.last:
+            number += 1
+            line = file.readline(LONGEST_LINE)
+            if not line:  # the file was cut short, which is said at the end
+                break
+            yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+
+
+def _object(line: bytes, number: int) -> Mapping[str, Any]:
+    """Return what a line says.
+
+    Raises:
+        DataError: It is no JSON object.
+    """
+    try:
+        value = json.loads(line.decode())
+    except (ValueError, RecursionError):
+        value = None
+    if isinstance(value, dict):
+        return value
+    raise DataError(
+        f"line {number}: not a JSON object on a line of its own, of less than 16 MiB. Is the file "
+        "cut short? Nothing was released."
+    )
+
+
+def _vector_parts(
+    shards: Shards, piece: Piece
+) -> Iterator[tuple[np.ndarray, np.ndarray, list[Any] | None]]:
+    """Yield (differences as they stand, labels, persons) of a piece."""
+    assert shards.dimension is not None  # noqa: S101 - for the type checker
+    path, names = Path(piece.path), (DIFFERENCE, *_OUTCOMES, shards.person_field)
+    height, groups = max(1, _NUMBERS // shards.dimension), range(piece.first, piece.last)
+    place = place_of(path, groups)
+    for batch in column_parts(path, groups, names, height):
+        outcome = _outcome_column(batch.schema.names, privatized=shards.privatized)
+        rows = vectors(place, batch.column(DIFFERENCE), shards.dimension)
+        labels = numbers(place, batch, outcome)
+        if shards.privatized and not np.isin(labels, (0, 1)).all():
+            raise DataError("column 'answer' must hold 0 or 1.")
+        known = shards.person_field in batch.schema.names
+        persons = column_values(place, batch, shards.person_field) if known else None
+        yield _validate.finite_array(DIFFERENCE, rows, ndim=2), labels, persons
+
+
+def _outcome_column(names: Sequence[str], *, privatized: bool) -> str:
+    """Return what the column of labels, or of answers, is called.
+
+    Raises:
+        DataError: It is not there, or the other one is.
+    """
+    label, answer = _OUTCOMES
+    if label in names and answer in names:
+        raise DataError(
+            f"columns {label!r} and {answer!r} exclude each other: one is raw, the other "
+            "randomized. Nothing was released."
+        )
+    wanted, other = (answer, label) if privatized else (label, answer)
+    if other in names:
+        raise DataError(_RAW if privatized else _ALREADY)
+    if wanted not in names:
+        raise DataError(f"column {wanted!r} is missing. Nothing was released.")
+    return wanted
+
+
+@contextmanager
+def _named(piece: Piece) -> Iterator[None]:
+    """Put the name of the file in front of what refuses a piece; refuse a file that changed."""
+    piece.refuse_change()
+    try:
+        yield
+    except DataError as error:
+        problem = str(error)
+    else:
+        piece.refuse_change()
+        return
+    raise DataError(f"{piece.name}: {problem.removeprefix(f'{piece.name}: ')}")

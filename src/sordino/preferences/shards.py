@@ -1,0 +1,370 @@
+"""Judgments in many files: what the files are, and pieces of them small enough for memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+import numpy as np
+
+from sordino._files import UNPACKING_ERRORS, explained, unpacked
+from sordino.errors import DataError, UsageError
+from sordino.preferences.parquet import row_groups, schema_of
+from sordino.preferences.published_folder import refuse_half_published
+from sordino.preferences.records import refuse_person_field
+
+__all__ = ["Layout", "Piece", "Shards", "find_shards"]
+
+Layout = Literal["texts", "vectors"]
+"""Records of texts, or feature differences that were computed already."""
+
+_LINES: Final = 1 << 14  # of JSON Lines in one piece; bytes would tell how long labels are
+_ROWS: Final = 1 << 17  # of Parquet in one piece, if row groups are not larger
+_CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
+_TABLES: Final = (".parquet",)
+_TEXTS: Final = (".jsonl", ".jsonl.gz")
+_ALIKE: Final = (*_TABLES, *_TEXTS, ".json", ".json.gz", ".ndjson", ".ndjson.gz")  # in any case
+_MANIFEST: Final = ".manifest.json"
+
+_Span = tuple[int, int, int, int | None]
+"""(first, last, start, rows) of a piece."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of one file that is read at once; it holds no data.
+
+    Attributes:
+        path: The file, as every machine that reads it must know it.
+        shard: Which file of all.
+        number: Which piece of all.
+        first, last: Bytes of JSON Lines, or row groups of Parquet: from the first to before the
+            last. A packed file is read as a whole.
+        start: How many lines, or rows of Parquet, stand before it in the file.
+        rows: How many lines or rows it has; None of a packed file.
+        stamp: Size, times and number of the file when it was found: it must not change
+            afterwards. It is a first line of defense: whoever can set clocks can also forge it.
+    """
+
+    path: str
+    shard: int
+    number: int
+    first: int
+    last: int
+    start: int
+    rows: int | None
+    stamp: tuple[int, ...]
+
+    def refuse_change(self) -> None:
+        """Refuse a file that is no longer the one that was found.
+
+        Which rows count is decided when it is first read, so it must be the same ever after. All
+        machines see one file system, on which size, times and number of a file are the same
+        everywhere, as on NFS: copies of a file on each machine's own disk are other files.
+
+        Raises:
+            DataError: It was written to, or is another file.
+            FileSystemError: It is gone.
+        """
+        if _stamp(Path(self.path)) != self.stamp:
+            raise DataError(
+                f"{self.name} changed while it was read, or this machine sees another file there "
+                "than the one that was found. Nothing was released. Leave the files alone; all "
+                "machines must read them from one file system."
+            )
+
+    @property
+    def name(self) -> str:
+        """Return the name of the file, for messages."""
+        return Path(self.path).name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """Judgments in files too large for memory, and how to read them.
+
+    Attributes:
+        pieces: All parts of all files, in order.
+        layout: What the files hold.
+        dimension: Of vectors; None for texts.
+        person_field: Name of the optional public person id.
+        drop_identical: Leave out pairs of identical answers instead of refusing them.
+        privatized: Whether these are randomized answers, and not raw judgments.
+    """
+
+    pieces: tuple[Piece, ...]
+    layout: Layout
+    dimension: int | None
+    person_field: str = "person"
+    drop_identical: bool = False
+    privatized: bool = False
+
+    def __repr__(self) -> str:
+        """Return the kind and how many files there are."""
+        return f"Shards({self.layout}, files={self.pieces[-1].shard + 1})"
+
+    @property
+    def rows(self) -> int | None:
+        """Return how many lines or rows all files have; None if some are packed."""
+        known = [piece.rows for piece in self.pieces if piece.rows is not None]
+        return sum(known) if len(known) == len(self.pieces) else None
+
+    @property
+    def bytes(self) -> int:
+        """Return how large all files are together: it tells how long labels are, so it stays here.
+
+        Whatever is printed or written says :attr:`rows` instead.
+        """
+        return sum(os.path.getsize(path) for path in {piece.path for piece in self.pieces})  # noqa: PTH202
+
+
+def find_shards(
+    sources: str | Path | Iterable[str | Path],
+    *,
+    person_field: str = "person",
+    drop_identical: bool = False,
+    privatized: bool = False,
+) -> Shards:
+    """Return the judgments of many files, none of which is read yet but its ends.
+
+    Parquet files hold the fields that JSON Lines do, or vectors: ``difference`` (a list of
+    numbers, always as many: φ(first) − φ(second)), ``label`` (0, 1 or 0.5) and, if people are
+    known, the person field.
+
+    Args:
+        sources: Files ending in ``.parquet``, ``.jsonl`` or ``.jsonl.gz``, or folders of them; a
+            folder's files are taken in the order of their names. All of one kind. Other machines
+            must find them at the same place, on one file system. JSON Lines are cut by their
+            number of lines, so each is passed through once here.
+        person_field: Name of the optional public person id.
+        drop_identical: Leave out pairs of identical answers instead of refusing them.
+        privatized: Whether they are randomized answers, each file with its manifest beside it:
+            vectors then stand beside a column ``answer`` instead of ``label``.
+
+    Raises:
+        UsageError: There is no file, or they are of several kinds, or one is given twice, or a
+            folder holds what looks like data and is not read, or the person field is another.
+        DataError: A Parquet file is cut short or malformed, or its columns are not those of the
+            others, or the person field that was named is not among them; or randomized answers
+            lie beside what an interrupted run left.
+        FileSystemError: A file is missing or cannot be read.
+        MissingExtra: A file is Parquet, and what reads it is not installed.
+    """
+    refuse_person_field(person_field)
+    paths = _files(sources)
+    if privatized:
+        refuse_half_published(path.parent for path in paths)
+    stamps = [_stamp(path) for path in paths]  # first: what is appended later is noticed
+    if paths[0].name.endswith(_TABLES):
+        dimension = _one_schema(paths, person_field)
+        ends = [_bundles(row_groups(path)) for path in paths]
+    else:
+        dimension = None
+        ends = [_stretches(path) for path in paths]
+    pieces: list[Piece] = []
+    for shard, (path, spans) in enumerate(zip(paths, ends, strict=True)):
+        for span in spans:
+            pieces.append(Piece(str(path), shard, len(pieces), *span, stamps[shard]))
+    if not pieces:
+        raise DataError("The files are empty: no record in them.")
+    return Shards(
+        pieces=tuple(pieces),
+        layout="texts" if dimension is None else "vectors",
+        dimension=dimension,
+        person_field=person_field,
+        drop_identical=drop_identical,
+        privatized=privatized,
+    )
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Return size, times and number of a file.
+
+    The time of its last change of any kind cannot be set back, as that of its content can.
+
+    Raises:
+        FileSystemError: It is missing.
+    """
+    with explained(f"{path.name} cannot be read"):
+        status = path.stat()
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
+    """Return all files as absolute paths.
+
+    Raises:
+        UsageError: There is none, or they are of several kinds, or one is given twice.
+        FileSystemError: One is missing.
+    """
+    given = [sources] if isinstance(sources, (str, Path)) else list(sources)
+    paths = [path for source in given for path in _inside(Path(source).absolute())]
+    if not paths:
+        raise UsageError(
+            "No file to read. Give files or folders of files that end in .parquet, .jsonl or "
+            ".jsonl.gz."
+        )
+    kinds = {path.name.endswith(_TABLES) for path in paths}
+    if len(kinds) > 1:
+        raise UsageError("Some files are Parquet and some JSON Lines. Give one kind at a time.")
+    seen: set[tuple[int, int]] = set()
+    for path in paths:
+        with explained(f"{path.name} cannot be read"):
+            status = path.stat()
+        if (status.st_dev, status.st_ino) in seen:
+            raise UsageError(
+                f"{path.name} is given twice: its labels would count twice, and be hidden half "
+                "as well. Nothing was read."
+            )
+        seen.add((status.st_dev, status.st_ino))
+    return paths
+
+
+def _inside(path: Path) -> Sequence[Path]:
+    """Return a file itself, or the files of a folder that are ours by name.
+
+    Raises:
+        UsageError: A file's name ends in nothing that is read.
+        FileSystemError: It is missing.
+    """
+    with explained(f"{path.name} cannot be read"):
+        if path.is_dir():
+            found = [item for item in sorted(path.iterdir()) if not _is_hidden(item.name)]
+            for item in found:
+                _refuse_unread(item)
+            return [item for item in found if _is_read(item.name) and not item.is_dir()]
+    if not _is_read(path.name):
+        raise UsageError(
+            f"{path.name}: of many files, those that end in .parquet, .jsonl or .jsonl.gz are "
+            "read. Nothing was read."
+        )
+    return [path]
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a name in a folder is by custom none of data."""
+    return name.startswith(("_", "."))
+
+
+def _is_read(name: str) -> bool:
+    """Return whether a file is read, by its name."""
+    return name.endswith(_TABLES + _TEXTS)
+
+
+def _looks_like_data(name: str) -> bool:
+    """Return whether a name is as that of a file that is read, or nearly so."""
+    small = name.lower()
+    return small.endswith(_ALIKE) and not small.endswith(_MANIFEST) and not _is_hidden(name)
+
+
+def _refuse_unread(item: Path) -> None:
+    """Refuse what lies in a folder, looks like data and would be left out.
+
+    Raises:
+        UsageError: It does.
+    """
+    if item.is_dir():
+        if any(map(_looks_like_data, _names_below(item))):
+            raise UsageError(
+                f"{item.name} is a folder with files in it, inside a folder that is read; folders "
+                "in folders are not. Nothing was read. Give every folder by its name, or take it "
+                "away."
+            )
+    elif _looks_like_data(item.name) and not _is_read(item.name):
+        raise UsageError(
+            f"{item.name} lies in a folder that is read and would be left out: names must end in "
+            ".parquet, .jsonl or .jsonl.gz, in small letters. Nothing was read. Rename it, or take "
+            "it away."
+        )
+
+
+def _names_below(folder: Path) -> Iterator[str]:
+    """Yield the names of all files below a folder, but for those in hidden folders."""
+    for _, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if not _is_hidden(name)]
+        yield from files
+
+
+def _one_schema(paths: Sequence[Path], person_field: str) -> int | None:
+    """Return the dimension of vectors, or None for texts.
+
+    Raises:
+        DataError: A file has other columns than the first one.
+    """
+    first, dimension = schema_of(paths[0], person_field), 0
+    for path in paths:
+        found = schema_of(path, person_field)
+        # lists of any length, and none in the file: as long as those of others
+        other = found.dimension and dimension and found.dimension != dimension
+        if found.types != first.types or other:
+            raise DataError(
+                f"{path.name} has other columns, or other types in them, than {paths[0].name}. "
+                "Nothing was released."
+            )
+        dimension = dimension or found.dimension or 0
+    return None if first.dimension is None else dimension
+
+
+def _bundles(sizes: Sequence[int]) -> list[_Span]:
+    """Return spans of row groups, each of about as many rows as a piece should have."""
+    spans: list[_Span] = []
+    first = start = rows = 0
+    for group, size in enumerate(sizes):
+        if rows and rows + size > _ROWS:
+            spans.append((first, group, start, rows))
+            first, start, rows = group, start + rows, 0
+        rows += size
+    return [*spans, (first, len(sizes), start, rows)] if rows else spans
+
+
+def _stretches(path: Path) -> list[_Span]:
+    """Return spans of bytes, each of as many lines.
+
+    How many is a constant: nothing that is said of a piece may depend on how long a label is.
+
+    Raises:
+        FileSystemError: The file cannot be read.
+    """
+    if path.suffix == ".gz":  # cannot be entered in the middle
+        return [] if _is_empty(path) else [(0, 1, 0, None)]
+    ends, lines = _line_ends(path)
+    last = max(0, len(ends) - 2)
+    return [
+        (ends[at], ends[at + 1], at * _LINES, _LINES if at < last else lines - last * _LINES)
+        for at in range(len(ends) - 1)
+    ]
+
+
+def _line_ends(path: Path) -> tuple[list[int], int]:
+    """Return 0, the end of every so many-th line and that of the file; and how many lines it has.
+
+    Raises:
+        FileSystemError: It cannot be read.
+    """
+    ends, lines, size, chunk = [0], 0, 0, b""
+    with explained(f"{path.name} cannot be read"), path.open("rb") as file:
+        while some := file.read(_CHUNK):
+            chunk, count = some, some.count(b"\n")
+            if (lines + count) // _LINES > lines // _LINES:
+                marks = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
+                ends += (size + 1 + marks[-(lines + 1) % _LINES :: _LINES]).tolist()
+            lines, size = lines + count, size + len(chunk)
+    if ends[-1] < size:
+        ends.append(size)
+    return ends, lines + (not chunk.endswith(b"\n") if chunk else 0)
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether nothing is packed in a file; damage is said when it is read.
+
+    Raises:
+        FileSystemError: It cannot be read.
+    """
+    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
+        try:
+            return not unpacked(path, raw).read(1)
+        except UNPACKING_ERRORS:
+            return False

@@ -1,0 +1,238 @@
+"""A folder of privatized files: what may be written there, and how it appears."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from sordino import _random
+from sordino._files import explained, refuse_output, written_once
+from sordino.errors import FileSystemError, UsageError
+from sordino.preferences.manifest import Manifest, manifest_path, stem
+from sordino.preferences.published_folder import ENDINGS, WORK
+from sordino.preferences.shards import Piece, Shards
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.folder_lock import sole_run
+from sordino.privatization.publication import (
+    DONE,
+    has_begun,
+    note_files,
+    noted_request,
+    publish,
+    published,
+)
+from sordino.privatization.shard_answers import ShardOfWork
+
+__all__ = ["ShardOutputs", "see_folder"]
+
+
+@dataclass(frozen=True)
+class ShardOutputs:
+    """Where the answers of many files go.
+
+    Attributes:
+        folder: The folder.
+        shards: A file to be for every raw file.
+        force: Overwrite what is there.
+    """
+
+    folder: Path
+    shards: tuple[ShardOfWork, ...]
+    force: bool
+
+    @classmethod
+    def of(cls, shards: Shards, folder: Path, *, force: bool) -> ShardOutputs:
+        """Return where the answers go; nothing is written yet.
+
+        Raises:
+            UsageError: Two files would have one name, or the folder is one of the raw files', or
+                a file is there already and ``force`` is False, or others are there that would be
+                read with these.
+            FileSystemError: It is no folder.
+        """
+        ending = ".jsonl" if shards.layout == "texts" else ".parquet"
+        pieces: dict[int, list[Piece]] = {}
+        for piece in shards.pieces:
+            pieces.setdefault(piece.shard, []).append(piece)
+        found = tuple(
+            ShardOfWork(f"{stem(Path(some[0].path))}{ending}", tuple(some))
+            for some in pieces.values()
+        )
+        made = cls(folder, found, force)
+        made._refuse_one_name()
+        made._refuse_folder(shards)
+        if not any(map(noted_request, made._left())):  # which may be what is asked for
+            made.refuse_existing()
+        return made
+
+    def _refuse_one_name(self) -> None:
+        """Refuse two raw files whose answers would have one name."""
+        names = [shard.name for shard in self.shards]
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(
+                    f"The answers of two files would both be called {name}. Nothing was done. "
+                    "Rename one, or give them one after the other, each with a folder of its own."
+                )
+
+    def _refuse_folder(self, shards: Shards) -> None:
+        """Refuse a folder that must not be written to."""
+        if not self.folder.exists():
+            return
+        if not self.folder.is_dir():
+            raise FileSystemError(f"{self.folder.name} is no folder; the answers need one.")
+        for raw in {Path(piece.path).parent for piece in shards.pieces}:
+            if raw.samefile(self.folder):
+                raise UsageError(
+                    "The answers would lie among the raw judgments. Nothing was done. Give "
+                    "another folder for them."
+                )
+        mine = {shard.name for shard in self.shards}
+        for path in sorted(self.folder.iterdir()):
+            known = path.name.startswith((".", "_")) or not path.name.endswith(ENDINGS)
+            if not known and path.name not in mine:
+                raise UsageError(
+                    f"{path.name} lies in the folder for the answers and would be read with them. "
+                    "Nothing was done. Give an empty folder."
+                )
+
+    def refuse_existing(self) -> None:
+        """Refuse to overwrite unless asked to.
+
+        Raises:
+            UsageError: A file is there already, or what an interrupted run left.
+        """
+        for shard in self.shards:
+            for path in (self.folder / shard.name, manifest_path(self.folder / shard.name)):
+                refuse_output(path, force=self.force)
+        left = self._left()
+        if left and not self.force:
+            raise UsageError(
+                f"{left[0].name} lies in the folder for the answers: another run was interrupted, "
+                "or is still going on. Nothing was done. Let it end, take it away, or pass "
+                "--force; a run without person ids then pays again."
+            )
+
+    def _left(self) -> list[Path]:
+        """Return the folders of runs that have not ended."""
+        return sorted(self.folder.glob(WORK))
+
+    def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
+        """Let the rest appear of what an interrupted run made, and paid for; return the manifests.
+
+        Args:
+            request: What is asked; the run must have been asked the same.
+            ledger: On which it says what it released.
+
+        Raises:
+            UsageError: There is no such run, and something else is there already.
+            FileSystemError: A run is still going on there, or a file cannot be written.
+        """
+        if request not in map(noted_request, self._left()):
+            self.refuse_existing()
+            return ()
+        names = [shard.name for shard in self.shards]
+        with sole_run(self.folder):
+            for work in self._left():
+                if noted_request(work) != request:
+                    continue
+                if manifests := published(work, self.folder, names, ledger):
+                    self.publish(str(work))
+                    _take_away(work)
+                    return manifests
+            self.refuse_existing()
+        return ()
+
+    @contextmanager
+    def working(self) -> Iterator[str]:
+        """Yield a folder that only this user can read, inside the one for the answers.
+
+        It is gone afterwards, with everything that was drawn and not used, unless only some files
+        appeared. What an interrupted run left is taken away first. No other run can write there
+        until the context ends.
+
+        Raises:
+            UsageError: Another run wrote there since it was looked at.
+            FileSystemError: It cannot be made, or another run is writing there.
+        """
+        work = self.folder / WORK.replace("*", _random.new_release_id())
+        with explained("The folder for the answers cannot be written"):
+            self.folder.mkdir(parents=True, exist_ok=True)
+        with sole_run(self.folder):
+            self.refuse_existing()
+            with explained("The folder for the answers cannot be written"):
+                for left in [*self._left(), *self.folder.glob(str(Path(WORK).with_suffix(DONE)))]:
+                    shutil.rmtree(left)
+                work.mkdir(mode=0o700)
+            try:
+                yield str(work)
+            finally:
+                if not has_begun(work):
+                    _take_away(work)
+
+    def note(self, work: str, request: str, manifests: Mapping[str, Manifest]) -> None:
+        """Write what each file says of itself, and what was asked.
+
+        Raises:
+            FileSystemError: It cannot be written.
+        """
+        note_files(Path(work), request, manifests)
+
+    def publish(self, work: str) -> None:
+        """Let all files appear; what they cost is on the ledger.
+
+        Raises:
+            FileSystemError: One cannot be written.
+        """
+        publish(Path(work), self.folder, [shard.name for shard in self.shards])
+
+
+def _take_away(work: Path) -> None:
+    """Remove the folder of a run that has ended, however it ended."""
+    for path in (work, work.with_suffix(DONE)):
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def see_folder(folders: tuple[str, ...], _: int) -> int:
+    """Return 0 if folders are there for whoever runs this, and take files that are written once.
+
+    Raises:
+        FileSystemError: One is not, or does not.
+    """
+    for folder in folders:
+        if not os.path.isdir(folder):  # noqa: PTH112 (it never raises)
+            raise FileSystemError(
+                "A machine does not see the folder for the answers, or for stored ones beside the "
+                "ledger. Nothing was released. Give folders that all machines see at the same "
+                "place."
+            )
+        _try_writing(folder, folders)
+    return 0
+
+
+@lru_cache(maxsize=16)  # once in every process of a run, whose folders have names of their own
+def _try_writing(folder: str, _: tuple[str, ...]) -> None:
+    """Write a file once, as all answers are; then it goes.
+
+    Raises:
+        FileSystemError: It cannot be written, or the file system knows no hard links.
+    """
+    path, reason = Path(folder) / f".{_random.new_release_id()}.partial", None
+    try:
+        with written_once(path) as draft:
+            draft.file.write(b"\n")
+    except FileSystemError as error:
+        reason = str(error).partition("(")[2].partition(")")[0]
+    finally:
+        path.unlink(missing_ok=True)
+    if reason is not None:
+        raise FileSystemError(
+            "The folder for the answers, or for stored ones beside the ledger, cannot take files "
+            f"that are written once ({reason}). Nothing was released. Give one that every machine "
+            "can write, on a file system with hard links."
+        )

@@ -1,0 +1,319 @@
+"""Raw judgments in many files in, a privatized file for each out; tasks of an engine draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import add, or_
+from pathlib import Path
+from typing import Any
+
+from sordino.engines.engine import Engine, Taken, refuse_other_engines
+from sordino.engines.exchange import PARTS
+from sordino.errors import UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.manifest import Manifest, digest_of_files
+from sordino.preferences.memo import Counts
+from sordino.preferences.shard_survey import ShardSurvey, survey_shards
+from sordino.preferences.shards import Shards
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.crossing import Crossing, Survey
+from sordino.privatization.publication import digest_of_request
+from sordino.privatization.shard_answers import AnswerPiece, JoinShard, PieceOfWork
+from sordino.privatization.shard_memo import agreeing_parts
+from sordino.privatization.shard_outputs import ShardOutputs, see_folder
+from sordino.privatization.shard_people import AnswerPart, ShardPeople, Tally
+from sordino.privatization.stored_answers import record_release
+from sordino.privatization.stream import manifest_of
+
+__all__ = ["plan_shards", "privatize_shards"]
+
+
+@dataclass
+class ShardTotals(Survey):
+    """What the public fields of many files say before anything is spent.
+
+    Attributes:
+        doubled: Whether a question occurs twice and nothing says who answered.
+        tally: What answering takes, if it is known who answered.
+    """
+
+    doubled: bool = False
+    tally: Tally | None = None
+
+    @property
+    def linked(self) -> bool:
+        """Return whether persons are known."""
+        return self.tally is not None
+
+    def repeats(self) -> bool:
+        """Return whether a question occurs twice with nothing to link who answered."""
+        return self.doubled
+
+    def counts(self) -> Counts | None:
+        """Return how many questions of how many people are about to be answered, if linked."""
+        return None if self.tally is None else self.tally.counts
+
+
+@dataclass(frozen=True)
+class _Surveyed:
+    """Everything that is known before the spend is written.
+
+    Attributes:
+        found: What is public of the files.
+        totals: The same in numbers.
+        people: The judgments by person, if it is known who answered.
+    """
+
+    found: ShardSurvey
+    totals: ShardTotals
+    people: ShardPeople | None
+
+    def written_to(self, work: str) -> tuple[str, ...]:
+        """Return the folders that tasks write answers to."""
+        memo = None if self.people is None else self.people.memo.folder
+        return (work,) if memo is None else (work, memo)
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where tasks run, and what they exchange files in."""
+
+    engine: Engine
+    scratch: str | Path | None
+    taken: Taken | None
+
+
+def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
+    shards: Shards,
+    out: str | Path,
+    mechanism: RandomizedResponse,
+    *,
+    ledger: Ledger,
+    engine: Engine,
+    cap: int | None = None,
+    simulate_seed: int | None = None,
+    force: bool = False,
+    scratch: str | Path | None = None,
+    surveyed: ShardSurvey | None = None,
+    taken: Taken | None = None,
+) -> tuple[Manifest, ...]:
+    """Write a privatized file and its manifest for each of many raw files; return the manifests.
+
+    Of texts JSON Lines are written, of vectors Parquet with ``difference`` (in the order that
+    ignores the labels), ``answer`` and, where it is known, ``person``. The files appear when all
+    of them are done. Files are read twice, and three times where person ids are known; once less
+    if they were surveyed before.
+
+    Unlike one file's, the answers that people gave are stored in the folder ``NAME.memo`` beside
+    the ledger, by person; a ledger has either that or ``NAME.memo.db``. The folder for the
+    answers, the ledger's, and ``scratch`` must be seen by all machines at the same place. A run
+    that was interrupted while its files appeared is ended by asking for the same again, for free.
+
+    Args:
+        shards: Raw judgments, from :func:`~sordino.preferences.shards.find_shards`.
+        out: Folder for the answers; it is made if it is not there.
+        mechanism: The coin.
+        ledger: Where the spend is recorded, once, before any coin is drawn.
+        engine: Where the files are read and coins are drawn.
+        cap: As in :func:`sordino.privatize`, over all files together.
+        simulate_seed: A seed for study. Each part draws from a stream of its own, so it gives
+            other answers than with :func:`sordino.privatize`.
+        force: Overwrite the answers in the folder, and take away what an interrupted run left.
+        scratch: Folder for judgments by person while this runs, with their labels hidden; the
+            system's own for temporary files if left out.
+        surveyed: What :func:`~sordino.preferences.shard_survey.survey_shards` found in these
+            files, if they were read already; those that changed since are refused.
+        taken: Called as tasks are done, once for each pass.
+
+    Raises:
+        UsageError: A file is there already, or a setting cannot be used, or the answers are
+            randomized already, or what was surveyed are other files.
+        DataError: A record cannot be used, or there are no person ids and a budget or cap needs
+            them, or files overlap, or changed while they were read.
+        PrivacyError: The ledger is about another unit, or its stored answers cannot be used.
+        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
+        LedgerMismatch: The ledger belongs to other prompts and answers.
+        FileSystemError: A file cannot be read or written.
+        EngineError: The engine gave up. The entry stays on the ledger.
+
+    Guarantee:
+        That of :func:`~sordino.privatization.stream.privatize_file`, for all files together,
+        wherever and however often a task runs: a part is drawn once, and what a task draws is
+        used whole or thrown away. Trust is ``"central"``. A run that dies has spent its entry and
+        shows nothing, or some files, which are read when all are there. Shown by
+        tests/soundness/test_sharded_answers.py.
+
+    Source:
+        docs/local.md, "Repeats" and "Person-level budgets".
+    """
+    refuse_other_engines(engine)
+    _refuse_answers(shards)
+    crossing = Crossing.of(mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap)
+    outputs = ShardOutputs.of(shards, Path(out), force=force)
+    request = digest_of_request(shards, crossing)
+    if finished := outputs.finished(request, ledger):
+        return finished
+    place = _Place(engine, scratch, taken)
+    with (
+        _surveyed(shards, crossing, place, surveyed, dry_run=False) as known,
+        outputs.working() as work,
+    ):
+        promise = crossing.promise(known.totals)
+        engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
+        _refuse_changes(shards)
+        reservation = crossing.reserve(known.totals, known.found.public_digest)
+        entry = None if reservation is None else reservation.release_id
+        _answer_people(known, crossing, place, work, seed=simulate_seed, release_id=entry)
+        sums = _written(known, crossing, place, work, outputs, seed=simulate_seed)
+        manifests = {
+            shard.name: manifest_of(mechanism, promise, sums[shard.name])
+            for shard in outputs.shards
+        }
+        outputs.note(work, request, manifests)
+        payers = () if known.totals.tally is None else known.totals.tally.payers
+        record_release(ledger, reservation, payers, digest_of_files(manifests.values()))
+        outputs.publish(work)
+    return tuple(manifests.values())
+
+
+def plan_shards(
+    shards: Shards,
+    crossing: Crossing,
+    *,
+    data: str,
+    engine: Engine,
+    scratch: str | Path | None = None,
+    surveyed: ShardSurvey | None = None,
+    taken: Taken | None = None,
+) -> dict[str, Any]:
+    """Return what :func:`privatize_shards` would spend, after checking every record.
+
+    Nothing is written but what is exchanged between tasks, and that is gone afterwards.
+
+    Args:
+        shards: Raw judgments.
+        crossing: The settings.
+        data: Name of the data set.
+        engine: Where the files are read.
+        scratch: As for :func:`privatize_shards`.
+        surveyed: Likewise.
+        taken: Called as tasks are done.
+
+    Raises:
+        UsageError: What was surveyed are other files.
+        DataError: A record cannot be used; file and place are named.
+        BudgetExceeded: The ledger has not enough left.
+        LedgerMismatch: The ledger belongs to another data set.
+    """
+    refuse_other_engines(engine)
+    _refuse_answers(shards)
+    place = _Place(engine, scratch, taken)
+    with _surveyed(shards, crossing, place, surveyed, dry_run=True) as known:
+        return crossing.plan(known.totals, known.found.public_digest, data=data)
+
+
+def _refuse_answers(shards: Shards) -> None:
+    """Refuse what is no raw judgments in many files.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if not isinstance(shards, Shards):
+        raise UsageError(f"shards must come from find_shards, got {type(shards).__name__}.")
+    if shards.privatized:
+        raise UsageError(
+            "These answers are randomized already; use them as they are (sordino fit, "
+            "sordino align)."
+        )
+
+
+def _refuse_changes(shards: Shards) -> None:
+    """Refuse files that are no longer those that were found, before anything is spent on them.
+
+    Raises:
+        DataError: One was written to.
+        FileSystemError: One is gone.
+    """
+    for piece in {piece.shard: piece for piece in shards.pieces}.values():
+        piece.refuse_change()
+
+
+@contextmanager
+def _surveyed(
+    shards: Shards,
+    crossing: Crossing,
+    place: _Place,
+    given: ShardSurvey | None,
+    *,
+    dry_run: bool,
+) -> Iterator[_Surveyed]:
+    """Yield what is known before the spend; the memo is this run's until the context ends.
+
+    Raises:
+        UsageError: What was surveyed before are other files.
+    """
+    if given is not None and given.shards != shards:
+        raise UsageError(
+            "surveyed must be what survey_shards found in these shards. Nothing was done."
+        )
+    where: Any = {"scratch": place.scratch, "taken": place.taken}
+    survey = survey_shards(shards, place.engine, **where) if given is None else nullcontext(given)
+    with survey as found:
+        totals = ShardTotals(
+            None, cap=crossing.cap, n=found.n, dropped=found.dropped, doubled=found.repeats
+        )
+        if not found.linked:
+            crossing.refuse_unknown_people()
+            yield _Surveyed(found, totals, None)
+            return
+        settings = crossing.memo_settings
+        with (
+            agreeing_parts(crossing.ledger, settings=settings, dry_run=dry_run) as memo,
+            ShardPeople.gathered(found, memo, place.engine, cap=crossing.cap, **where) as people,
+        ):
+            totals = replace(totals, tally=people.tally(place.engine))
+            yield _Surveyed(found, totals, people)
+
+
+def _answer_people(
+    known: _Surveyed,
+    crossing: Crossing,
+    place: _Place,
+    work: str,
+    *,
+    seed: int | None,
+    release_id: str | None,
+) -> None:
+    """Have every question of every person answered, if it is known who they are."""
+    if known.people is not None:
+        answer = AnswerPart(known.people, crossing.mechanism, seed, release_id, work)
+        place.engine.fold(range(PARTS), answer, add, taken=place.taken)
+
+
+def _written(
+    known: _Surveyed,
+    crossing: Crossing,
+    place: _Place,
+    work: str,
+    outputs: ShardOutputs,
+    *,
+    seed: int | None,
+) -> dict[str, str]:
+    """Return the SHA-256 of every file, by its name; the spend is on the ledger."""
+    found, engine, taken = known.found, place.engine, place.taken
+    shards = found.shards
+    pieces = [
+        PieceOfWork(*given)
+        for given in zip(
+            shards.pieces, found.starts[:-1], found.starts[1:], found.digests, strict=True
+        )
+    ]
+    answer = AnswerPiece(shards, found.linked, crossing.mechanism, seed, work)
+    engine.fold(pieces, answer, add, taken=taken)
+    sums: dict[str, str] = engine.fold(
+        outputs.shards, JoinShard(shards.layout, work), or_, taken=taken
+    )
+    return sums

@@ -1,0 +1,354 @@
+"""From randomized answers in many files to a reward: sums over pieces, and nothing is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
+from operator import add
+from pathlib import Path
+from typing import Any
+
+from sordino import _validate
+from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.features import Features
+from sordino.preferences.manifest import Manifest, digest_of_files, read_manifest
+from sordino.preferences.private_pairs import label_loss
+from sordino.preferences.shard_survey import ShardSurvey, survey_shards
+from sordino.preferences.shards import Shards
+from sordino.privacy.guarantee import Guarantee, merge
+from sordino.rewards.confidence import confidence_ellipsoid
+from sordino.rewards.design import MOST_FEATURES
+from sordino.rewards.model import RewardModel
+from sordino.rewards.ridge_choice import accepted_gradient
+from sordino.rewards.sharded.answer_evidence import AnswerEvidence, evidence_of_answers
+from sordino.rewards.sharded.answer_metrics import AnswerMetrics, measure_predictions
+from sordino.rewards.sharded.evidence import counted_vectors
+from sordino.rewards.sharded.predictions import opened_predictions
+from sordino.rewards.sharded.released_fit import fit_evidence, shard_errors
+
+__all__ = ["fit_and_measure_shards", "fit_answer_shards", "read_manifests"]
+
+_SLACK = 1e-9  # relative: numbers in a manifest are the nearest floats
+
+
+def fit_answer_shards(
+    shards: Shards,
+    *,
+    features: Features | None = None,
+    engine: Engine | None = None,
+    ridge: float | None = None,
+    ball: float,
+    ellipsoid: bool | None = None,
+    scratch: str | Path | None = None,
+    taken: Taken | None = None,
+) -> RewardModel:
+    """Return the reward that explains randomized answers in many files best; it costs nothing.
+
+    The debiased fit of :func:`sordino.fit_reward`, with a pass over the files for each step of
+    Newton's method. A ridge that is not given is chosen on the sum of all answers, and not on
+    held-out ones as in memory. Repeats of one person count once, wherever they are.
+
+    Args:
+        shards: From :func:`~sordino.preferences.shards.find_shards` with ``privatized=True``;
+            each file with its manifest beside it.
+        features: Turns texts into vectors; left out for files of vectors.
+        engine: Where the files are read; in this process if left out.
+        ridge: Strength of the quadratic penalty, > 0; chosen if left out.
+        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
+        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
+        scratch: Folder for what tasks exchange, which all machines see; the system's own for
+            temporary files if left out.
+        taken: Called as tasks are done, once for each pass.
+
+    Raises:
+        UsageError: A setting is out of range.
+        DataError: A file has no manifest or is not the one that it speaks of, or manifests
+            disagree, or a record cannot be used.
+        PrivacyError: A person gave more answers than the promise covers.
+        FileSystemError: A file cannot be read.
+        ConvergenceError: The fit could not be certified.
+
+    Guarantee:
+        Exactly what the answers promise: this is post-processing. Shown by
+        tests/soundness/test_sharded_answers.py.
+
+    Source:
+        docs/local.md, "The fit".
+    """
+    fitted = _Terms(ridge, ball)
+    with _opened(shards, features, engine, scratch=scratch, taken=taken) as opened:
+        return opened.reward(fitted, ellipsoid=ellipsoid)
+
+
+def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
+    shards: Shards,
+    *,
+    features: Features | None = None,
+    engine: Engine | None = None,
+    ridge: float | None = None,
+    ball: float,
+    ellipsoid: bool | None = None,
+    temperature: float | None = None,
+    scratch: str | Path | None = None,
+    taken: Taken | None = None,
+) -> tuple[RewardModel, AnswerMetrics]:
+    """Return that reward, and what one like it measures on held-out answers; both cost nothing.
+
+    The fifth of the questions that a public rule holds out is predicted by a second fit, on all
+    others: in memory there are five such fits, which would read the files five times more often.
+    So metrics are of a fit on four fifths of the answers, which is a little worse than the reward
+    that is returned, and their errors are those of a fifth of the answers. Nothing is scaled.
+
+    Args:
+        shards: As for :func:`fit_answer_shards`, and likewise all that follow.
+        features: Turns texts into vectors.
+        engine: Where the files are read.
+        ridge: Of both fits; chosen for each on the answers that it sees if left out.
+        ball: Bound on the norm of the weights.
+        ellipsoid: Whether to keep a confidence set.
+        temperature: Of a Gibbs policy, > 0, for its win rate; without it there is none.
+        scratch: Folder for what tasks exchange: also the predictions for held-out answers.
+        taken: Called as tasks are done, once for each pass.
+
+    Raises:
+        UsageError: A setting is out of range.
+        DataError: As :func:`fit_answer_shards`; or there are too few questions to hold any out.
+        PrivacyError: A person gave more answers than the promise covers.
+        FileSystemError: A file cannot be read.
+        ConvergenceError: A fit could not be certified.
+
+    Guarantee:
+        Exactly what the answers promise: this is post-processing.
+
+    Source:
+        docs/local.md, "The fit" and metrics on randomized labels.
+    """
+    fitted = _Terms(ridge, ball)
+    heat = None if temperature is None else _validate.positive("temperature", temperature)
+    where: Any = {"scratch": scratch, "taken": taken}
+    with _opened(shards, features, engine, hold_out=True, **where) as opened:
+        opened.refuse_too_few()  # before the fit, which takes most of the time
+        reward = opened.reward(fitted, ellipsoid=ellipsoid)
+        return reward, opened.metrics(fitted, temperature=heat)
+
+
+@dataclass
+class _Terms:
+    """How a fit is made.
+
+    Attributes:
+        ridge: Λ > 0, or None where it is chosen.
+        ball: Bound on the norm of the weights.
+    """
+
+    ridge: float | None
+    ball: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is out of range before a file is opened."""
+        self.ball = _validate.positive("ball", self.ball)
+        self.ridge = None if self.ridge is None else _validate.positive("ridge", self.ridge)
+
+
+@contextmanager
+def _opened(
+    shards: Shards,
+    features: Features | None,
+    engine: Engine | None,
+    *,
+    hold_out: bool = False,
+    scratch: str | Path | None,
+    taken: Taken | None,
+) -> Iterator[_Opened]:
+    """Yield answers that were surveyed, and whose manifests say that they may be fitted."""
+    engine = InProcess() if engine is None else engine
+    refuse_other_engines(engine)
+    manifests = read_manifests(shards, engine)
+    promise, flips = _one_promise(manifests), manifests[0].flip_probability
+    asked: Any = {"hold_out": hold_out, "scratch": scratch, "taken": taken}
+    with survey_shards(shards, engine, **asked) as survey:
+        _refuse_more_than_promised(survey, promise, flips)
+        promise = _told_apart(survey, promise)
+        yield _Opened(
+            survey=survey,
+            engine=engine,
+            features=features,
+            promise=promise,
+            flips=flips,
+            artifact=digest_of_files(manifests),
+            scratch=scratch,
+            taken=taken,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class _Opened:
+    """Answers in many files, as they are fitted and measured.
+
+    Attributes:
+        survey: Which of them count.
+        engine: Where they are read.
+        features: Turns texts into vectors.
+        promise: What they promise.
+        flips: Chance that an answer is not the judgment.
+        artifact: Digest of the files.
+        scratch: Folder for what tasks exchange.
+        taken: Called as tasks are done.
+    """
+
+    survey: ShardSurvey
+    engine: Engine
+    features: Features | None
+    promise: Guarantee
+    flips: float
+    artifact: str
+    scratch: str | Path | None
+    taken: Taken | None
+
+    def refuse_too_few(self) -> None:
+        """Refuse to measure where the public rule puts all answers on one side.
+
+        Raises:
+            DataError: It does.
+        """
+        n, parts = self.survey.counted, self.survey.parts
+        if parts is not None and not all(part.counted for part in parts):
+            raise DataError(
+                f"{n} answers are to too few different questions to measure anything on held-out "
+                "ones; a dozen is the least. Nothing was fitted."
+            )
+
+    @cached_property
+    def evidence(self) -> AnswerEvidence:
+        """Return what a fit sees of all answers."""
+        return self._evidence(self.survey)
+
+    def _evidence(self, survey: ShardSurvey) -> AnswerEvidence:
+        """Return what a fit sees of the answers that count in a survey."""
+        rows = counted_vectors(survey, self.engine, self.features, answers=True, taken=self.taken)
+        return evidence_of_answers(rows, self.features, self.flips)
+
+    def reward(self, terms: _Terms, *, ellipsoid: bool | None) -> RewardModel:
+        """Return the reward that explains all answers best."""
+        evidence, ball = self.evidence, terms.ball
+        solution, ridge, candidates = fit_evidence(evidence, ridge=terms.ridge, ball=ball)
+        if ellipsoid is None:
+            ellipsoid = evidence.rows.shape[1] <= MOST_FEATURES
+        region = None
+        if ellipsoid:
+            region = confidence_ellipsoid(
+                evidence.rows,
+                solution,
+                flip_probability=self.flips,
+                ball=ball,
+                ridge=ridge,
+                candidates=candidates,
+            )
+        return RewardModel(
+            weights=solution.theta,
+            features=self.features,
+            guarantee=self.promise,
+            method="debiased",
+            ridge=ridge,
+            ball=ball,
+            gradient_norm=solution.gradient_norm,
+            atol=accepted_gradient(evidence),
+            pairs=len(evidence),
+            standard_errors=shard_errors(evidence, solution, ridge),
+            ellipsoid=region,
+            artifact=self.artifact,
+        )
+
+    def metrics(self, terms: _Terms, *, temperature: float | None) -> AnswerMetrics:
+        """Return what a fit on four fifths of the questions measures on the rest."""
+        fitted, measured = self.survey.divided()
+        bound = self.evidence.feature_bound  # public, and that of the reward: so are the ridges
+        evidence = replace(self._evidence(fitted), feature_bound=bound)
+        solution, _, _ = fit_evidence(evidence, ridge=terms.ridge, ball=terms.ball)
+        with opened_predictions(
+            measured,
+            self.engine,
+            solution.theta,
+            features=self.features,
+            flip_probability=self.flips,
+            scratch=self.scratch,
+            taken=self.taken,
+        ) as predictions:
+            return measure_predictions(predictions, temperature=temperature)
+
+
+def read_manifests(shards: Shards, engine: Engine) -> tuple[Manifest, ...]:
+    """Return the manifest of every file, each checked against its file where that is read.
+
+    Raises:
+        UsageError: These are raw judgments.
+        DataError: A file has none, or is not the one that it speaks of.
+        FileSystemError: A file cannot be read.
+    """
+    if not isinstance(shards, Shards) or not shards.privatized:
+        raise UsageError(
+            "Randomized answers are fitted: find_shards(..., privatized=True). Nothing was read."
+        )
+    paths = tuple(dict.fromkeys(piece.path for piece in shards.pieces))
+    return engine.fold(paths, _read, add)
+
+
+def _read(path: str) -> tuple[Manifest, ...]:
+    """Return the manifest of one file; an error names the file."""
+    return (read_manifest(Path(path)),)
+
+
+def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
+    """Return what all files promise; refuse those that do not belong together.
+
+    Raises:
+        DataError: They say different things.
+    """
+    for name in ("mechanism", "epsilon", "flip_probability", "unit", "neighbors", "trust"):
+        if len({getattr(manifest, name) for manifest in manifests}) > 1:
+            raise DataError(
+                f"The manifests of these files disagree about {name}: they are of different "
+                "releases. Nothing was fitted. Give the files of one release."
+            )
+    promises = [manifest.guarantee for manifest in manifests]
+    merged = merge(promises, epsilon=promises[0].epsilon, delta=0.0)
+    return replace(merged, caveats=tuple(sorted(set(merged.caveats))))
+
+
+def _told_apart(survey: ShardSurvey, promise: Guarantee) -> Guarantee:
+    """Return a promise that says if two answers to one question may be of one person.
+
+    Raises:
+        PrivacyError: They may even be two answers of one label: each release of the same records
+            has a folder of its own.
+    """
+    if not survey.repeats:
+        return promise
+    if len({str(Path(piece.path).parent) for piece in survey.shards.pieces}) > 1:
+        raise PrivacyError(
+            "Files of several folders hold answers to the same question, and do not say who gave "
+            "them: they may be several releases of the same labels, which together promise less "
+            "than each. Nothing was fitted. Give the files of one release, or randomize with "
+            "person ids."
+        )
+    return promise.with_caveats("repeats-not-linked")
+
+
+def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: float) -> None:
+    """Refuse a promise about whole people that one of them has too many answers for.
+
+    Raises:
+        PrivacyError: It does not cover them all.
+    """
+    if promise.unit != "person":
+        return
+    loss = label_loss(flips)
+    if not survey.linked or promise.epsilon < survey.largest * loss * (1 - _SLACK):
+        raise PrivacyError(
+            f"A promise of epsilon={promise.epsilon:g} for one person does not cover all answers "
+            f"in these files at epsilon={loss:g} each: they are of several releases, or do not "
+            "say who answered. Nothing was fitted."
+        )

@@ -1,0 +1,260 @@
+"""What a fit sees of labels in many files after their release, and how it reads the vectors."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.sparse import issparse
+
+from sordino import _validate
+from sordino.engines.engine import Engine, Taken
+from sordino.engines.rows import PiecedRows
+from sordino.errors import DataError, UsageError
+from sordino.preferences.features import Features
+from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
+from sordino.preferences.shard_facts import digest_of_piece
+from sordino.preferences.shard_survey import ShardSurvey
+from sordino.preferences.shards import Piece, Shards
+from sordino.rewards._gram import weighted_grams
+from sordino.rewards.covariance import answer_sum_covariance, debiased_slope
+from sordino.rewards.label_ridge import effective_features, label_ridges
+from sordino.rewards.sharded.newton import PiecedLoss
+from sordino.rewards.solver import Solution
+
+__all__ = ["PiecedEvidence", "ShardEvidence", "counted_vectors", "verified", "width_of"]
+
+_ROWS = 32  # rows a feature that a matrix rests on
+_FLOPS = 1 << 27  # a matrix this cheap takes more of them
+
+
+def counted_vectors(
+    survey: ShardSurvey,
+    engine: Engine,
+    features: Features | None,
+    *,
+    answers: bool = False,
+    taken: Taken | None = None,
+) -> PiecedRows:
+    """Return the feature differences of the rows that count, with labels or answers beside them.
+
+    Args:
+        survey: What counts.
+        engine: Where the files are read.
+        features: Turns texts into vectors; None for files of vectors.
+        answers: Whether the files hold randomized answers; else they must hold raw labels.
+        taken: Called as pieces are done, once for each pass.
+
+    Raises:
+        UsageError: Features are missing, or were given for files that hold vectors.
+    """
+    shape = survey.counted, width_of(survey.shards, features)
+    read = _Counted(survey, features, answers)
+    return PiecedRows(engine, survey.shards.pieces, read, shape, taken)
+
+
+def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
+    """Return rows that are refused if what is public of their file is not what was surveyed.
+
+    Which rows of a person count was decided then: in other files too many might.
+
+    Args:
+        rows: Read from the pieces of the survey.
+        survey: What was found.
+    """
+    return replace(rows, read=_Verified(rows.read, survey))
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """From a piece to its blocks; after the last one, the piece is compared with the survey."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    survey: ShardSurvey
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks.
+
+        Raises:
+            DataError: There is something else in the file than before.
+        """
+        yield from self.read(piece)
+        if digest_of_piece(self.survey.shards, piece) != self.survey.digests[piece.number]:
+            raise DataError(f"{piece.name} changed while it was read. Nothing was released.")
+
+
+def width_of(shards: Shards, features: Features | None) -> int:
+    """Return how many features the records of many files have.
+
+    Raises:
+        UsageError: Features are missing, or were given for files that hold vectors.
+    """
+    if (shards.dimension is None) == (features is None):
+        raise UsageError(
+            "features must be given for files of texts, and left out for files of vectors."
+        )
+    d = shards.dimension if features is None else features.dimension
+    assert d is not None  # noqa: S101 - for the type checker
+    return d
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """From a piece to its blocks of rows that count."""
+
+    survey: ShardSurvey
+    features: Features | None
+    answers: bool
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+        """Yield (number of the first row, differences, labels)."""
+        out = self.survey.selection.left_out(piece.number)
+        first, start = 0, self.survey.starts[piece.number] - self._left_out_before(piece)
+        read = answered_vectors if self.answers else judged_vectors
+        for rows, labels in read(self.survey.shards, piece, self.features):
+            counts = np.ones(len(labels), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
+            first += len(labels)
+            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
+            if kept.shape[0]:
+                yield start, _finite(kept), labels[counts]
+                start += kept.shape[0]
+
+    def _left_out_before(self, piece: Piece) -> int:
+        """Return how many rows of earlier pieces do not count."""
+        return self.survey.selection.before(piece.number)
+
+
+def _finite(rows: Any) -> Any:
+    """Return rows; refuse what is not finite."""
+    _validate.finite_array("features", np.ravel(rows.data if issparse(rows) else rows), ndim=1)
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PiecedEvidence:
+    """What a fit sees of many files: public vectors, and what is known of Σ yx.
+
+    Attributes:
+        rows: x of the pairs that count.
+        statistic: What is known of Σ yx.
+        feature_bound: Bound L on the norm of one answer's features.
+    """
+
+    rows: PiecedRows
+    statistic: Float[np.ndarray, " d"]
+    feature_bound: float
+
+    def __len__(self) -> int:
+        """Return the number of pairs that count."""
+        return self.rows.shape[0]
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"{type(self).__name__}(n={len(self)}, d={len(self.statistic)})"
+
+    @property
+    def loss(self) -> PiecedLoss:
+        """Return the loss that answers enter through their sum alone."""
+        return PiecedLoss(self.rows, self.statistic)
+
+    @property
+    def step(self) -> int:
+        """Return which rows the sample takes: every so many-th."""
+        n, d = self.rows.shape
+        return max(1, n // max(_ROWS * d, _FLOPS // d**2))
+
+    @cached_property
+    def sample(self) -> Float[np.ndarray, "m d"]:
+        """Return evenly spaced rows, enough for matrices and a start; one pass."""
+        return np.asarray(self.rows.fold(partial(_every, self.step), _stacked))
+
+    @property
+    def share(self) -> float:
+        """Return how much of the rows the sample is."""
+        return len(self.sample) / len(self)
+
+    def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from the sample.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        [total] = weighted_grams(self.sample, debiased_slope(self.sample @ theta))
+        return np.asarray(total / self.share)
+
+    @abstractmethod
+    def ridges(self) -> list[float]:
+        """Return the ridges that are tried, from public numbers alone."""
+
+    @abstractmethod
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return by how much a fit flatters itself on the sum it was made of."""
+
+    @abstractmethod
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, with what the ball adds to the ridge in it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ShardEvidence(PiecedEvidence):
+    """What a fit sees after all labels of many files were released as one sum; it is public.
+
+    Attributes:
+        rows: x of the pairs that count.
+        statistic: T̃ = Σ yx + noise.
+        feature_bound: Bound L on the norm of one answer's features.
+        factor: F; the noise has covariance V = FFᵀ.
+        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
+        squares: Σ‖x‖².
+        inflation: 1: the sum is whole.
+    """
+
+    factor: Float[np.ndarray, "d r"]
+    rounding: float
+    squares: float
+    inflation: float = 1.0
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    def ridges(self) -> list[float]:
+        """Return what :func:`~sordino.rewards.label_ridge.label_ridges` says."""
+        return label_ridges(self)
+
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return tr[(H + ΛI)⁻¹(H + V)].
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        return effective_features(self, solution, ridge)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, whatever the labels were.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release":
+            (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹, H and G from the sample.
+        """
+        share = self.share  # H, G, V and Λ are all smaller by it in the sample
+        noise = self.covariance * share
+        return share * answer_sum_covariance(self.sample, theta, noise, ridge=ridge * share)
+
+
+def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:
+    """Return the rows of a block whose number is a multiple of the step."""
+    kept = block[-first % step :: step]
+    return np.asarray(kept.toarray() if issparse(kept) else kept)
+
+
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the rows of one block above those of another."""
+    return np.concatenate([one, other])

@@ -1,0 +1,1 @@
+"""One Ray serves all of these tests: what is of a package is started once for it."""

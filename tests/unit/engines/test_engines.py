@@ -1,0 +1,134 @@
+"""What an engine is, and that the one that needs nothing needs nothing."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from sordino.engines.engine import Engine, InProcess, refuse_other_engines
+from sordino.engines.ray_data import RayData
+from sordino.engines.rows import PiecedRows
+from sordino.errors import DataError, MissingExtra, UsageError
+
+
+def plus(one, other):
+    return one + other
+
+
+def test_pieces_are_added_one_after_the_other_and_counted():
+    seen, done = [], []
+
+    def task(piece):
+        seen.append(piece)
+        return 1 / (piece + 1)
+
+    pieces = [4, 2, 9, 1, 7]
+    found = InProcess().fold(pieces, task, plus, taken=lambda *count: done.append(count))
+    assert seen == pieces
+    assert done == [(k + 1, 5) for k in range(5)]
+    one, two, three, four, five = (1 / (piece + 1) for piece in pieces)
+    assert found == ((one + two) + (three + four)) + five
+
+
+def test_the_first_error_ends_the_sum():
+    def task(piece):
+        assert piece < 3
+        if piece == 2:
+            raise DataError("piece 2")
+        return 1
+
+    with pytest.raises(DataError, match=r"^piece 2$"):
+        InProcess().fold(range(10), task, plus)
+
+
+def test_no_pieces_are_refused():
+    with pytest.raises(UsageError, match="no piece"):
+        InProcess().fold([], abs, plus)
+
+
+@pytest.mark.parametrize("engine", [None, "ray", 3, InProcess, object()])
+def test_what_computes_no_sums_is_refused(engine):
+    with pytest.raises(UsageError, match="InProcess"):
+        refuse_other_engines(engine)
+
+
+def test_any_object_with_one_method_is_an_engine():
+    class Mine:
+        def fold(self, pieces, task, add, *, taken=None):
+            return sum(task(piece) for piece in pieces)
+
+    refuse_other_engines(Mine())
+    assert isinstance(Mine(), Engine)
+
+
+def blocks(piece):
+    for start in range(piece):
+        yield start, np.full((2, 3), float(piece)), "beside"
+
+
+def test_rows_in_pieces_are_added_block_by_block_and_empty_pieces_left_out():
+    rows = PiecedRows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
+    found = rows.fold(lambda first, block, beside: block.sum() + first, plus)
+    assert found == 2 * 12 + 1 + 3 * 18 + 3
+    assert repr(rows) == "PiecedRows(n=10, d=3)"
+
+
+def test_no_rows_at_all_are_refused():
+    with pytest.raises(UsageError, match="no row"):
+        PiecedRows(InProcess(), [0, 0], blocks, (0, 3)).fold(lambda *_: 1, plus)
+
+
+def run(code):
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120,
+        env=os.environ | {"COVERAGE_PROCESS_START": ""},
+    )  # fmt: skip
+
+
+def test_importing_the_library_loads_neither_ray_nor_pyarrow():
+    done = run(
+        "import sys, sordino, sordino.engines.ray_data, sordino.cli\n"
+        "import sordino.preferences.parquet, sordino.rewards.sharded.released_fit\n"
+        "print([name for name in ('ray', 'pyarrow', 'pandas') if name in sys.modules])"
+    )
+    assert done.stdout.strip() == "[]", done.stdout + done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("hidden", ["ray", "ray.data", "pyarrow"])
+def test_without_the_extra_the_error_says_how_to_install_it(hidden):
+    """Whichever part of it is missing."""
+    done = run(
+        f"import sys\nsys.modules[{hidden!r}] = None\n"
+        "from sordino.engines.ray_data import RayData\n"
+        "from sordino.errors import MissingExtra\n"
+        "try:\n    RayData()\nexcept MissingExtra as error:\n"
+        "    print(error, error.__cause__, error.__suppress_context__ or error.__context__)"
+    )
+    assert done.stdout.strip() == (
+        "This needs Ray. Nothing was read. Install it with: pip install 'sordino[scale]' None None"
+    ), done.stdout + done.stderr[-2000:]
+
+
+def test_a_missing_extra_can_be_caught_as_a_missing_module(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ImportError) as caught:
+        RayData()
+    assert type(caught.value) is MissingExtra
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"),
+    [
+        ({"cores": 0}, "cores"),
+        ({"cores": 1.5}, "cores"),
+        ({"cores": True}, "cores"),
+        ({"address": "auto", "cores": 2}, "cores"),
+        ({"address": ""}, "address"),
+        ({"address": 6379}, "address"),
+    ],
+)
+def test_settings_out_of_range_are_refused_before_anything_starts(settings, word):
+    with pytest.raises(UsageError, match=word):
+        RayData(**settings)

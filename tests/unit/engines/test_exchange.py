@@ -1,0 +1,129 @@
+"""A shuffle through files: every row arrives once, in one order, whoever wrote it last."""
+
+import os
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sordino.engines import _folders
+from sordino.engines.exchange import PARTS, Exchange, opened_exchange
+from sordino.errors import FileSystemError
+
+ROW = [("who", "<u8", 2), ("row", "<u8")]
+
+
+def rows_of(numbers):
+    rows = np.zeros(len(numbers), ROW)
+    rows["who"], rows["row"] = np.asarray(numbers, dtype=np.uint64)[:, None], numbers
+    return rows
+
+
+pieces_of_rows = st.lists(
+    st.lists(st.tuples(st.integers(0, PARTS - 1), st.integers(0, 2**63)), max_size=30),
+    min_size=1, max_size=6,
+)  # fmt: skip
+
+
+@given(pieces_of_rows, st.randoms(use_true_random=False))
+def test_every_row_arrives_once_in_the_order_of_pieces_and_rows(pieces, order):
+    with opened_exchange(ROW, None) as shuffle:
+        tasks = list(enumerate(pieces)) * 2  # each is run twice
+        order.shuffle(tasks)
+        for number, piece in tasks:
+            rows = rows_of([row for _, row in piece])
+            shuffle.write(number, rows, np.array([part for part, _ in piece], dtype=np.int64))
+        for part in range(PARTS):
+            expected = [row for piece in pieces for at, row in piece if at == part]
+            assert shuffle.read(part, len(pieces))["row"].tolist() == expected
+    assert not Path(shuffle.folder).exists()
+
+
+def test_a_piece_that_is_written_again_is_replaced_whole(tmp_path):
+    shuffle = Exchange(str(tmp_path), ROW)
+    shuffle.write(0, rows_of([1, 2, 3]), np.array([5, 5, 5]))
+    shuffle.write(0, rows_of([7]), np.array([5]))
+    assert shuffle.read(5, 1)["row"].tolist() == [7]
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_no_pieces_give_no_rows(tmp_path):
+    assert len(Exchange(str(tmp_path), ROW).read(0, 0)) == 0
+
+
+def test_a_missing_piece_is_refused(tmp_path):
+    shuffle = Exchange(str(tmp_path), ROW)
+    shuffle.write(0, rows_of([1]), np.array([5]))
+    shuffle.write(2, rows_of([1]), np.array([5]))
+    with pytest.raises(FileSystemError, match="cannot be read"):
+        shuffle.read(5, 3)
+
+
+@pytest.mark.parametrize("size", [0, 10, 8 * PARTS, 8 * (PARTS + 1) + 24, -1])
+def test_a_piece_that_was_cut_short_is_refused(tmp_path, size):
+    """Also between two rows, where what is left would look whole."""
+    shuffle = Exchange(str(tmp_path), ROW)
+    shuffle.write(0, rows_of([1, 2, 3]), np.array([PARTS - 1] * 3))
+    [path] = tmp_path.iterdir()
+    os.truncate(path, size if size >= 0 else path.stat().st_size - 1)
+    with pytest.raises(FileSystemError, match="cut short"):
+        shuffle.read(PARTS - 1, 1)
+
+
+@pytest.mark.parametrize("part", [-1, PARTS])
+def test_a_row_for_no_part_is_never_lost_without_a_word(tmp_path, part):
+    with pytest.raises(AssertionError):
+        Exchange(str(tmp_path), ROW).write(0, rows_of([1]), np.array([part]))
+
+
+def test_a_machine_that_does_not_see_the_folder_says_what_to_do(tmp_path):
+    shuffle = Exchange(str(tmp_path / "elsewhere"), ROW)
+    with pytest.raises(FileSystemError, match="--scratch"):
+        shuffle.write(0, rows_of([1]), np.array([0]))
+    with pytest.raises(FileSystemError, match="--scratch"):
+        shuffle.read(0, 1)
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
+    with (
+        pytest.raises(FileSystemError, match="cannot be made"),
+        opened_exchange(ROW, tmp_path / "missing"),
+    ):
+        pass
+
+
+def test_only_this_user_reads_the_folder_and_it_goes_with_an_error(tmp_path):
+    def fail():
+        with opened_exchange(ROW, tmp_path) as shuffle:
+            assert Path(shuffle.folder).parent == tmp_path
+            assert Path(shuffle.folder).stat().st_mode & 0o077 == 0
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_cannot_be_removed_is_said(tmp_path, monkeypatch):
+    monkeypatch.setattr(_folders.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(_folders, "_TRIES", 2)
+    with pytest.warns(UserWarning, match="could not be removed"), opened_exchange(ROW, tmp_path):
+        pass
+
+
+def test_what_a_late_task_still_writes_is_removed_as_well(tmp_path, monkeypatch):
+    late = iter([True])
+    real = _folders.shutil.rmtree
+
+    def rmtree(folder, **settings):
+        if next(late, False):
+            return
+        real(folder, **settings)
+
+    monkeypatch.setattr(_folders.shutil, "rmtree", rmtree)
+    with warnings.catch_warnings(), opened_exchange(ROW, tmp_path):
+        warnings.simplefilter("error")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,327 @@
+"""The fit of answers in many files is that of the same answers in memory."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+import sordino
+from sordino.engines import exchange
+from sordino.engines.engine import InProcess
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences import shard_blocks, shard_survey, shards
+from sordino.preferences.features import HashedText
+from sordino.preferences.manifest import manifest_path
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.shard_survey import survey_shards
+from sordino.preferences.shards import find_shards
+from sordino.privatization import shard_memo, shard_people
+from sordino.privatization import shards as local_shards
+from sordino.privatization.shards import privatize_shards
+from sordino.rewards.answer_fit import answers_ellipsoid, fit_design, standard_errors
+from sordino.rewards.design import Design
+from sordino.rewards.ridge_choice import ridges
+from sordino.rewards.sharded.answer_evidence import evidence_of_answers
+from sordino.rewards.sharded.answers import fit_answer_shards
+from sordino.rewards.sharded.evidence import counted_vectors
+from sordino.rewards.sharded.release import release_shards
+from sordino.rewards.sharded.released_fit import fit_evidence
+
+COIN = sordino.RandomizedResponse(1.0)
+
+
+class Backwards:
+    """An engine that takes pieces from the last one on."""
+
+    def fold(self, pieces, task, add, *, taken=None):
+        found = {index: task(pieces[index]) for index in reversed(range(len(pieces)))}
+        return InProcess().fold(range(len(pieces)), found.__getitem__, add, taken=taken)
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
+    for module in (exchange, shard_survey, shard_memo, shard_people, local_shards):
+        monkeypatch.setattr(module, "PARTS", 4)
+    monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
+    monkeypatch.setattr(shards, "_ROWS", 500)
+    monkeypatch.setattr(shards, "_LINES", 100)
+    monkeypatch.setattr(shard_blocks, "_RECORDS", 100)
+    monkeypatch.setattr(shard_blocks, "_NUMBERS", 1000)
+
+
+def ledger_at(folder, unit="label"):
+    budget = sordino.Guarantee(
+        1e4, delta=0.0, unit=unit, neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    return sordino.Ledger.open(folder / "spend.db", data="answers", budget=budget)
+
+
+def vectors(folder, n=3000, d=5, *, persons=False, files=3):
+    """Write vectors and labels of a known reward."""
+    folder.mkdir()
+    generator = np.random.default_rng(0)
+    theta = generator.normal(size=d)
+    rows = generator.normal(size=(n, d)) / np.sqrt(d)
+    labels = (generator.random(n) < 1 / (1 + np.exp(-2 * rows @ theta))).astype(np.int8)
+    for file, part in enumerate(np.array_split(np.arange(n), files)):
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), d)
+        columns = {"difference": flat, "label": labels[part]}
+        if persons:
+            columns["person"] = [f"p{row // 3}" for row in part]
+        parquet.write_table(pa.table(columns), folder / f"s{file}.parquet", row_group_size=200)
+    return find_shards(folder)
+
+
+def in_memory(folder, *, persons=False):
+    """Return the answers of Parquet files as one set of private pairs."""
+    tables = [parquet.read_table(path) for path in sorted(folder.glob("*.parquet"))]
+    table = pa.concat_tables(tables)
+    rows = np.stack(table["difference"].to_numpy())
+    people = table["person"].to_pylist() if persons else None
+    answers = table["answer"].to_numpy()
+    pairs = sordino.Pairs.from_features(rows, answers, persons=people)
+    assert np.array_equal(pairs.given, rows)  # nothing had to be turned
+    fields = {name: getattr(pairs, name) for name in pairs.__dataclass_fields__ if name != "labels"}
+    note = json.loads(manifest_path(next(iter(sorted(folder.glob("*.parquet"))))).read_text())
+    guarantee = sordino.Guarantee(
+        note["epsilon"],
+        delta=0.0,
+        unit=note["unit"],
+        neighbors=sordino.REPLACE_ONE,
+        trust=note["trust"],
+        caveats=tuple(note["caveats"]),
+    )
+    return PrivatePairs(
+        **fields,
+        answers=answers,
+        flip_probability=note["flip_probability"],
+        guarantee=guarantee,
+        artifact="0" * 64,
+    )
+
+
+def released(tmp_path, *, engine=None, unit="label", **more):
+    """Return a folder of answers, and the shards in it."""
+    raw = vectors(tmp_path / "raw", **more)
+    privatize_shards(
+        raw, tmp_path / "out", COIN, ledger=ledger_at(tmp_path, unit), engine=InProcess()
+    )
+    return tmp_path / "out", find_shards(tmp_path / "out", privatized=True)
+
+
+@pytest.mark.parametrize("persons", [False, True])
+def test_the_fit_is_that_in_memory(tmp_path, persons):
+    folder, answers = released(tmp_path, n=1200, persons=persons)  # the sample is all rows
+    ridge, ball = 3.0, 20.0
+    found = fit_answer_shards(answers, ridge=ridge, ball=ball)
+    design = Design.of(in_memory(folder, persons=persons), None)
+    wanted = fit_design(design, ridge=ridge, ball=ball, method="debiased")
+    scale = np.linalg.norm(wanted.solution.theta)
+    assert np.linalg.norm(found.weights - wanted.solution.theta) <= 1e-6 * scale
+    assert found.standard_errors == pytest.approx(standard_errors(design, wanted), rel=1e-6)
+    region = answers_ellipsoid(design, wanted, ball)
+    assert found.ellipsoid.metric == pytest.approx(region.metric, rel=1e-10)
+    assert found.ellipsoid.radius(0.95) == pytest.approx(region.radius(0.95), rel=1e-6)
+    assert found.pairs == len(design)
+    assert found.method == "debiased"
+    assert found.guarantee.epsilon == COIN.realized_epsilon
+    assert "randomized-at-ingestion" in found.guarantee.caveats
+
+
+def test_a_ridge_is_chosen_from_the_same_public_ones(tmp_path):
+    folder, answers = released(tmp_path)
+    found = fit_answer_shards(answers, ball=20.0)
+    design = Design.of(in_memory(folder), None)
+    assert found.ridge == pytest.approx(
+        min(ridges(design.feature_bound, COIN.flip_probability), key=lambda r: abs(r - found.ridge))
+    )
+    assert found.ellipsoid.candidates == 6
+    assert found.ridge < max(ridges(design.feature_bound, COIN.flip_probability))
+
+
+def test_the_criterion_is_the_loss_on_fresh_answers(tmp_path):
+    """tr[(H + ΛI)⁻¹N] against the covariance of the fit with the sum, by finite differences."""
+    _, answers = released(tmp_path, n=600, d=3)
+    with survey_shards(answers, InProcess()) as survey:
+        rows = counted_vectors(survey, InProcess(), None, answers=True)
+        known = evidence_of_answers(rows, None, COIN.flip_probability)
+
+        def fitted(shift):
+            moved = dataclasses.replace(known, statistic=known.statistic + shift)
+            return fit_evidence(moved, ridge=2.0, ball=50.0)[0]
+
+        middle, step = fitted(np.zeros(3)), 1.0
+        response = np.stack(
+            [
+                (fitted(step * axis).theta - fitted(-step * axis).theta) / (2 * step)
+                for axis in np.eye(3)
+            ]
+        )
+        expected = float(np.sum(response * known.noise(middle.theta)))
+        assert known.flattery(middle, 2.0) == pytest.approx(expected, rel=1e-3)
+        # N is the covariance of Σ ỹx, H of Σ yx: what the coin adds is positive
+        added = known.noise(middle.theta) - known.information(middle.theta)
+        assert np.linalg.eigvalsh(added).min() > 0
+
+
+def test_another_order_of_tasks_gives_the_same_bits(tmp_path):
+    _, answers = released(tmp_path)
+    one = fit_answer_shards(answers, ball=20.0)
+    other = fit_answer_shards(answers, ball=20.0, engine=Backwards())
+    assert np.array_equal(one.weights, other.weights)
+
+
+def test_texts_are_fitted_like_one_file(tmp_path):
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    for file in range(2):
+        with (raw / f"s{file}.jsonl").open("w") as out:
+            for index in range(300):
+                words = ["good", "bad"][:: 1 if (index + file) % 5 else -1]
+                row = {"prompt": f"q{index} {file}", "chosen": words[0], "rejected": words[1]}
+                out.write(json.dumps(row | {"person": f"p{index % 7}"}) + "\n")
+    privatize_shards(
+        find_shards(raw), tmp_path / "out", COIN, ledger=ledger_at(tmp_path), engine=InProcess()
+    )
+    features = HashedText(dimension=16)
+    answers = find_shards(tmp_path / "out", privatized=True)
+    found = fit_answer_shards(answers, features=features, ridge=5.0, ball=20.0)
+    both = [sordino.read_pairs(path) for path in sorted((tmp_path / "out").glob("*.jsonl"))]
+    designs = [Design.of(private, features) for private in both]
+    rows = np.vstack([design.differences.toarray() for design in designs])
+    whole = dataclasses.replace(
+        designs[0],
+        differences=rows,
+        answers=np.concatenate([design.answers for design in designs]),
+        questions=np.concatenate([design.questions for design in designs]),
+        clusters=None,
+    )
+    wanted = fit_design(whole, ridge=5.0, ball=20.0, method="debiased").solution.theta
+    assert np.linalg.norm(found.weights - wanted) <= 1e-6 * np.linalg.norm(wanted)
+
+
+def test_a_repeat_counts_once_within_and_across_files(tmp_path):
+    folder, answers = released(tmp_path, n=300, persons=True)
+    once = fit_answer_shards(answers, ridge=3.0, ball=20.0)
+    (tmp_path / "again").mkdir()
+    for path in [*folder.glob("*.parquet"), *folder.glob("*.json")]:
+        (tmp_path / "again" / path.name).write_bytes(path.read_bytes())
+    first = folder / "s0.parquet"
+    copy = tmp_path / "again" / "t0.parquet"
+    copy.write_bytes(first.read_bytes())
+    manifest_path(copy).write_bytes(manifest_path(first).read_bytes())
+    twice = fit_answer_shards(
+        find_shards(tmp_path / "again", privatized=True), ridge=3.0, ball=20.0
+    )
+    assert twice.pairs == once.pairs
+    assert twice.weights == pytest.approx(once.weights, rel=1e-9)
+
+
+def test_a_file_without_its_manifest_is_refused(tmp_path):
+    folder, answers = released(tmp_path, n=300)
+    note = manifest_path(folder / "s1.parquet")
+    kept = note.read_text()
+    note.unlink()
+    with pytest.raises(DataError, match=r"no s1\.manifest\.json"):
+        fit_answer_shards(answers, ball=20.0)
+    note.write_text(manifest_path(folder / "s0.parquet").read_text())
+    with pytest.raises(DataError, match="sha256 differs"):
+        fit_answer_shards(answers, ball=20.0)
+    note.write_text(kept.replace('"randomized-at-ingestion"', '"labels-only"'))
+    with pytest.raises(DataError, match="contradicts itself"):
+        fit_answer_shards(answers, ball=20.0)
+
+
+def test_files_of_two_releases_are_refused(tmp_path):
+    folder, _ = released(tmp_path, n=300)
+    raw = find_shards(tmp_path / "raw" / "s0.parquet")
+    (tmp_path / "other").mkdir()
+    privatize_shards(
+        raw,
+        tmp_path / "two",
+        sordino.RandomizedResponse(2.0),
+        ledger=ledger_at(tmp_path / "other"),
+        engine=InProcess(),
+    )
+    mixed = find_shards([folder, tmp_path / "two"], privatized=True)
+    with pytest.raises(DataError, match="disagree about epsilon"):
+        fit_answer_shards(mixed, ball=20.0)
+
+
+def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
+    folder, answers = released(tmp_path, n=300, persons=True, unit="person")
+    found = fit_answer_shards(answers, ball=20.0)
+    assert found.guarantee.unit == "person"
+    assert found.guarantee.epsilon == pytest.approx(3 * COIN.realized_epsilon)
+    (tmp_path / "more").mkdir()
+    other = vectors(tmp_path / "more" / "raw", n=300, d=5, persons=True)
+    (tmp_path / "more" / "ledger").mkdir()
+    # the same people on other questions: each release alone keeps its promise
+    tables = [parquet.read_table(path) for path in sorted((tmp_path / "more" / "raw").iterdir())]
+    for file, table in enumerate(tables):
+        rows = np.stack(table["difference"].to_numpy()) + 1.0
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 5)
+        changed = table.set_column(0, "difference", flat)
+        parquet.write_table(changed, tmp_path / "more" / "raw" / f"s{file}.parquet")
+    other = find_shards(tmp_path / "more" / "raw")
+    privatize_shards(
+        other,
+        tmp_path / "more" / "out",
+        COIN,
+        ledger=ledger_at(tmp_path / "more" / "ledger", "person"),
+        engine=InProcess(),
+    )
+    with pytest.raises(PrivacyError, match="does not cover"):
+        fit_answer_shards(
+            find_shards([folder, tmp_path / "more" / "out"], privatized=True), ball=20.0
+        )
+
+
+def test_raw_and_randomized_are_not_taken_for_each_other(tmp_path):
+    folder, _ = released(tmp_path, n=300)
+    raw = tmp_path / "raw"
+    with pytest.raises(UsageError, match="privatized=True"):
+        fit_answer_shards(find_shards(raw), ball=20.0)
+    with pytest.raises(DataError, match=r"raw judgments|no s0.manifest"):
+        fit_answer_shards(find_shards(raw, privatized=True), ball=20.0)
+    for wrong, told in ((find_shards(folder), False), (find_shards(folder, privatized=True), True)):
+        with pytest.raises((DataError, UsageError), match="randomized already"):
+            privatize_shards(
+                wrong,
+                tmp_path / f"twice-{told}",
+                COIN,
+                ledger=ledger_at(tmp_path),
+                engine=InProcess(),
+            )
+    budget = sordino.Guarantee(
+        5.0, delta=1e-6, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "central.db", data="a", budget=budget)
+    answers = find_shards(folder, privatized=True)
+    with (
+        survey_shards(answers, InProcess()) as survey,
+        pytest.raises(DataError, match="randomized already"),
+    ):
+        release_shards(
+            survey, sordino.LabelGaussian(1.0, delta=1e-6), ledger=ledger, engine=InProcess()
+        )
+    assert not ledger.spends
+
+
+def test_the_sum_of_answers_is_the_debiased_one(tmp_path):
+    _, answers = released(tmp_path, n=300)
+    folder = tmp_path / "out"
+    private = in_memory(folder)
+    with survey_shards(answers, InProcess()) as survey:
+        rows = counted_vectors(survey, InProcess(), None, answers=True)
+        known = evidence_of_answers(rows, None, private.flip_probability)
+        f = private.flip_probability
+        targets = (private.answers - f) / (1 - 2 * f)
+        assert known.statistic == pytest.approx(private.given.T @ targets, rel=1e-12)
+        assert known.feature_bound == pytest.approx(
+            np.linalg.norm(private.given, axis=1).max() / 2, rel=1e-12
+        )

@@ -1,0 +1,364 @@
+"""Metrics of answers in many files are those of the same answers in memory."""
+
+import json
+import math
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+from scipy.optimize import brentq
+from scipy.special import expit
+
+import sordino
+from sordino.engines import exchange
+from sordino.engines.engine import InProcess
+from sordino.errors import DataError, UsageError
+from sordino.preferences import shard_blocks, shard_survey, shards
+from sordino.preferences.features import HashedText
+from sordino.preferences.folds import MEASURING
+from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.shard_survey import survey_shards
+from sordino.preferences.shards import find_shards
+from sordino.privatization import shard_memo, shard_people
+from sordino.privatization import shards as local_shards
+from sordino.privatization.shards import privatize_shards
+from sordino.rewards import metrics
+from sordino.rewards.answer_fit import fit_design
+from sordino.rewards.design import Design
+from sordino.rewards.sharded import answers as answers_module
+from sordino.rewards.sharded import predictions as predictions_module
+from sordino.rewards.sharded.answer_metrics import measure_predictions
+from sordino.rewards.sharded.answers import fit_and_measure_shards, fit_answer_shards
+from sordino.rewards.sharded.predictions import opened_predictions
+from sordino.rewards.sharded.root import crossing
+
+COIN = sordino.RandomizedResponse(1.0)
+PARTS = 4
+LONGEST_HELD_OUT = 7  # a seed with which the longest vector is held out
+MOST_PASSES = (4, 7)  # to a slope that is not absurd, and to one that is
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch):
+    """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
+    parted = (exchange, shard_survey, shard_memo, shard_people, local_shards, predictions_module)
+    for module in parted:
+        monkeypatch.setattr(module, "PARTS", PARTS)
+    monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
+    monkeypatch.setattr(shards, "_ROWS", 300)
+    monkeypatch.setattr(shards, "_LINES", 40)
+    monkeypatch.setattr(shard_blocks, "_RECORDS", 50)
+    monkeypatch.setattr(shard_blocks, "_NUMBERS", 500)
+
+
+class Posted:
+    """An engine whose tasks and results are sent away, as to other machines, in any order."""
+
+    def __init__(self):
+        self.passes, self.heaviest = [], 0
+
+    def fold(self, pieces, task, add, *, taken=None):
+        self.passes.append(type(pieces))
+        generator, found = np.random.default_rng(len(self.passes)), {}
+        for index in generator.permutation(len(pieces)):
+            piece, work = pickle.loads(pickle.dumps((pieces[index], task)))  # noqa: S301
+            sent = pickle.dumps(work(piece))
+            if isinstance(pieces, range):
+                self.heaviest = max(self.heaviest, len(sent))
+            found[index] = pickle.loads(sent)  # noqa: S301
+        return InProcess().fold(range(len(pieces)), found.__getitem__, add, taken=taken)
+
+    @property
+    def readings(self):
+        """How often the files were read."""
+        return sum(kind is not range for kind in self.passes)
+
+
+def released(folder, n=1500, d=4, *, each=None, files=3, seed=0):
+    """Return answers in many files: of people with so many each, some of them asked twice."""
+    (folder / "raw").mkdir()
+    generator = np.random.default_rng(seed)
+    theta = 3 * generator.normal(size=d)
+    rows = generator.normal(size=(n, d)) / np.sqrt(d)
+    labels = (generator.random(n) < expit(rows @ theta)).astype(np.int8)
+    people = np.array([f"p{generator.integers(n // each)}" for _ in range(n)] if each else [])
+    again = generator.integers(n, size=n // 10) if each else np.zeros(0, int)
+    for file, once in enumerate(np.array_split(np.arange(n), files)):
+        # a question again, in the file where it was asked: the same answer is stored and given
+        part = np.concatenate([once, np.intersect1d(again, once)])
+        flat = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), d)
+        columns = {"difference": flat, "label": labels[part]}
+        columns |= {"person": people[part]} if each else {}
+        parquet.write_table(pa.table(columns), folder / f"raw/{file}.parquet", row_group_size=150)
+    budget = sordino.Guarantee(
+        1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(folder / "spend.db", data="a", budget=budget)
+    privatize_shards(
+        find_shards(folder / "raw"), folder / "out", COIN, ledger=ledger, engine=InProcess()
+    )
+    return find_shards(folder / "out", privatized=True)
+
+
+def design_of(folder):
+    """Return the design of the same answers in memory."""
+    paths = sorted((folder / "out").glob("*.parquet"))
+    table = pa.concat_tables([parquet.read_table(path) for path in paths])
+    rows = np.stack(table["difference"].to_numpy())
+    people = table["person"].to_pylist() if "person" in table.column_names else None
+    pairs = sordino.Pairs.from_features(rows, table["answer"].to_numpy(), persons=people)
+    assert np.array_equal(pairs.given, rows)  # nothing had to be turned
+    fields = {name: getattr(pairs, name) for name in pairs.__dataclass_fields__ if name != "labels"}
+    note = json.loads((folder / "out/0.manifest.json").read_text())
+    guarantee = sordino.Guarantee(
+        note["epsilon"], delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    private = PrivatePairs(
+        **fields,
+        answers=pairs.labels,
+        flip_probability=note["flip_probability"],
+        guarantee=guarantee,
+        artifact="0" * 64,
+    )
+    return Design.of(private, None)
+
+
+def held_out_of(design):
+    """Return what is measured on, and what is fitted."""
+    measured = design.folds(MEASURING) == 0
+    return design.part(measured), design.part(~measured)
+
+
+def in_memory(design, weights, temperature):
+    """Return the metrics by the formulas in memory."""
+    gaps = design.differences @ weights
+    given, people = (gaps, design.answers, design.flip_probability), {"clusters": design.clusters}
+    return {
+        "accuracy": metrics.accuracy(*given, **people),
+        "negative_log_likelihood": metrics.negative_log_likelihood(*given, **people),
+        "calibration_slope": metrics.calibration_slope(*given, **people),
+        "win_rate": metrics.win_rate(expit(gaps / temperature), *given[1:], **people),
+    }
+
+
+def assert_equal(found, wanted, tolerance):
+    for name, estimate in wanted.items():
+        mine = getattr(found, name)
+        assert (mine is None) == (estimate is None)  # as coins have it, there may be no slope
+        if estimate is None:
+            continue
+        for part in vars(estimate):
+            expected = pytest.approx(getattr(estimate, part), rel=tolerance, abs=tolerance)
+            assert getattr(mine, part) == expected, (name, part)
+
+
+def measured(answers, weights, *, engine=None, temperature=None, flips=COIN.flip_probability):
+    """Return the metrics of weights on the held-out answers."""
+    engine = engine or InProcess()
+    with (
+        survey_shards(answers, engine, hold_out=True) as survey,
+        opened_predictions(
+            survey.divided()[1],
+            engine,
+            np.asarray(weights, dtype=np.float64),
+            features=None,
+            flip_probability=flips,
+        ) as predictions,
+    ):
+        return measure_predictions(predictions, temperature=temperature)
+
+
+@pytest.mark.parametrize("each", [None, 1, 6, 700])
+def test_every_metric_is_that_in_memory(tmp_path, each):
+    """Without persons, with few answers of each, with many; weights short, right and too long."""
+    answers = released(tmp_path, each=each)
+    held_out, _ = held_out_of(design_of(tmp_path))
+    direction = np.array([1.0, -2.0, 0.5, 0.0])
+    for length in (1e-3, 1.0, 300.0):
+        found = measured(answers, length * direction, temperature=0.5)
+        assert_equal(found, in_memory(held_out, length * direction, 0.5), 1e-9)
+        assert found.rows == len(held_out)
+    if each == 6:  # as if all answers were of different people it is another number
+        alone = replace(held_out, clusters=None)
+        error = in_memory(alone, length * direction, 0.5)["accuracy"].standard_error
+        assert abs(found.accuracy.standard_error / error - 1) > 1e-4
+
+
+def test_wherever_parts_are_added_up_the_bits_are_the_same(tmp_path):
+    answers, weights = released(tmp_path, each=6), [1.0, -2.0, 0.5, 0.0]
+    engine = Posted()
+    assert measured(answers, weights, engine=engine) == measured(answers, weights)
+    assert engine.readings == 2  # the survey, and the predictions
+    assert len(engine.passes) - engine.readings <= 9
+    assert engine.heaviest < 2000  # bytes: sums, and not what is predicted for 75 answers
+
+
+@pytest.mark.parametrize("each", [None, 6])
+def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp_path, each):
+    answers = released(tmp_path, each=each)
+    design = design_of(tmp_path)
+    engine = Posted()
+    terms = {"ridge": 3.0, "ball": 20.0}
+    reward, found = fit_and_measure_shards(answers, engine=engine, temperature=0.5, **terms)
+    held_out, fitted = held_out_of(design)
+    fit = fit_design(fitted, method="debiased", **terms)
+    wanted = in_memory(held_out, fit.solution.theta, 0.5)
+    assert_equal(found, wanted, 1e-5)  # both fits are certified to no more
+    cheating = in_memory(held_out, fit_design(design, **terms).solution.theta, 0.5)
+    gap = cheating["negative_log_likelihood"].value - found.negative_log_likelihood.value
+    # Of a fit that saw them it is clearly another number: the gap is about .005 times a χ² with
+    # 4 degrees of freedom over 4, which is below 1/250 in less than one run in ten thousand.
+    assert abs(gap) > 2e-5
+    alone = Posted()
+    plain = fit_answer_shards(answers, engine=alone, **terms)
+    assert np.array_equal(reward.weights, plain.weights)
+    assert reward.pairs == plain.pairs == len(design)
+    assert engine.readings <= 2 * alone.readings
+
+
+def test_the_ridge_is_chosen_on_what_the_fit_sees(tmp_path, monkeypatch):
+    answers, seen = released(tmp_path, n=900, seed=LONGEST_HELD_OUT), []
+    held_out, fitted = held_out_of(design_of(tmp_path))
+    longest = [np.linalg.norm(part.differences, axis=1).max() for part in (held_out, fitted)]
+    assert longest[0] > longest[1]
+    fit = answers_module.fit_evidence
+
+    def spy(evidence, **terms):
+        seen.append((len(evidence), evidence.feature_bound, terms["ridge"]))
+        return fit(evidence, **terms)
+
+    monkeypatch.setattr(answers_module, "fit_evidence", spy)
+    _, found = fit_and_measure_shards(answers, ball=20.0)
+    (n, bound, _), (part, same, asked) = seen
+    assert (n, part, same, asked) == (900, 900 - found.rows, bound, None)
+    assert found.win_rate is None
+    assert 120 < found.rows < 240
+
+
+def test_texts_are_measured_as_vectors_are(tmp_path):
+    rows = [
+        {
+            "prompt": f"{i}",
+            "chosen": f"warm {i}",
+            "rejected": f"cold {i % 7}",
+            "person": f"p{i % 50}",
+        }
+        for i in range(300)
+    ]
+    (tmp_path / "raw").mkdir()
+    for file in range(2):
+        lines = "".join(json.dumps(row) + "\n" for row in rows[file::2])
+        (tmp_path / f"raw/{file}.jsonl").write_text(lines)
+    budget = sordino.Guarantee(
+        1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
+    privatize_shards(
+        find_shards(tmp_path / "raw"), tmp_path / "out", COIN, ledger=ledger, engine=InProcess()
+    )
+    features, terms = HashedText(dimension=32), {"ridge": 2.0, "ball": 20.0}
+    answers = find_shards(tmp_path / "out", privatized=True)
+    _, found = fit_and_measure_shards(answers, features=features, **terms)
+    parts = [sordino.read_pairs(tmp_path / f"out/{file}.jsonl") for file in range(2)]
+    designs = [Design.of(part, features) for part in parts]
+    people = np.concatenate([[int(person[1:]) for person in part.persons] for part in parts])
+    whole = Design(
+        differences=np.concatenate([part.differences.toarray() for part in designs]),
+        answers=np.concatenate([part.answers for part in designs]),
+        flip_probability=COIN.flip_probability,
+        feature_bound=features.feature_bound,
+        questions=np.concatenate([part.questions for part in designs]),
+        clusters=people,
+    )
+    held_out, fitted = held_out_of(whole)
+    theta = fit_design(fitted, method="debiased", **terms).solution.theta
+    wanted = in_memory(held_out, theta, 1.0)
+    wanted.pop("win_rate")
+    assert_equal(found, wanted, 1e-4)  # both fits are certified to no more
+
+
+def test_what_cannot_be_measured_is_said_before_the_fit(tmp_path, monkeypatch):
+    answers = released(tmp_path, n=1, files=1)
+    monkeypatch.setattr(answers_module, "fit_evidence", None)
+    with pytest.raises(DataError, match="1 answers are to too few different questions"):
+        fit_and_measure_shards(answers, ball=20.0)
+    for wrong in ({"temperature": 0.0}, {"ridge": -1.0}, {"ball": 0.0}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            fit_and_measure_shards(answers, **({"ball": 20.0} | wrong))
+
+
+def test_files_that_change_while_they_are_read_are_not_measured(tmp_path):
+    answers = released(tmp_path)
+    with survey_shards(answers, InProcess(), hold_out=True) as survey:
+        part = replace(survey.divided()[1], counted=7)
+        given = {"features": None, "flip_probability": COIN.flip_probability}
+        with (
+            pytest.raises(DataError, match="changed"),
+            opened_predictions(part, InProcess(), np.ones(4), **given),
+        ):
+            pass
+
+
+def test_no_slope_where_none_fits_and_no_error_of_one_person(tmp_path):
+    answers = released(tmp_path, each=1500)
+    theta = np.random.default_rng(0).normal(size=4)
+    found = measured(answers, np.zeros(4))
+    assert found.calibration_slope is None
+    assert found.accuracy.value == pytest.approx(0.5, rel=1e-12)
+    # of weights that say nothing: that no slope fits 300 such answers is beyond six deviations
+    one = measured(answers, [theta[1], -theta[0], theta[3], -theta[2]])
+    assert one.accuracy.standard_error == math.inf
+    assert one.to_dict()["calibration_slope_standard_error"] == math.inf
+    assert found.to_dict()["calibration_slope"] is None
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_answers_that_agree_more_than_the_coin_lets_them_have_no_slope(tmp_path, sign):
+    answers = released(tmp_path, n=600)
+    held_out, _ = held_out_of(design_of(tmp_path))
+    weights, noisier = sign * fit_design(held_out, ridge=1.0, ball=20.0).solution.theta, 0.49
+    wanted = in_memory(replace(held_out, flip_probability=noisier), weights, 1.0)
+    assert wanted.pop("calibration_slope") is None
+    found = measured(answers, weights, flips=noisier, temperature=1.0)
+    assert found.calibration_slope is None
+    assert_equal(found, wanted, 1e-9)
+
+
+# --- where a rising sum crosses zero ---
+
+
+def counted(gaps, targets):
+    """Return the summed scores of slopes, their derivatives, and how often they are asked for."""
+    asked = []
+
+    def rising(trials):
+        asked.append(len(trials))
+        chosen = expit(np.outer(trials, gaps))
+        return np.stack([(chosen - targets) @ gaps, (chosen * (1 - chosen)) @ gaps**2])
+
+    return rising, asked
+
+
+@pytest.mark.parametrize("slope", [-2e4, -3.0, 0.0, 1e-6, 0.3, 1.0, 40.0, 1e5, 1e9, 1e30])
+def test_a_crossing_is_found_in_few_passes(slope):
+    generator = np.random.default_rng(7)
+    gaps = generator.normal(size=400) / max(1.0, abs(slope))
+    gaps[0] = 1.0 if abs(slope) <= 1e3 else gaps[0]
+    targets = expit(slope * gaps) + 1e-3 * generator.normal(size=400)
+    rising, asked = counted(gaps, targets)
+    found = crossing(rising, metrics.FARTHEST)
+    wide = 10 * (1 + abs(slope))
+    exact = brentq(lambda at: rising(np.array([at]))[0, 0], -wide, wide, xtol=1e-300, rtol=1e-14)
+    bend = rising(np.array([exact]))[1, 0]
+    rounding = 1e-14 * np.abs(gaps).sum() / bend
+    assert abs(found - exact) <= 1e-11 * abs(exact) + rounding
+    assert len([trials for trials in asked if trials > 1]) <= MOST_PASSES[abs(slope) >= 1e5]
+    assert max(asked) < 40
+
+
+def test_no_crossing_is_none():
+    for wrong in (-1.0, 1.0):
+        assert crossing(lambda at, by=wrong: np.stack([0 * at + by, 0 * at]), 1e10) is None
