@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sordino
+from sordino.cli._console import Bar
 
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in
@@ -44,6 +45,13 @@ def test_records_of_many_files_are_protected(texts, neighbors):
     assert sordino.certify(reward, ledger).guarantee.to_dict() == result["guarantee"]
     assert sordino.audit(texts / "out").refuted is False
     assert ">None<" not in (texts / "out/report.html").read_text()
+
+
+def test_the_bar_does_not_count_passes_over_records(texts, monkeypatch):
+    said = []
+    monkeypatch.setattr(Bar, "describe", lambda _, description: said.append(description))
+    assert texts.run(*TEXTS).code == 0
+    assert said == ["Pass 1", "Fitting"]
 
 
 def test_the_same_as_in_memory(folder):

@@ -237,6 +237,24 @@ def test_words_depend_on_every_part_of_what_names_them():
     assert abs(ones - 0.5) < 5 * 0.5 / np.sqrt(64_000)
 
 
+def test_nobody_is_told_how_many_passes_a_fit_of_records_takes(world, tmp_path):
+    """It depends on them."""
+    told = []
+
+    class Watched(InProcess):
+        def fold(self, pieces, task, add, *, taken=None):
+            told.append(taken)
+            return super().fold(pieces, task, add, taken=taken)
+
+    shards = write(tmp_path / "in", *world)
+    noise, moment = mechanisms(REPLACE_ONE)
+    given = {"ball": BALL, "second_moment": moment, "engine": Watched()}
+    with survey_shards(shards, InProcess()) as survey:
+        fit_record_shards(survey, noise, ledger=opened(tmp_path / "l", REPLACE_ONE), **given)
+    assert len(told) >= 5
+    assert set(told) == {None}
+
+
 # --- the order of the steps -------------------------------------------------------------------
 
 

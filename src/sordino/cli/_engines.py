@@ -155,6 +155,10 @@ class Passes:
         self._before = done
         self._bar(done, total)
 
+    def stop_counting(self, description: str) -> None:
+        """Say what is done from now on, where how far it is would tell of private records."""
+        self._bar.describe(description)
+
 
 def describe_files(shards: Shards, place: Place, *, passes: int) -> dict[str, Any]:
     """Return what is known of many files before a record of them is read.

@@ -70,6 +70,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     found, noise = inputs.surveyed, _noise(settings, shards_of(inputs))
     assert found is not None  # noqa: S101 - for the type checker
     texts = found.survey.shards.dimension is None
+    found.taken.stop_counting("Fitting")
     fit = fit_record_shards(
         found.survey,
         _for_records(noise),
@@ -80,7 +81,6 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
         ball=settings.ball,
         ellipsoid=settings.confidence is not None,
         simulate_seed=settings.simulate_seed,
-        taken=found.taken,
     )
     return describe_learned(settings, RewardModel(**vars(fit)), None, noise, ledger, public=None)
 

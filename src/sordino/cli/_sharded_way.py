@@ -109,7 +109,7 @@ def surveyed(settings: Settings, inputs: Inputs) -> Iterator[Inputs]:
     """
     place = settings.place
     with place.engine() as engine, Bar.shown("Reading") as bar:
-        taken = Passes(bar, _passes(settings))
+        taken = Passes(bar, None if settings.hides_texts else _passes(settings))
         where: Any = {"scratch": place.scratch, "taken": taken}
         asked: Any = {"most": settings.cap, "hold_out": settings.metrics_epsilon is not None}
         with survey_shards(shards_of(inputs), engine, **asked, **where) as survey:

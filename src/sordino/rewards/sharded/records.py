@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from sordino._random import Entropy, words_of_secret
-from sordino.engines.engine import Engine, Taken
+from sordino.engines.engine import Engine
 from sordino.engines.rows import PiecedRows
 from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
@@ -45,7 +45,6 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
     second_moment: SecondMoment | None = None,
     ellipsoid: bool | None = None,
     simulate_seed: int | None = None,
-    taken: Taken | None = None,
 ) -> RecordFit:
     """Return weights that hide every single record of many files, after recording the spend.
 
@@ -65,7 +64,6 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         second_moment: Also release Σ zzᵀ.
         ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        taken: Called as pieces are done, once for each pass.
 
     Raises:
         PrivacyError: The ledger counts labels or persons, or another relation; or the second
@@ -105,7 +103,8 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
     terms.refuse_useless(width)
     ledger.check(mechanism.event, promise=terms.promise)  # before the work on features
     read = _Records(survey.shards, features, mechanism, second_moment)
-    rows = PiecedRows(engine, survey.shards.pieces, read, (survey.n, width), taken)
+    # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
+    rows = PiecedRows(engine, survey.shards.pieces, read, (survey.n, width))
     rows.fold(_ready, _both)
     return spend_on_records(PiecedRecords(rows), terms, ledger=ledger, features=features)
 
