@@ -1,0 +1,120 @@
+"""The files of the page, read once, with one digest by which anybody can compare them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final
+
+from sordino.collection.study import Study
+from sordino.errors import DataError, FileSystemError
+
+__all__ = ["Page", "PageFile", "read_languages", "read_page"]
+
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
+_FIRST: Final = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file as it is sent.
+
+    Attributes:
+        content: Its bytes.
+        kind: Its Content-Type.
+    """
+
+    content: bytes
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All files of the page by name, and one SHA-256 for all of them as they lie here.
+
+    Attributes:
+        files: What is sent.
+        digest: Of names and contents; it does not depend on the study.
+    """
+
+    files: Mapping[str, PageFile]
+    digest: str
+
+
+def _folder() -> Traversable:
+    """Return where the page's files are installed."""
+    return files("sordino.collection") / "page"
+
+
+def read_page() -> Page:
+    """Return the files of the page."""
+    found = {
+        entry.name: entry.read_bytes()
+        for entry in _folder().iterdir()
+        if entry.is_file() and Path(entry.name).suffix in _KINDS
+    }
+    whole = hashlib.sha256()
+    for name in sorted(found):
+        whole.update(f"{name} {hashlib.sha256(found[name]).hexdigest()}\n".encode())
+    digest = whole.hexdigest()
+    sent = {
+        name: PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
+        for name, raw in found.items()
+    }
+    return Page(sent, digest)
+
+
+def read_languages(study: Study) -> list[dict[str, Any]]:
+    """Return the texts of the page in each language of a study, the first one first.
+
+    A language is the code of one that comes with sordino, or a JSON file like theirs beside the
+    study: ``code``, ``name`` and ``texts`` with every key.
+
+    Raises:
+        DataError: A file is not like that; the first missing or unknown key is named.
+        FileSystemError: It cannot be read.
+    """
+    wanted = json.loads((_folder() / "languages" / f"{_FIRST}.json").read_text("utf-8"))["texts"]
+    return [_language(study, name, wanted.keys()) for name in study.languages]
+
+
+def _language(study: Study, name: str, keys: Any) -> dict[str, Any]:
+    """Return one language, checked against the texts that the page needs."""
+    packaged = _folder() / "languages" / f"{name}.json"
+    own = study.folder / name
+    inside = name.isalpha() and packaged.is_file()
+    value = _read(packaged if inside else own, name)
+    texts = value.get("texts")
+    if not isinstance(texts, dict) or not {"code", "name"} <= value.keys():
+        raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
+    other = sorted(texts.keys() ^ set(keys))
+    words = [value["code"], value["name"], *texts.values()]
+    if other or not all(isinstance(text, str) and text for text in words):
+        key = f" ({other[0]!r} is {'missing' if other[0] in keys else 'unknown'})" if other else ""
+        raise DataError(f"The language file {name!r} must give every text of the page{key}.")
+    return {"code": value["code"], "name": value["name"], "texts": texts}
+
+
+def _read(file: Traversable, name: str) -> dict[str, Any]:
+    """Return the object that a language file holds; an empty one if it holds none."""
+    reason = None
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except (ValueError, RecursionError):
+        value = None
+    if reason is not None:
+        raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
+    return value if isinstance(value, dict) else {}
