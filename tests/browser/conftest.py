@@ -22,12 +22,12 @@ _PATIENCE = 60  # seconds until a service answers on a busy machine
 class Site:
     """One study, its service as a process of its own, and its database."""
 
-    def __init__(self, folder, *, questions=15, rows=None, **settings):
+    def __init__(self, folder, *, questions=15, rows=None, port=None, **settings):
         """Write the study and start the service."""
         self.folder = folder
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+            self.port = port or free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         rows = rows or [
             {"prompt": f"Question {i}?", "first": f"One {i}", "second": f"Other {i}"}
@@ -170,15 +170,19 @@ class Visit:
     def stored(self, name):
         """Return everything in one of the page's own stores."""
         return self.page.evaluate(
-            """(name) => new Promise((resolve, reject) => {
-              const opening = indexedDB.open("sordino");
+            """async (name) => {
+              const bases = (await indexedDB.databases()).map((base) => base.name);
+              const study = bases.find((base) => base.startsWith("sordino-"));
+              return new Promise((resolve, reject) => {
+              const opening = indexedDB.open(study);
               opening.onerror = () => reject(opening.error);
               opening.onsuccess = () => {
                 const base = opening.result;
                 const all = base.transaction(name).objectStore(name).getAll();
                 all.onsuccess = () => { base.close(); resolve(all.result); };
               };
-            })""",
+              });
+            }""",
             name,
         )
 

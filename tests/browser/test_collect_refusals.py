@@ -173,3 +173,26 @@ def test_a_withdrawn_invitation_ends_the_questions_and_keeps_the_queue(site, vis
     person.answer()
     person.page.wait_for_selector("main .lead:has-text('taken back')")
     assert len(person.stored("queue")) == 1
+
+
+def test_two_studies_at_one_address_keep_apart(site, visit, tmp_path):
+    """A browser that answered one study begins the next one, and its answers go to that alone."""
+    first = site(questions=15, title="The first study")
+    person = visit()
+    person.begin(first.link())
+    person.answer()
+    person.settled()
+    folder = tmp_path / "second"
+    folder.mkdir()
+    first.kill()
+    second = type(first)(folder, questions=15, title="The second study", port=first.port)
+    try:
+        person.begin(second.link())
+        assert person.page.title() == "The second study"
+        person.answer()
+        person.answer()
+        person.settled()
+        assert (len(first.rows()), len(second.rows())) == (1, 2)
+    finally:
+        second.kill()
+        first.start()

@@ -74,7 +74,7 @@ async ({ count, wanted }) => {
 _DUMP = """
 async () => {
   const base = await new Promise((resolve) => {
-    const opening = indexedDB.open("sordino");
+    const opening = indexedDB.open("sordino-0123456789abcdef");
     opening.onsuccess = () => resolve(opening.result);
   });
   const read = (request) => new Promise((resolve) => {
@@ -143,6 +143,8 @@ class _Watched:
             person.context.add_init_script(_COINS.replace("WORDS", json.dumps(words)))
         person.context.add_init_script(_TICKS)
         person.context.on("request", self._note)
+        about = {"status": "ok", "study": _opened(number)["study"]["id"], "page": "0" * 64}
+        self.page.route("**/api/health", lambda route: route.fulfill(json=about))
         self.page.route("**/api/open", lambda route: route.fulfill(json=_opened(number)))
         self.page.route("**/api/answers", self._store)
         if mutant is not None:
@@ -219,7 +221,7 @@ def _differences(visit, url, number, mutant=None):
             seen[-1]["stores"]["answers"] = f"wrong for label {label}"
     first = seen[0]
     requests = -(-number // 50)
-    assert mutant or len(first["sent"]) == 1 + requests
+    assert mutant or len(first["sent"]) == 2 + requests
     assert mutant or first["ticks"] == list(range(1, requests + 1))
     written = [{key: json.dumps(value) for key, value in one.items()} for one in seen]
     return sorted({key for other in written for key in first if other[key] != written[0][key]})

@@ -8,17 +8,38 @@
 import { randomBit, randomId, randomSecret } from "./identifiers.js";
 import { release } from "./randomize.js";
 
-const NAME = "sordino";
+const NAME = "sordino"; // of the base that says which study was opened here last
 const STORES = ["settings", "questions", "answers", "queue", "refused"];
 
-/** Return the memory of this device, or throw when the browser keeps nothing. */
-export async function openMemory() {
-  if (!globalThis.crypto?.getRandomValues || !globalThis.indexedDB) throw new Error("no storage");
-  const request = indexedDB.open(NAME, 1);
-  request.onupgradeneeded = () => makeStores(request.result);
-  const memory = new Memory(await done(request));
+/** Return the memory of one study on this device, or throw when the browser keeps nothing. */
+export async function openMemory(study) {
+  const memory = new Memory(await openBase(`${NAME}-${study}`, makeStores));
   await memory.keep("probe", 1); // a browser that cannot write says so here, not at an answer
   return memory;
+}
+
+/**
+ * Return which study this page is about, or null if none was ever opened on this device.
+ *
+ * Every study has a base of its own: one that begins later at the same address takes nothing away
+ * from an earlier one, and no answer can be sent to the wrong one.
+ *
+ * @param {string|null} here - The study that the service has now, or null if that is not known.
+ */
+export async function whichStudy(here) {
+  const base = await openBase(NAME, (fresh) => fresh.createObjectStore("settings"));
+  const index = new Memory(base);
+  if (here !== null) await index.keep("study", here);
+  const last = await index.setting("study");
+  base.close();
+  return last ?? null;
+}
+
+async function openBase(name, make) {
+  if (!globalThis.crypto?.getRandomValues || !globalThis.indexedDB) throw new Error("no storage");
+  const request = indexedDB.open(name, 1);
+  request.onupgradeneeded = () => make(request.result);
+  return done(request);
 }
 
 function makeStores(base) {

@@ -1,4 +1,4 @@
-/** Every request that the page makes. There are three, and nothing else is ever sent. */
+/** Every request that the page makes. There are four, and nothing else is ever sent. */
 
 /** The server, or the way to it, said no. */
 export class Refusal extends Error {
@@ -18,6 +18,12 @@ export class Refusal extends Error {
 /** Return the languages with all their texts. */
 export function readTexts() {
   return ask("/api/texts", { signal: AbortSignal.timeout(6000) });
+}
+
+/** Return the name of the study that is asked here, or null if the service does not say. */
+export function readStudy() {
+  const told = ask("/api/health", { signal: AbortSignal.timeout(6000) });
+  return told.then(({ study }) => String(study), () => null);
 }
 
 /** Open an invitation for this device and return the terms and the questions. */

@@ -6,10 +6,10 @@
 import { answeredList, lastPage, restate } from "./answered.js";
 import { announce, button, element, heading, show } from "./elements.js";
 import { explanation } from "./explanation.js";
-import { openMemory } from "./memory.js";
+import { openMemory, whichStudy } from "./memory.js";
 import { QuestionView } from "./question.js";
 import { Sender } from "./sending.js";
-import { openInvitation } from "./service.js";
+import { openInvitation, readStudy } from "./service.js";
 import { budget, languages, topBar } from "./status.js";
 import { answersLeft, sameTerms, wrongTerms } from "./terms.js";
 import { loadTexts, say, speak, trouble } from "./texts.js";
@@ -32,24 +32,27 @@ let failed = null; // the code of what keeps the page from working at all
 
 /** Start the page. */
 async function start() {
-  memory = await openMemory().catch(() => null);
+  const token = location.hash.slice(1);
+  const here = token === "" ? null : await readStudy();
+  const study = await whichStudy(here).catch(() => undefined);
+  if (study) memory = await openMemory(study).catch(() => null);
   await loadTexts(memory);
   if (!isSecureContext) return refuse("not-secure"); // on the way somebody could change this page
+  if (study === null) return refuse(token === "" ? "no-invitation" : "offline");
   if (memory === null) return refuse("no-storage");
-  const token = location.hash.slice(1);
   try {
     const kept = await memory.recall();
     resumable = token !== "" && kept !== null;
     if (token === "" && kept === null) return refuse("no-invitation");
-    const study = token === "" ? kept : await opened(token, kept);
-    if (study !== null) await enter(study);
+    const asked = token === "" ? kept : await opened(token, kept, study);
+    if (asked !== null) await enter(asked);
   } catch (error) {
     refuse(error.code ?? "storage");
   }
 }
 
 /** Open the invitation and return the study, or null when it was refused. */
-async function opened(token, kept) {
+async function opened(token, kept, name) {
   const secret = await memory.secret();
   let answer;
   try {
@@ -58,7 +61,7 @@ async function opened(token, kept) {
     if (error.code === "offline" && kept !== null) return kept;
     throw error;
   }
-  const wrong = wrongTerms(answer.study);
+  const wrong = answer.study.id === name ? wrongTerms(answer.study) : "terms-changed";
   if (wrong) return refuse(wrong);
   const study = await memory.remember(answer.study, answer.questions);
   const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id);
