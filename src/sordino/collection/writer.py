@@ -68,16 +68,15 @@ class Writer:
 
     def _run(self) -> None:
         """Take what is waiting, together, until told to stop."""
-        while (first := self._queue.get()) is not None:
-            jobs = [first]
+        stopping = False
+        while not stopping:
+            taken = [self._queue.get()]
             with suppress(queue.Empty):
-                while len(jobs) < _TOGETHER:
-                    following = self._queue.get_nowait()
-                    if following is None:
-                        self._queue.put(None)  # seen again after these
-                        break
-                    jobs.append(following)
-            self._do(jobs)
+                while taken[-1] is not None and len(taken) < _TOGETHER:
+                    taken.append(self._queue.get_nowait())
+            stopping = taken[-1] is None
+            if jobs := [one for one in taken if one is not None]:
+                self._do(jobs)
 
     def _do(self, jobs: list[tuple[Job, Future[Any]]]) -> None:
         """Do jobs in one transaction, and tell of each only when all are durable."""
