@@ -19,6 +19,16 @@ CHROMIUM = next((path for path in map(shutil.which, _NAMES) if path), None)
 _PATIENCE = 60  # seconds until a service answers on a busy machine
 
 
+def named(prompt, first="First", second="Second"):
+    """Return a question under its own name, whose answers stand in the order of their words."""
+    from sordino.preferences.records import canonical
+
+    tries = (f"{second} {number}" for number in range(1000))
+    other = next(text for text in tries if not canonical(prompt, first, text)[0])
+    key = canonical(prompt, first, other)[1].hex()[:32]
+    return {"id": key, "prompt": prompt, "first": first, "second": other}
+
+
 class Site:
     """One study, its service as a process of its own, and its database."""
 

@@ -4,6 +4,8 @@ import time
 
 import pytest
 
+from .conftest import named
+
 _KEEP = "Nothing is waiting"
 
 
@@ -176,9 +178,7 @@ def test_the_page_itself_keeps_to_the_cap(site, visit):
 def _with_more_questions(route, one):
     """Answer as a server that asks more than the cap allows."""
     body = route.fetch().json()
-    body["questions"] += [
-        {"id": f"{i:032x}", "prompt": "More?", "first": "a", "second": "b"} for i in range(3)
-    ]
+    body["questions"] += [named(f"More {i}?") for i in range(3)]
     route.fulfill(json=body)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from sordino import RandomizedResponse
+from sordino.preferences.records import canonical
 
 from .test_collect_answers import _heading, _person
 
@@ -196,3 +197,100 @@ def test_two_studies_at_one_address_keep_apart(site, visit, tmp_path):
     finally:
         second.kill()
         first.start()
+
+
+def _tick(study):
+    study.update(tick_seconds=3_000_000)  # a timer of so long does not wait at all
+
+
+def _flattered(study):
+    study.update(epsilon=21.0, threshold="1")  # within 1e-9, and a loss of 44
+
+
+@pytest.mark.parametrize("change", [_tick, _flattered, lambda study: study.update(cap=10**9)])
+def test_terms_that_only_look_like_a_study_are_refused(site, visit, change):
+    person, one = visit(), site(questions=15)
+    person.page.route("**/api/open", _altered(change))
+    person.page.goto(one.link())
+    _heading(person.page, "This does not work right now")
+    assert person.stored("questions") == []
+
+
+def _doubled(questions):
+    questions[1] = {**questions[0], "id": "f" * 32}
+
+
+def _turned(questions):
+    one = questions[0]
+    questions[0] = {**one, "first": one["second"], "second": one["first"]}
+
+
+def _twice(questions):
+    questions.append(questions[0])
+
+
+@pytest.mark.parametrize("change", [_doubled, _turned, _twice])
+def test_a_question_has_one_name_and_one_order(site, visit, change):
+    """One label under two names would get two coins."""
+    person, one = visit(), site(questions=15)
+
+    def answer(route):
+        body = route.fetch().json()
+        change(body["questions"])
+        route.fulfill(json=body)
+
+    person.page.route("**/api/open", answer)
+    person.page.goto(one.link())
+    _heading(person.page, "This does not work right now")
+    assert person.stored("questions") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "ü € 😀 \u2028 \x7f",
+        'quotes " and \\ and /',
+        "\x00\x01\x1f\b\f\n\r\t",
+        "",
+        "\ufeffx",
+    ],
+)
+@pytest.mark.parametrize("messages", [False, True])
+def test_names_are_made_as_in_python(site, visit, text, messages):
+    page = visit().page
+    page.goto(site(questions=15).url)
+    prompt, one, other = (
+        [{"role": role, "content": content}] if messages else content
+        for role, content in (("user", text), (f"r{text}", f"1{text}"), ("assistant", f"2{text}"))
+    )
+    swap, key = canonical(prompt, one, other)
+    told = page.evaluate(
+        "async (all) => (await import('/page/canonical.js')).canonical(all)",
+        {"prompt": prompt, "first": one, "second": other},
+    )
+    assert told == {"id": key.hex()[:32], "ordered": not swap}
+
+
+def test_after_the_end_no_coin_is_tossed_and_nothing_is_sent_again(site, visit):
+    one = site(questions=15, changes="paid", cap=20)
+    person, asked = visit(), []
+    person.begin(one.link())
+    person.answer()
+    person.settled()
+
+    def refuse(route):
+        asked.append(route.request.post_data)
+        no = {"error": {"code": "invitation-revoked", "message": "no"}}
+        route.fulfill(status=403, json=no)
+
+    page = person.page
+    page.route("**/api/answers", refuse)
+    person.answer()
+    page.wait_for_selector(".settled")
+    page.click("nav button >> nth=2")
+    page.wait_for_selector(".answered")
+    assert page.locator(".answered button").count() == 0
+    page.wait_for_timeout(3000)
+    assert len(asked) == 1
+    assert len(person.stored("answers")) == 2

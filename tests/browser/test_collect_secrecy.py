@@ -14,6 +14,8 @@ from scipy import stats
 
 from sordino import RandomizedResponse
 
+from .conftest import named
+
 _THRESHOLD = RandomizedResponse(1.0).threshold
 _DEMONSTRATION = 100  # words that the explanation draws, on made-up answers
 
@@ -104,15 +106,7 @@ async () => {
 
 
 def _questions(number):
-    return [
-        {
-            "id": f"{i:032x}",
-            "prompt": f"Question {i}?",
-            "first": f"First {i}",
-            "second": f"Second {i}",
-        }
-        for i in range(number)
-    ]
+    return [named(f"Question {i}?", f"First {i}", f"Second {i}") for i in range(number)]
 
 
 def _opened(number):
@@ -215,7 +209,8 @@ def _differences(visit, url, number, mutant=None):
         watched.answer(wanted, number)
         seen.append(watched.seen())
         _, records = seen[-1]["stores"]["answers"]
-        given = [record["answer"] for record in sorted(records, key=lambda r: r["question"])]
+        bits = {record["question"]: record["answer"] for record in records}
+        given = [bits.get(row["id"]) for row in _questions(number)]
         sent = [one["answer"] for body in watched.bodies for one in json.loads(body)["answers"]]
         if given != answers or sent != answers:
             seen[-1]["stores"]["answers"] = f"wrong for label {label}"
@@ -269,8 +264,8 @@ _LEAKS = {  # where it must be seen, and the change to a file of the page
         ["sent", "ticks"],
         (
             "study.js",
-            '    go("question");\n    if (outcome',
-            '    if (label === 1) sender.tick();\n    go("question");\n    if (outcome',
+            '  go("question");\n  if (outcome',
+            '  if (label === 1) sender.tick();\n  go("question");\n  if (outcome',
         ),
     ),
     "left for screen readers": (

@@ -35,13 +35,25 @@ def test_init_says_what_it_promises(folder):
     assert (said.code, said.err) == (0, "")
     words = " ".join(said.out.split())
     for part in (
-        "epsilon=1;", "2.72 times", "73.2 %", "26.9%", "about 1 in 3.72", "at most 5 answers",
+        "epsilon=1;", "2.72 times", "73.2 %", "26.8%", "about 1 in 3.72", "at most 5 answers",
         "epsilon=5 together", "149 times", "12, public", "collect invite study.toml",
     ):  # fmt: skip
         assert part in words, part
     assert folder.names() == {"study.toml", "questions.jsonl"}
     found = read_study(folder / "study.toml")
     assert (found.title, found.cap, len(found.questions)) == ("Kitchen", 5, 12)
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "flipped", "odds", "note"),
+    [("0.7", "33.1%", "1 in 3.02)", "about 33%"), ("2", "11.9%", "1 in 8.39)", "about 11%"),
+     ("5", "0.669%", "1 in 150)", "about 0.66%")],
+)  # fmt: skip
+def test_no_number_is_rounded_in_favor_of_the_promise(folder, epsilon, flipped, odds, note):
+    words = " ".join(folder.run(*INIT, "--epsilon", epsilon).out.split())
+    assert flipped in words
+    assert odds in words
+    assert note in (folder / "study.toml").read_text()
 
 
 def test_init_as_json(folder):
@@ -53,8 +65,8 @@ def test_init_as_json(folder):
 
 def test_a_cap_that_is_never_reached_is_named(folder):
     said = folder.run("collect", "init", "study.toml")
-    assert "cap = 12" in said.out
-    assert "does not protect a person's taste as a whole" in " ".join(said.out.split())
+    assert "the promise counts 12" in " ".join(said.out.split())
+    assert "too much to protect a person's taste as a whole" in " ".join(said.out.split())
 
 
 def test_questions_that_are_there_are_used_and_kept(folder):

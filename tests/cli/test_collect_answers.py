@@ -1,13 +1,17 @@
 """Links, answers and the file of them from outside, up to the report."""
 
+import json
+import os
 import re
 import stat
+import subprocess
 import sys
 
 import pytest
 
 pytest.importorskip("sqlalchemy")
 
+from sordino._files import Draft
 from sordino.privacy.ledger import Ledger
 
 from .collecting import EXPORT, INIT, INVITE, QUESTIONS, edit, give
@@ -47,7 +51,7 @@ def test_links_are_shown_once_and_stored_nowhere(study):
     links = [line.split() for line in said.out.splitlines() if "/#" in line]
     assert len(links) == 2
     for handle, link in links:
-        assert len(handle) == 8
+        assert len(handle) == 16
         address, token = link.split("/#")
         assert (address, len(token)) == ("http://127.0.0.1:8000", 43)
         for name in study.names():
@@ -59,6 +63,7 @@ def test_links_in_a_file_are_for_one_reader(study):
     said = study.run(*INVITE, "--out", "links.txt", "--url", "https://a.example.org/", "--json")
     assert said.code == 0, said.err
     assert stat.S_IMODE((study / "links.txt").stat().st_mode) == 0o600
+    assert stat.S_IMODE((study / "study.db").stat().st_mode) == 0o600
     lines = (study / "links.txt").read_text().splitlines()
     assert [line.split()[0] for line in lines] == [
         row["handle"] for row in said.value["invitations"]
@@ -66,6 +71,23 @@ def test_links_in_a_file_are_for_one_reader(study):
     assert all(line.split()[1].startswith("https://a.example.org/#") for line in lines)
     assert "link" not in said.value["invitations"][0]
     refused(study, [*INVITE, "--out", "links.txt"], 2, "exists already")
+
+
+def test_a_file_of_links_is_never_open_to_others(study, monkeypatch):
+    opened, seen = Draft.open, []
+
+    def noticed(draft):
+        opened(draft)
+        seen.append(stat.S_IMODE(draft.path.stat().st_mode))
+
+    monkeypatch.setattr(Draft, "open", noticed)
+    before = os.umask(0)
+    try:
+        assert study.run(*INVITE, "--out", "links.txt").code == 0
+        assert os.umask(0) == 0
+    finally:
+        os.umask(before)
+    assert seen == [0o600]
 
 
 @pytest.mark.parametrize(
@@ -100,7 +122,7 @@ def test_revoked_is_shown(begun):
     states = {row["handle"]: row["state"] for row in said.value["invitation_states"]}
     assert states == {one: "revoked", other: "made"}
     assert said.value["invitations"]["revoked"] == 1
-    refused_now = begun.run("collect", "revoke", "study.toml", "00000000")
+    refused_now = begun.run("collect", "revoke", "study.toml", "0" * 16)
     assert refused_now.code == 4
     assert "None was withdrawn" in refused_now.err
 
@@ -117,8 +139,13 @@ def test_a_study_that_has_not_begun(study):
 def test_status_counts(answered):
     said = answered.run("collect", "status", "study.toml")
     assert said.code == 0, said.err
-    for part in ("400 of 80 people", "2 made", "epsilon=1 an answer, 5 a person"):
-        assert part in said.out
+    for part in (
+        "400 of 80 people",
+        "2 made",
+        "counts as two",
+        "epsilon=1 an answer, 5 per invitation",
+    ):
+        assert part in " ".join(said.out.split())
     value = answered.run("collect", "status", "study.toml", "--json").value
     assert (value["answers"], value["persons"]) == (400, 80)
     assert "invitation_states" not in value
@@ -191,7 +218,7 @@ def test_export_says_what_was_written(answered):
     assert "answers.jsonl and answers.manifest.json" in words
     assert "epsilon=5 per person, trust: local" in words
     assert all(
-        part in words for part in ("at most 5 of one person", "labels-only", "sordino align")
+        part in words for part in ("at most 5 per invitation", "labels-only", "sordino align")
     )
     before = answered.state()
     said = answered.run(*EXPORT)
@@ -267,18 +294,58 @@ def test_serve_shows_what_to_compare(begun, monkeypatch):
 
     started = []
     monkeypatch.setattr(service, "serve", lambda *a, **more: started.append((a, more)))
+    monkeypatch.setattr(service, "listener", lambda *where: where)
     words = ["collect", "serve", "study.toml", "--admin-token-file", "admin.token"]
     said = begun.run(*words, "--json")
     assert (said.code, said.err) == (0, "")
     token = (begun / "admin.token").read_text().strip()
     assert stat.S_IMODE((begun / "admin.token").stat().st_mode) == 0o600
-    assert said.value["admin"] == f"http://127.0.0.1:8000/admin#{token}"
+    assert said.value["admin"] == "http://127.0.0.1:8000/admin"
+    assert said.value["admin_token"] == token
     assert said.value["page_sha256"] == read_page().digest
     assert (said.value["epsilon"], said.value["cap"]) == (1, 5)
-    assert started[0][1] == {"host": "127.0.0.1", "port": 8000, "admin_token": token}
-    assert begun.run(*words, "--json").value["admin"].endswith(token)
-    other = begun.run("collect", "serve", "study.toml", "--json").value["admin"]
-    assert not other.endswith(token)
+    assert started[0][1] == {"listening": ("127.0.0.1", 8000), "admin_token": token}
+    assert begun.run(*words, "--json").value["admin_token"] == token
+    other = begun.run("collect", "serve", "study.toml", "--json").value["admin_token"]
+    assert other != token
+    shown = begun.run(*words).out
+    assert "http://127.0.0.1:8000/admin (" in shown
+    assert f"/admin#{token}" not in shown
+    assert re.search(rf"admin token\W+{token}", shown)
+
+
+def test_serve_prints_the_digest_of_its_own_words(begun, monkeypatch):
+    from sordino.collection import page_files, service
+
+    monkeypatch.setattr(service, "serve", lambda *_, **__: None)
+    monkeypatch.setattr(service, "listener", lambda *where: where)
+    words = json.loads((page_files._folder() / "languages" / "en.json").read_text("utf-8"))
+    words["texts"]["page.name"] = "Mine"
+    (begun / "own.json").write_text(json.dumps(words))
+    edit(begun, '["en", "de"]', '["own.json"]')
+    value = begun.run("collect", "serve", "study.toml", "--json").value
+    assert value["page_sha256"] == page_files.read_page([words]).digest
+    assert value["page_sha256"] != page_files.read_page().digest
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620])
+def test_a_token_that_others_may_read_is_refused(begun, mode):
+    (begun / "admin.token").write_text("t" * 43)
+    (begun / "admin.token").chmod(mode)
+    words = ["collect", "serve", "study.toml", "--admin-token-file", "admin.token"]
+    refused(begun, words, 4, "chmod 600 admin.token")
+
+
+def test_serve_may_open_as_many_files_as_there_may_be(begun):
+    resource = pytest.importorskip("resource")
+    code = (
+        "import resource, sys; from sordino.collection import service; "
+        "most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]; "
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, most)); service._take_all_files(); "
+        "sys.exit(resource.getrlimit(resource.RLIMIT_NOFILE) != (most, most))"
+    )
+    assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] != 64
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 EVERYWHERE = "0.0.0.0"  # noqa: S104 (nothing listens)
@@ -294,6 +361,7 @@ def test_serve_without_tls_is_warned_of(begun, monkeypatch, words, page, warned)
     from sordino.collection import service
 
     monkeypatch.setattr(service, "serve", lambda *_, **__: None)
+    monkeypatch.setattr(service, "listener", lambda *where: where)
     said = begun.run("collect", "serve", "study.toml", "--json", *words)
     assert (said.code, said.value["page"]) == (0, page)
     assert ("deploy_collection.md" in said.err) == warned
@@ -301,6 +369,7 @@ def test_serve_without_tls_is_warned_of(begun, monkeypatch, words, page, warned)
 
 def test_a_token_file_that_holds_none(begun):
     (begun / "admin.token").write_text("short\n")
+    (begun / "admin.token").chmod(0o600)
     said = begun.run("collect", "serve", "study.toml", "--admin-token-file", "admin.token")
     assert said.code == 4
     assert "short" not in said.err

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any, BinaryIO, Final, cast
@@ -29,7 +30,7 @@ __all__ = [
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
-_PRIVATE: Final = 0o600
+_OTHERS: Final = 0o077  # what group and others may do
 
 
 def collection_module(name: str) -> Any:
@@ -122,6 +123,8 @@ def day(seconds: int) -> str:
 def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
     """Yield a file that only its owner may read, which appears on success; None for no path.
 
+    It is made that way: there is no moment at which others could open it.
+
     Raises:
         UsageError: The path exists and ``force`` is False.
         FileSystemError: It cannot be written.
@@ -129,8 +132,12 @@ def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
     if path is None:
         yield None
         return
-    with atomic_draft(path, force=force) as draft:
-        draft.path.chmod(_PRIVATE)
+    with ExitStack() as stack:
+        before = os.umask(_OTHERS)
+        try:
+            draft = stack.enter_context(atomic_draft(path, force=force))
+        finally:
+            os.umask(before)
         yield draft.file
 
 
@@ -138,7 +145,7 @@ def admin_token(path: Path | None) -> str:
     """Return the token of the admin view: of a file, which is made if it is not there, or new.
 
     Raises:
-        DataError: The file holds something else.
+        DataError: The file holds something else, or others may read or write it.
         FileSystemError: It cannot be read or written.
     """
     if path is None:
@@ -149,7 +156,14 @@ def admin_token(path: Path | None) -> str:
             with secret_file(path, force=False) as file:
                 cast("BinaryIO", file).write(f"{token}\n".encode())
             return token
+        open_to_others = os.name == "posix" and path.stat().st_mode & _OTHERS
         token = path.read_bytes().decode(errors="replace").strip()
+    if open_to_others:
+        raise DataError(
+            f"{path.name} may be read or written by others than you, so its token is no secret. "
+            f"Nothing was done. Delete it, and a new one is made; or, if nobody has read it: "
+            f"chmod 600 {path.name}"
+        )
     if not _TOKEN.match(token):
         raise DataError(
             f"{path.name} holds no admin token: 43 letters, digits, '-' or '_'. Nothing was done. "

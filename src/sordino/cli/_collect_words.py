@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sordino.collection.study import Study
 from sordino.preferences.manifest import Manifest
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_more
 
 __all__ = ["export_rows", "promise_rows", "promise_values", "status_rows", "study_values"]
 
@@ -33,15 +33,15 @@ def promise_values(study: Study) -> dict[str, Any]:
 
 
 def promise_rows(study: Study) -> dict[str, str]:
-    """Return what a study promises in lines for people."""
+    """Return what a study promises in lines for people; no number is rounded in its favor."""
     flips = study.coin.flip_probability
     person = study.guarantee("person")
     answer = study.coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local")
     return {
         "each answer": f"epsilon={never_less(study.epsilon)}; {_reach(answer)}",
-        "flipped": f"{flips:.1%} of the answers (about 1 in {1 / flips:.3g}), by a coin on the "
-        "person's own device",
-        "one person": f"at most {study.most_labels:,} answers, "
+        "flipped": f"{never_more(100 * flips, 3)}% of the answers "
+        f"(about 1 in {never_less(1 / flips, 3)}), by a coin on the person's own device",
+        "one invitation": f"at most {study.most_labels:,} answers, "
         f"epsilon={never_less(person.epsilon)} together; {_reach(person)}",
         "a changed mind": "is not taken: the first answer stands"
         if study.changes == "refused"
@@ -68,10 +68,11 @@ def status_rows(told: Mapping[str, Any]) -> dict[str, str]:
         "questions": f"{told['questions']:,}",
         "invitations": f"{invitations['made']:,} made, {invitations['opened']:,} opened, "
         f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
-        "answers": f"{told['answers']:,} of {told['persons']:,} people",
+        "answers": f"{told['answers']:,} of {told['persons']:,} people "
+        "(whoever has two invitations counts as two)",
         "per question": f"{min(counts):,} to {max(counts):,} answers",
         "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
-        f"{never_less(told['person_epsilon'])} a person ({told['cap']:,} answers at most)",
+        f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
     }
     if told["closed"]:
         rows["closed"] = "no invitation is left with which anybody could send"
@@ -88,7 +89,7 @@ def export_rows(manifest: Manifest, study: Study, *, name: str, note: str) -> di
     if manifest.unit == "person":
         rows["each answer"] = (
             f"epsilon={never_less(study.coin.realized_epsilon)}, at most "
-            f"{study.most_labels:,} of one person"
+            f"{study.most_labels:,} per invitation"
         )
     return rows | {
         "caveats": ", ".join(manifest.caveats) or "none",

@@ -52,7 +52,7 @@ def init(
     epsilon: Annotated[
         float, typer.Option("--epsilon", help="Privacy loss allowed for one answer.")
     ] = 1.0,
-    cap: Annotated[int, typer.Option("--cap", min=1, help="The most answers of one person.")] = 20,
+    cap: Annotated[int, typer.Option("--cap", min=1, help="The most answers per invitation.")] = 20,
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -284,13 +284,15 @@ def serve(
         token = parts.admin_token(admin_token_file)
         about = {
             "page": f"{address}/",
-            "admin": f"{address}/admin#{token}",
-            "page_sha256": page.read_page().digest,
+            "admin": f"{address}/admin",  # without the token: browsers keep addresses
+            "admin_token": token,
+            "page_sha256": page.read_page(page.read_languages(study)).digest,
         }
         rows = {
             "title": study.title,
             "people": f"{about['page']} (each with a link of their own: sordino collect invite)",
-            "you": about["admin"],
+            "you": f"{about['admin']} (it asks for the admin token)",
+            "admin token": token,
             **promise_rows(study),
             "page digest": about["page_sha256"],
         }

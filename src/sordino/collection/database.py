@@ -1,12 +1,15 @@
-"""What is stored, and nothing else: no time, no address, no order of arrival.
+"""What is stored, and nothing else: no row holds a time, an address or an order of arrival.
 
 Four tables beside the frozen study. A person is a random id; only an invitation leads to it, until
-the link is dropped.
+the link is dropped. Below the rows, the files of PostgreSQL and the write-ahead logs of both
+databases show in which order rows came to whoever reads them, until :func:`sorted_anew` and
+:func:`rewrite` did their work.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -28,6 +31,7 @@ from sqlalchemy import (
     insert,
     inspect,
     select,
+    text,
 )
 from sqlalchemy.engine import make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -43,9 +47,11 @@ __all__ = [
     "PERSONS",
     "QUESTIONS",
     "frozen",
+    "locked",
     "open_database",
     "reading",
     "rewrite",
+    "sorted_anew",
     "take_turn",
 ]
 
@@ -100,12 +106,14 @@ ANSWERS: Final = Table(
 )
 """Randomized answers: one of each person to each question."""
 
+_REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
+
 FAILURES: Final = (DBAPIError, PoolTimeout, OSError)
 """What a database that is down, full or locked raises."""
 
 _SECONDS: Final = 5
 _TURN: Final = 7_305_804_402_429_357_423  # a number that nothing else in this database locks
-_REWRITE: Final = f"VACUUM FULL {INVITATIONS.name}, {PERSONS.name}"
+_PRIVATE: Final = 0o600
 
 
 def open_database(url: str) -> Engine:
@@ -190,25 +198,61 @@ def take_turn(connection: Connection) -> None:
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURN})")
 
 
-def rewrite(engine: Engine) -> None:
-    """Write tables of people anew, so that no row that was deleted is left in a file.
+def locked(engine: Engine) -> list[Any]:
+    """Return statements after which nobody else reads or writes until the transaction ends.
 
-    A page of a file that was split may keep copies of rows, and the log of SQLite does until it
-    is cut. PostgreSQL's own log keeps them until its segments are used again.
+    SQLite needs none. The order is that in which others read, so that nobody waits in a circle.
+    """
+    if engine.dialect.name != "postgresql":
+        return []
+    names = ", ".join(one.name for one in (INVITATIONS, *_REWRITTEN))
+    return [
+        text("SET LOCAL statement_timeout = 0"),  # a large study may take a while
+        text(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"),
+    ]
+
+
+def sorted_anew(engine: Engine) -> list[Any]:
+    """Return statements that write all rows anew, in the order of their keys.
+
+    PostgreSQL keeps rows in its files as they came, and with each the number of its transaction.
+    After these statements the place of a row tells its key, and all numbers are the same. SQLite
+    keeps rows by their key from the beginning.
+    """
+    if engine.dialect.name != "postgresql":
+        return []
+    steps = [f"TRUNCATE {INVITATIONS.name}"]
+    for one in _REWRITTEN:
+        keys = ", ".join(f'{column.name} COLLATE "C"' for column in one.primary_key)
+        steps += [
+            f"CREATE TEMPORARY TABLE copied ON COMMIT DROP AS TABLE {one.name}",
+            f"TRUNCATE {one.name}",
+            f"INSERT INTO {one.name} (TABLE copied ORDER BY {keys})",
+            "DROP TABLE copied",
+            f"ANALYZE {one.name}",  # what it notes of values is noted anew
+        ]
+    return [text(step) for step in steps]
+
+
+def rewrite(engine: Engine) -> None:
+    """Write an SQLite file anew, so that no row that was deleted is left in it or in its log.
+
+    A page of a file that was split may keep copies of rows, and the log does until it is cut.
+    PostgreSQL needs nothing more: :func:`sorted_anew` gives its tables new files. Its own log
+    keeps the rows until its segments are used again.
 
     Raises:
         FileSystemError: Somebody else is reading or writing.
     """
-    sqlite = engine.dialect.name == "sqlite"
-    steps = ["VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"] if sqlite else [_REWRITE]
+    if engine.dialect.name != "sqlite":
+        return
     reason, busy = "", False
     try:
         with closing(engine.connect()) as connection:
-            options = {} if sqlite else {"isolation_level": "AUTOCOMMIT"}
-            driver: Any = connection.execution_options(**options).connection.driver_connection
-            for step in steps:
+            driver: Any = connection.connection.driver_connection
+            for step in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
                 found = driver.execute(step)  # neither may stand in a transaction
-                busy = bool(sqlite and (row := found.fetchone()) and row[0])
+                busy = bool((row := found.fetchone()) and row[0])
     except Exception as error:  # noqa: BLE001 (the driver's own errors, of two drivers)
         reason = type(error).__name__
     if reason or busy:
@@ -252,6 +296,7 @@ def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
 def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, Any] | None:
     """Return what the database is frozen to; None if it is new and stays so."""
     if create:
+        _make_private(engine)
         _TABLES.create_all(engine)
     elif not _has_begun(engine):
         return None
@@ -267,6 +312,13 @@ def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, An
             connection.execute(insert(QUESTIONS), rows)
             return study.terms
     return None if row is None else dict(json.loads(row.terms))
+
+
+def _make_private(engine: Engine) -> None:
+    """Make a new SQLite file that only its owner may read; its logs get the same mode."""
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
 
 
 def _has_begun(engine: Engine) -> bool:

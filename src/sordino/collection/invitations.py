@@ -16,12 +16,15 @@ from sqlalchemy import Connection, Engine, delete, func, insert, select, update
 
 from sordino import _random, _validate
 from sordino.collection.database import (
+    ANSWERS,
     FAILURES,
     INVITATIONS,
     PERSONS,
     QUESTIONS,
+    locked,
     reading,
     rewrite,
+    sorted_anew,
     take_turn,
 )
 from sordino.collection.refusals import Refusal
@@ -42,7 +45,7 @@ __all__ = [
 _DAY: Final = 86_400
 _MOST_DAYS: Final = 3_650
 _MOST: Final = 100_000  # invitations at once
-_HANDLE: Final = 8  # hexadecimal digits by which an organizer names an invitation
+_HANDLE: Final = 16  # hexadecimal digits by which an organizer names an invitation
 
 
 def digest_of_secret(study: Study, kind: str, secret: str) -> str:
@@ -129,7 +132,9 @@ def revoke(engine: Engine, handles: Sequence[str]) -> None:
 def forget(engine: Engine) -> int:
     """Drop every link from an invitation to a person, and every device; return how many links.
 
-    Nobody can send answers after that, and nobody who holds the database can tell who gave which.
+    Nobody can send answers after that, and nobody who holds the database can tell who gave which,
+    or who came first. What browsers called their answers and the order in which somebody was asked
+    go as well; an export needs neither.
 
     Raises:
         FileSystemError: The database cannot be written, and every link is still there; or all are
@@ -140,7 +145,13 @@ def forget(engine: Engine) -> int:
         links = int(connection.execute(linked).scalar_one())
     _write(
         engine,
-        [update(PERSONS).values(device=None), delete(INVITATIONS)],
+        [
+            *locked(engine),
+            update(PERSONS).values(device=None, questions="[]"),
+            update(ANSWERS).values(id=""),
+            delete(INVITATIONS),
+            *sorted_anew(engine),
+        ],
         "Every link is still there.",
     )
     rewrite(engine)

@@ -8,7 +8,7 @@ import math
 from collections import OrderedDict
 from typing import Any, Final
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from sordino._random import clock
 from sordino.collection.refusals import Refusal
@@ -35,8 +35,8 @@ class Buckets:
         self._burst, self._rate = burst, rate
         self._senders: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
-    def take(self, sender: str, *, cost: float = 1.0) -> None:
-        """Take from what a sender has left; with ``cost=0`` only look.
+    def take(self, sender: str, *, cost: float = 1.0, least: float = 1.0) -> None:
+        """Take from what a sender has left; with ``cost=0`` only look whether ``least`` is left.
 
         Raises:
             Refusal: Nothing is left; it says when there will be.
@@ -44,30 +44,40 @@ class Buckets:
         now = clock()
         left, then = self._senders.pop(sender, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._rate)
-        enough = left >= max(cost, 1.0)
+        needed = max(cost, least)
+        enough = left >= needed
         self._senders[sender] = (left - cost if enough else left, now)
         if len(self._senders) > _MOST_SENDERS:
             self._senders.popitem(last=False)
         if not enough:
-            wait = math.ceil((max(cost, 1.0) - left) / self._rate)
+            wait = math.ceil((needed - left) / self._rate)
             raise Refusal("too-many-requests", wait=max(1, wait))
+
+    def give_back(self, sender: str, *, cost: float) -> None:
+        """Return to a sender what :meth:`take` took; a sender that was forgotten has all."""
+        if sender in self._senders:
+            left, then = self._senders[sender]
+            self._senders[sender] = (min(self._burst, left + cost), then)
 
 
 async def read_body(request: Request) -> Any:
     """Return the JSON of a request that is neither too large nor too slow.
 
     Raises:
-        Refusal: It is, or it is no JSON.
+        Refusal: It is, or it is no JSON, or its sender left before the end.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal("not-json")
+    raw, otherwise = b"", ""
     try:
         raw = await asyncio.wait_for(_bytes(request), _SECONDS)
     except TimeoutError:
-        raw = None
-    if raw is None:
-        raise Refusal("too-slow")
+        otherwise = "too-slow"
+    except ClientDisconnect:  # nobody reads the answer, but the log has a line
+        otherwise = "bad-request"
+    if otherwise:
+        raise Refusal(otherwise)
     try:
         return json.loads(raw.decode(), object_pairs_hook=_object)
     except (ValueError, RecursionError):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError
+from sordino.privacy.chain import canonical_json
 
 __all__ = ["Page", "PageFile", "read_languages", "read_page"]
 
@@ -24,6 +26,8 @@ _KINDS: Final = {
 }
 _DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
 _FIRST: Final = "en"
+_PLACE: Final = re.compile(r"\{\w+\}", re.ASCII)  # as the page fills them in
+_HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that can be sent
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,8 @@ class Page:
 
     Attributes:
         files: What is sent.
-        digest: Of names and contents; it does not depend on the study.
+        digest: Of names and contents, words in all languages included; it depends on a study only
+            if that brings words of its own.
     """
 
     files: Mapping[str, PageFile]
@@ -57,16 +62,26 @@ def _folder() -> Traversable:
     return files("sordino.collection") / "page"
 
 
-def read_page() -> Page:
-    """Return the files of the page."""
+def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
+    """Return the files of the page.
+
+    Args:
+        languages: What the service sends as words (:func:`read_languages`, or ``languages`` of
+            ``/api/texts``). Those that come with sordino are in the digest anyway; others are
+            added to it.
+    """
     found = {
         entry.name: entry.read_bytes()
         for entry in _folder().iterdir()
         if entry.is_file() and Path(entry.name).suffix in _KINDS
     }
+    packaged = dict(_packaged())
     whole = hashlib.sha256()
-    for name in sorted(found):
-        whole.update(f"{name} {hashlib.sha256(found[name]).hexdigest()}\n".encode())
+    for name, raw in sorted((found | packaged).items()):
+        whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
+    known = {_digest_of_words(json.loads(raw)) for raw in packaged.values()}
+    for own in sorted({_digest_of_words(words) for words in languages} - known):
+        whole.update(f"own {own}\n".encode())
     digest = whole.hexdigest()
     sent = {
         name: PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
@@ -75,21 +90,35 @@ def read_page() -> Page:
     return Page(sent, digest)
 
 
+def _packaged() -> Iterator[tuple[str, bytes]]:
+    """Yield the language files that come with sordino."""
+    for entry in (_folder() / "languages").iterdir():
+        if entry.name.endswith(".json"):
+            yield f"languages/{entry.name}", entry.read_bytes()
+
+
+def _digest_of_words(language: Mapping[str, Any]) -> str:
+    """Return a SHA-256 of one language that does not depend on how its file is laid out."""
+    words = {name: language[name] for name in ("code", "name", "texts")}
+    return hashlib.sha256(canonical_json(words).encode()).hexdigest()
+
+
 def read_languages(study: Study) -> list[dict[str, Any]]:
     """Return the texts of the page in each language of a study, the first one first.
 
     A language is the code of one that comes with sordino, or a JSON file like theirs beside the
-    study: ``code``, ``name`` and ``texts`` with every key.
+    study: ``code``, ``name`` and ``texts`` with every key. A text must have the same ``{places}``
+    as the English one: numbers that people decide by are filled in there.
 
     Raises:
-        DataError: A file is not like that; the first missing or unknown key is named.
+        DataError: A file is not like that; the first key that is wrong is named.
         FileSystemError: It cannot be read.
     """
     wanted = json.loads((_folder() / "languages" / f"{_FIRST}.json").read_text("utf-8"))["texts"]
-    return [_language(study, name, wanted.keys()) for name in study.languages]
+    return [_language(study, name, wanted) for name in study.languages]
 
 
-def _language(study: Study, name: str, keys: Any) -> dict[str, Any]:
+def _language(study: Study, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
     """Return one language, checked against the texts that the page needs."""
     packaged = _folder() / "languages" / f"{name}.json"
     own = study.folder / name
@@ -98,12 +127,27 @@ def _language(study: Study, name: str, keys: Any) -> dict[str, Any]:
     texts = value.get("texts")
     if not isinstance(texts, dict) or not {"code", "name"} <= value.keys():
         raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
-    other = sorted(texts.keys() ^ set(keys))
+    other = sorted(texts.keys() ^ wanted.keys())
     words = [value["code"], value["name"], *texts.values()]
-    if other or not all(isinstance(text, str) and text for text in words):
-        key = f" ({other[0]!r} is {'missing' if other[0] in keys else 'unknown'})" if other else ""
+    if other or not all(map(_is_text, words)):
+        key = (
+            f" ({other[0]!r} is {'missing' if other[0] in wanted else 'unknown'})" if other else ""
+        )
         raise DataError(f"The language file {name!r} must give every text of the page{key}.")
+    for key, text in texts.items():
+        places = set(_PLACE.findall(wanted[key]))
+        if set(_PLACE.findall(text)) != places:
+            needed = ", ".join(sorted(places)) or "none"
+            raise DataError(
+                f"The language file {name!r} must have the same places in braces as the English "
+                f"texts: in {key!r} {needed}."
+            )
     return {"code": value["code"], "name": value["name"], "texts": texts}
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether something is a text that can be shown."""
+    return isinstance(value, str) and bool(value) and not _HALF.search(value)
 
 
 def _read(file: Traversable, name: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -157,11 +158,12 @@ class Service:
         """Return the bearer's secret, if it has the form of one and its sender may go on.
 
         Wrong secrets slow down whoever shares an address with their sender, but not those whose
-        secret was right before: nobody can be locked out by a neighbor.
+        secret was right since the service started. After a restart a neighbor who guesses can slow
+        a device down until it is known again.
         """
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if secret not in self.known:
-            self.strangers.take(_host(request), cost=0.0)
+            self.strangers.take(_host(request), cost=0.0, least=_WRONG)
         if kind.lower() != "bearer" or not _SECRET.match(secret):
             self.strangers.take(_host(request), cost=_WRONG)
             raise Refusal(otherwise)
@@ -174,27 +176,42 @@ class Service:
             self.known.clear()
         self.known.add(secret)
 
+    @contextmanager
+    def _paid(self, request: Request, secret: str) -> Iterator[None]:
+        """Take what a wrong secret costs before it is looked up; give it back if it was right.
+
+        So no more are looked up at once than may be wrong, however many arrive together.
+        """
+        if secret in self.known:
+            yield
+            return
+        host, wrong = _host(request), False
+        self.strangers.take(host, cost=_WRONG)
+        try:
+            yield
+        except Refusal as refusal:
+            wrong = refusal.status == 401  # noqa: PLR2004 (a secret that is nobody's)
+            raise
+        finally:
+            if not wrong:
+                self.strangers.give_back(host, cost=_WRONG)
+        self._let_in(secret)
+
     async def _done(self, request: Request, secret: str, job: Job) -> Any:
         """Return the result of a job for the bearer of a secret, once it is durable."""
-        try:
-            future = asyncio.wrap_future(self.writer.submit(job))
-            result = await asyncio.wait_for(asyncio.shield(future), _SECONDS)
-        except TimeoutError:
-            raise Refusal("database-down", wait=_WAIT) from None
-        except Refusal as refusal:
-            if refusal.status == 401:  # noqa: PLR2004 (a secret that is nobody's)
-                self.strangers.take(_host(request), cost=_WRONG)
-            raise
-        self._let_in(secret)
-        return result
+        with self._paid(request, secret):
+            try:
+                future = asyncio.wrap_future(self.writer.submit(job))
+                return await asyncio.wait_for(asyncio.shield(future), _SECONDS)
+            except TimeoutError:
+                raise Refusal("database-down", wait=_WAIT) from None
 
     def _refuse_stranger(self, request: Request) -> None:
         """Refuse whoever does not have the admin token."""
         secret = self._secret(request, "not-admin")
-        if not hmac.compare_digest(secret, self.admin_token):
-            self.strangers.take(_host(request), cost=_WRONG)
-            raise Refusal("not-admin")
-        self._let_in(secret)
+        with self._paid(request, secret):
+            if not hmac.compare_digest(secret, self.admin_token):
+                raise Refusal("not-admin")
 
     async def admin_status(self, request: Request) -> Response:
         """Answer with how far the study is."""

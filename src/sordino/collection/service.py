@@ -48,12 +48,13 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
         but who is asked what. Shown by tests/soundness/test_collection.py.
     """
     writer = Writer(engine)
+    languages = read_languages(study)
     service = Service(
         study=study,
         engine=engine,
         writer=writer,
-        page=read_page(),
-        languages=read_languages(study),
+        page=read_page(languages),
+        languages=languages,
         admin_token=admin_token or new_token(),
     )
 
@@ -112,6 +113,7 @@ def serve(
         admin_token: As for :func:`make_app`.
     """
     write_to_stderr()
+    _take_all_files()
     app = make_app(engine, study, admin_token=admin_token)
     config = uvicorn.Config(
         app,
@@ -124,6 +126,15 @@ def serve(
     )
     with _stopping_in_order():
         uvicorn.Server(config).run(sockets=[listening])
+
+
+def _take_all_files() -> None:
+    """Allow as many open files as may be: each connection is one."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource  # noqa: PLC0415 (not on Windows)
+
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 @contextlib.contextmanager

@@ -22,7 +22,7 @@ from sordino.collection.questions import Question, digest_of_questions, read_que
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.chain import canonical_json
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more
 
 __all__ = ["DATABASE_VARIABLE", "Changes", "Study", "new_study", "read_study"]
 
@@ -211,8 +211,8 @@ id = {id}
 title = {title}
 questions = {questions}  # JSON Lines: prompt, first, second
 
-epsilon = {epsilon}  # privacy loss of one label: about {flips:.0%} of the answers are flipped
-cap = {cap}  # the most labels of one person, who is then protected with cap times epsilon in all
+epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
+cap = {cap}  # the most labels per invitation, protected with cap times epsilon together
 
 ties = {ties}  # may people say that both are equally good?
 skips = {skips}  # may people say that they would rather not say?
@@ -234,7 +234,7 @@ def new_study(
         title: What people see at the top of the page.
         questions: The file of questions; it stays where it is.
         epsilon: Bound on the privacy loss of one label.
-        cap: The most labels of one person.
+        cap: The most labels per invitation; whoever has two counts as two people.
         force: Overwrite a study file that exists.
 
     Raises:
@@ -253,7 +253,10 @@ def new_study(
     )
     file = os.path.relpath(questions.absolute(), path.parent.absolute())
     values = {name: _toml(value) for name, value in asdict(study).items() if name != "folder"}
-    shown: dict[str, Any] = {"questions": _toml(file), "flips": study.coin.flip_probability}
+    shown: dict[str, Any] = {
+        "questions": _toml(file),
+        "flips": never_more(100 * study.coin.flip_probability, 2),
+    }
     write_text(path, _TEMPLATE.format(**(values | shown)), force=force)
     return study
 

@@ -93,7 +93,7 @@ def _coin_rows(told: _Plain, guarantee: Guarantee) -> _Rows | None:
         return None
     most = round(guarantee.epsilon / label)
     return [
-        ["One label", f"ε = {at_least(label)}: a coin of its own turned {percent(flips)} of them."],
+        ["One label", f"ε = {at_least(label)}: a coin turns {percent(flips)} of them around."],
         ["One person", f"At most {most:,} labels, ε = {at_least(guarantee.epsilon)} together."],
     ]
 

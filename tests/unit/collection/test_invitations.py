@@ -118,7 +118,15 @@ def test_withdrawn_and_expired_invitations_are_refused_before_and_after_opening(
     assert {row["handle"] for row in states(engine)} >= {handle_of(study, late)}
 
 
-@pytest.mark.parametrize("handle", ["", "%", "0" * 8, "a", "' OR 1=1 --"])
+def test_a_handle_is_long_enough_for_any_number_of_invitations(engine, study):
+    (token,) = invite(engine, study, count=1, days=1)
+    assert re.fullmatch(r"[0-9a-f]{16}", handle_of(study, token))
+    assert states(engine)[0]["handle"] == handle_of(study, token)
+    with pytest.raises(DataError, match="None was withdrawn"):
+        revoke(engine, [handle_of(study, token)[:15]])
+
+
+@pytest.mark.parametrize("handle", ["", "%", "0" * 16, "a", "' OR 1=1 --"])
 def test_only_a_whole_handle_withdraws(engine, study, handle):
     tokens = invite(engine, study, count=3, days=1)
     with pytest.raises(DataError, match="None was withdrawn"):

@@ -10,6 +10,7 @@ from starlette.testclient import TestClient
 
 from sordino.collection import limits
 from sordino.collection.database import ANSWERS, open_database
+from sordino.collection.invitations import handle_of, revoke
 from sordino.collection.limits import Buckets
 from sordino.collection.refusals import Refusal
 
@@ -59,6 +60,17 @@ def test_looking_costs_nothing_and_a_dear_thing_needs_all_of_its_cost(clock):
     assert taken(buckets, "a", cost=4) == 2
 
 
+def test_what_was_taken_can_be_given_back_and_no_more_than_that(clock):
+    buckets = Buckets(burst=4, rate=1)
+    assert taken(buckets, "a", cost=4) == 0
+    buckets.give_back("a", cost=3)
+    assert [taken(buckets, "a") for _ in range(4)] == [0, 0, 0, 1]
+    for sender in ("a", "b"):
+        buckets.give_back(sender, cost=100)
+        assert taken(buckets, sender, cost=4) == 0
+        assert taken(buckets, sender, cost=4) == 4
+
+
 def test_senders_are_forgotten_so_that_memory_is_bounded(monkeypatch, clock):
     monkeypatch.setattr(limits, "_MOST_SENDERS", 10)
     buckets = Buckets(burst=1, rate=1)
@@ -105,13 +117,73 @@ def test_guessing_slows_its_sender_and_nobody_who_was_right(talk, answer, clock,
     assert talk.post("/api/open", talk.tokens[2], {"device": "e" * 43}).status_code == 200
 
 
+def at_once(talk, secrets_of_senders, monkeypatch):
+    """Send requests that are all on their way before the first is answered; return statuses."""
+    from sordino.collection import routes
+
+    number, arrived, told = len(secrets_of_senders), threading.Semaphore(0), []
+    goes_on, found = threading.Event(), routes.open_invitation
+
+    def slow(*arguments, **more):
+        goes_on.wait(30)
+        return found(*arguments, **more)
+
+    def ask(secret):
+        arrived.release()
+        body = {"device": secrets.token_urlsafe(32)}
+        told.append(talk.post("/api/open", secret, body).status_code)
+
+    monkeypatch.setattr(routes, "open_invitation", slow)
+    threads = [threading.Thread(target=ask, args=(one,)) for one in secrets_of_senders]
+    for thread in threads:
+        thread.start()
+    for _ in range(number):
+        assert arrived.acquire(timeout=30)
+    threading.Event().wait(1)
+    goes_on.set()
+    for thread in threads:
+        thread.join()
+    return told
+
+
+@ONE_KIND
+def test_guesses_that_come_together_are_counted_before_they_are_looked_up(talk, clock, monkeypatch):
+    talk = talk()
+    told = at_once(talk, [secrets.token_urlsafe(32) for _ in range(60)], monkeypatch)
+    assert sorted(told) == [401] * 30 + [429] * 30
+
+
+@ONE_KIND
+def test_secrets_that_are_right_cost_nothing_in_the_end(talk, clock, monkeypatch):
+    talk = talk(people=60)
+    for at in (0, 20, 40):
+        assert at_once(talk, talk.tokens[at : at + 20], monkeypatch) == [200] * 20
+    guess = lambda: talk.post("/api/open", secrets.token_urlsafe(32), {"device": "d" * 43})  # noqa: E731
+    assert [guess().status_code for _ in range(31)] == [401] * 30 + [429]
+
+
+@ONE_KIND
+def test_an_expired_invitation_is_no_guess(talk, clock):
+    talk = talk(people=1)
+    revoke(talk.engine, [handle_of(talk.study, talk.tokens[0])])
+    opened = [talk.post("/api/open", talk.tokens[0], {"device": "d" * 43}) for _ in range(50)]
+    assert {one.status_code for one in opened} == {403}
+
+
 @ONE_KIND
 def test_guessing_the_admin_token_slows_too(talk, clock):
     talk = talk()
     headers = {"Authorization": "Bearer " + "x" * 43}
-    status = [talk.client.get("/api/admin/status", headers=headers).status_code for _ in range(32)]
-    assert status[0] == 401
-    assert status[-1] == 429
+
+    def ask():
+        return talk.client.get("/api/admin/status", headers=headers).status_code
+
+    assert [ask() for _ in range(32)] == [401] * 30 + [429] * 2
+    clock.now += 1  # half of what a guess costs: nothing is told
+    assert [ask() for _ in range(3)] == [429] * 3
+    assert talk.admin().status_code == 429
+    clock.now += 1
+    assert talk.admin().status_code == 200
 
 
 def count(engine):

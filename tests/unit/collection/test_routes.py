@@ -156,6 +156,37 @@ def test_a_body_that_does_not_come_is_not_waited_for(talk, monkeypatch):
 
 
 @ONE_KIND
+def test_a_sender_that_leaves_in_the_middle_is_no_bug(talk, caplog):
+    talk = talk()
+    messages = [
+        {"type": "http.request", "body": b'{"dev', "more_body": True},
+        {"type": "http.disconnect"},
+    ]
+
+    async def receive():
+        return messages.pop(0)
+
+    async def send(_):
+        pass
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/api/open",
+        "headers": [
+            (b"authorization", f"Bearer {talk.tokens[0]}".encode()),
+            (b"content-type", b"application/json"),
+        ],
+        "query_string": b"",
+    }
+    with caplog.at_level("INFO"):
+        asyncio.run(talk.client.app(scope, receive, send))
+    ours = [record for record in caplog.records if record.name == "sordino.collection"]
+    assert [record.levelname for record in ours] == ["INFO"]
+    assert ours[0].fields["status"] == 400
+
+
+@ONE_KIND
 @pytest.mark.parametrize(
     "path",
     [

@@ -169,7 +169,7 @@ def test_an_error_that_python_shows_holds_no_secret(talk):
     talk = talk()
     device, _ = talk.open()
     with pytest.raises(DataError) as refused:
-        revoke(talk.engine, ["0" * 8])
+        revoke(talk.engine, ["0" * 16])
     shown = "".join(traceback.format_exception(refused.value))
     for secret in (*talk.tokens, device, talk.admin_token):
         assert secret not in shown

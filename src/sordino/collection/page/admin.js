@@ -1,14 +1,18 @@
-/** The page of whoever runs the study. The token stays in this file's memory and nowhere else. */
+/**
+ * The page of whoever runs the study.
+ *
+ * The token is pasted, never part of the address: browsers write addresses to their history. It
+ * stays in this file's memory and is gone when the page is loaded again.
+ */
 
 import { announce, bar, button, element, heading, show } from "./elements.js";
-import { Refusal, ask, reach } from "./service.js";
+import { ask, reach } from "./service.js";
 import { languages } from "./status.js";
 import { loadTexts, percent, say, speak, trouble } from "./texts.js";
 
 const at = (id) => document.getElementById(id);
-const token = location.hash.slice(1);
-history.replaceState(null, "", location.pathname);
 
+let token = "";
 let told = null; // what the server said last
 let problem = null;
 
@@ -17,7 +21,6 @@ const bearer = () => ({ headers: { Authorization: `Bearer ${token}` } });
 async function load() {
   problem = null;
   try {
-    if (token === "") throw new Refusal("no-admin-token");
     told = await ask("/api/admin/status", bearer());
   } catch (error) {
     problem = error.code ?? "other";
@@ -45,8 +48,22 @@ function draw() {
   at("bar").replaceChildren(
     element("p", { class: "name" }, element("span", { text: say("admin.title") })), element("nav"), languages(choose));
   const warning = problem ? element("p", { class: "warning", role: "alert", text: trouble(problem) }) : null;
-  const parts = told === null ? [actions()] : [totals(), actions(), table(), promise()];
+  const parts = token === "" || problem === "not-admin" ? [gate()] : told === null ? [actions()] : [totals(), actions(), table(), promise()];
   show(at("main"), ...[heading(title), warning, ...parts].filter(Boolean));
+}
+
+/** Ask for the token. A password field: browsers keep what is typed into others. */
+function gate() {
+  const field = element("input", { id: "token", type: "password", autocomplete: "off", spellcheck: "false" });
+  const form = element("form", { class: "gate" },
+    element("label", { for: "token", text: say("admin.ask") }), field,
+    element("button", { class: "primary", text: say("admin.enter") }));
+  form.addEventListener("submit", (event) => {
+    event.preventDefault(); // it goes into a header of a request, not into an address
+    token = field.value.trim();
+    if (token !== "") load();
+  });
+  return form;
 }
 
 function choose(code) {
@@ -87,12 +104,11 @@ function promise() {
   return element("section", { class: "note" },
     element("h2", { text: say("admin.promise") }),
     element("div", {},
-      element("p", { text: say("admin.coin", { epsilon, flip: percent(flip, Math.round) }) }),
+      element("p", { text: say("admin.coin", { epsilon, flip: percent(flip, Math.floor) }) }),
       element("p", { text: say("admin.person", { cap, total }) }),
       element("p", { text: say("admin.never") }),
       closed ? element("p", { class: "warning", text: say("admin.closed") }) : null));
 }
 
-addEventListener("hashchange", () => location.reload());
 await loadTexts(null);
-await load();
+draw();

@@ -10,9 +10,10 @@ import { say, trouble } from "./texts.js";
  * @param {object} state - Terms, questions and progress.
  * @param {function(object, number): void} change - Called with a question and its next revision.
  * @param {function(): void} back - To the questions.
+ * @param {string|null} closed - The code of why no more answers are taken, or null.
  */
-export function answeredList(state, change, back) {
-  const rows = answered(state).map((question) => row(state, question, change));
+export function answeredList(state, change, back, closed) {
+  const rows = answered(state).map((question) => row(state, question, closed ? null : change));
   const paid = state.terms.changes === "paid";
   const left = answersLeft(state.terms, state.progress.given.length);
   return [
@@ -44,7 +45,7 @@ function row(state, question, change) {
   const count = revisions(state, question.id);
   const left = answersLeft(state.terms, state.progress.given.length);
   const number = question.place + 1;
-  const offer = state.terms.changes === "paid" && left > 0;
+  const offer = change !== null && state.terms.changes === "paid" && left > 0;
   return element("li", {},
     element("div", {},
       element("p", { class: "eyebrow", text: say("list.number", { number }) }),
@@ -73,11 +74,12 @@ export function lastPage(state, closed) {
   const waiting = state.progress.waiting.length;
   const answered = new Set(state.progress.given.map(({ question }) => question)).size;
   const all = answered === state.questions.length;
-  const places = { answered, total: state.questions.length, waiting, cap: state.terms.cap };
+  const refused = state.progress.refused.length;
+  const places = { answered, total: state.questions.length, waiting, refused, cap: state.terms.cap };
   return [
-    heading(say(waiting ? "end.wait" : "end.title")),
+    heading(say(waiting || refused ? "end.wait" : "end.title")),
     element("p", { class: "lead", text: closed ? trouble(closed) : say(all ? "end.all" : "end.cap", places) }),
-    element("p", { role: "status", class: "settled", text: say(waiting ? "end.open" : "end.close", places) }),
+    element("p", { role: "status", class: "settled", text: say(waiting ? "end.open" : refused ? "end.refused" : "end.close", places) }),
     element("p", { class: "muted", text: say("end.device") }),
   ];
 }

@@ -33,7 +33,7 @@ export function heading(text) {
 /** Put a view on the page and move to its heading. */
 export function show(place, ...nodes) {
   place.replaceChildren(...nodes);
-  window.scrollTo(0, 0);
+  document.getElementById("page").scrollTo(0, 0);
   place.querySelector("h1")?.focus({ preventScroll: true });
 }
 

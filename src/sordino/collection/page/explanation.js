@@ -31,8 +31,8 @@ export function explanation(terms, begun, go) {
 function facts(terms) {
   const flip = flipProbability(terms);
   return {
-    odds: Math.round(1 / flip),
-    flip: percent(flip, Math.round),
+    odds: Math.ceil(1 / flip),
+    flip: percent(flip, Math.floor),
     belief: percent(greatestBelief(terms)),
     cap: terms.cap,
     seconds: terms.tick_seconds,

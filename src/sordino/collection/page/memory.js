@@ -70,7 +70,7 @@ export class Memory {
 
   /** Run one transaction; what it returns counts only once everything is safely written. */
   async #within(names, mode, work) {
-    // "strict": on the disk before anything is sent, so that a crash can never toss a coin twice.
+    // "strict" asks for the disk before anything is sent: a crash then tosses no coin twice.
     const transaction = this.#base.transaction(names, mode, { durability: "strict" });
     const finished = new Promise((resolve, reject) => {
       transaction.oncomplete = resolve;

@@ -7,6 +7,9 @@
 
 import { Refusal, sendAnswers } from "./service.js";
 
+/** After these the service takes no more answers of this device. */
+export const CLOSED = ["unknown-device", "invitation-expired", "invitation-revoked", "wrong-study"];
+
 const AT_ONCE = 50; // the most answers of one request
 const LONGEST_WAIT = 8; // in ticks
 
@@ -53,7 +56,7 @@ export class Sender {
 
   /** Send what waits, unless a request is still on its way or a pause is on. */
   async tick() {
-    if (this.#busy) return;
+    if (this.#busy || CLOSED.includes(this.problem)) return; // what nobody takes is not sent again
     if (this.#pause > 0) {
       this.#pause -= 1;
       return;

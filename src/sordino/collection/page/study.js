@@ -4,18 +4,16 @@
  */
 
 import { answeredList, lastPage, restate } from "./answered.js";
+import { wellNamed } from "./canonical.js";
 import { announce, button, element, heading, show } from "./elements.js";
 import { explanation } from "./explanation.js";
 import { openMemory, whichStudy } from "./memory.js";
 import { QuestionView } from "./question.js";
-import { Sender } from "./sending.js";
+import { CLOSED, Sender } from "./sending.js";
 import { openInvitation, readStudy } from "./service.js";
 import { budget, languages, topBar } from "./status.js";
 import { answersLeft, sameTerms, wrongTerms } from "./terms.js";
 import { loadTexts, say, speak, trouble } from "./texts.js";
-
-/** After these the server takes no more answers, so none is asked for. */
-const CLOSED = ["unknown-device", "invitation-expired", "invitation-revoked", "wrong-study"];
 
 const at = (id) => document.getElementById(id);
 
@@ -63,6 +61,7 @@ async function opened(token, kept, name) {
   }
   const wrong = answer.study.id === name ? wrongTerms(answer.study) : "terms-changed";
   if (wrong) return refuse(wrong);
+  if (!(await wellNamed(answer.questions))) return refuse("terms-wrong");
   const study = await memory.remember(answer.study, answer.questions);
   const same = study.questions.every(({ id }, place) => id === answer.questions[place]?.id);
   if (!same || !sameTerms(study.terms, answer.study)) return refuse("terms-changed");
@@ -110,13 +109,14 @@ function go(to) {
   view = to;
   frame();
   if (to === "explanation") show(at("main"), ...explanation(state.terms, begun, begin));
-  else if (to === "list") show(at("main"), ...answeredList(state, change, () => go("question")));
+  else if (to === "list") show(at("main"), ...answeredList(state, change, () => go("question"), closed()));
   else ask();
 }
 
 function begin() {
   begun = true;
   memory.keep("begun", true);
+  navigator.storage?.persist?.().catch(() => {}); // asks that what this device keeps is not cleared away
   go("question");
 }
 
@@ -154,15 +154,21 @@ function pose(question, revision) {
 
 /** Randomize, keep and queue, then ask the next question. */
 async function commit(question, revision, label) {
+  if (closed()) return go("question"); // nobody takes it: no coin is tossed
   const { threshold, cap } = state.terms;
+  let outcome;
   try {
-    const outcome = await memory.release({ question, revision, label, threshold: BigInt(threshold), cap });
-    state.progress = await memory.progress();
-    go("question");
-    if (outcome !== "released") announce(trouble(outcome));
+    outcome = await memory.release({ question, revision, label, threshold: BigInt(threshold), cap });
   } catch {
-    refuse("storage");
+    return refuse("storage"); // nothing was kept, so nothing will be sent
   }
+  try {
+    state.progress = await memory.progress();
+  } catch {
+    return refuse("storage-later");
+  }
+  go("question");
+  if (outcome !== "released") announce(trouble(outcome));
 }
 
 /** Read again how far this device is; other tabs may have answered, the server stored. */

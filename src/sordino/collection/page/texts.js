@@ -59,9 +59,12 @@ export function has(key) {
   return key in current.texts;
 }
 
+/** Return a number as the language writes it: a whole one whole, another rounded up, never down. */
 function written(value) {
   if (typeof value !== "number") return String(value);
-  return new Intl.NumberFormat(current.code, { maximumSignificantDigits: 4 }).format(value);
+  const digits = Number.isInteger(value) ? 0 : Math.max(0, 3 - Math.floor(Math.log10(Math.abs(value))));
+  const up = Math.ceil(Number((value * 10 ** digits).toPrecision(12))) / 10 ** digits;
+  return new Intl.NumberFormat(current.code, { maximumFractionDigits: digits }).format(up);
 }
 
 /** Return a share as a percentage, rounded so that it never looks safer than it is. */

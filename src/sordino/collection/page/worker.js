@@ -9,6 +9,7 @@ const FILES = [
   "/page/style.css",
   "/page/icon.svg",
   "/page/answered.js",
+  "/page/canonical.js",
   "/page/demonstration.js",
   "/page/elements.js",
   "/page/explanation.js",
