@@ -177,7 +177,7 @@ class Service:
         self.known.add(secret)
 
     @contextmanager
-    def _paid(self, request: Request, secret: str) -> Iterator[None]:
+    def _charged(self, request: Request, secret: str) -> Iterator[None]:
         """Take what a wrong secret costs before it is looked up; give it back if it was right.
 
         So no more are looked up at once than may be wrong, however many arrive together.
@@ -199,7 +199,7 @@ class Service:
 
     async def _done(self, request: Request, secret: str, job: Job) -> Any:
         """Return the result of a job for the bearer of a secret, once it is durable."""
-        with self._paid(request, secret):
+        with self._charged(request, secret):
             try:
                 future = asyncio.wrap_future(self.writer.submit(job))
                 return await asyncio.wait_for(asyncio.shield(future), _SECONDS)
@@ -209,7 +209,7 @@ class Service:
     def _refuse_stranger(self, request: Request) -> None:
         """Refuse whoever does not have the admin token."""
         secret = self._secret(request, "not-admin")
-        with self._paid(request, secret):
+        with self._charged(request, secret):
             if not hmac.compare_digest(secret, self.admin_token):
                 raise Refusal("not-admin")
 
