@@ -44,7 +44,7 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP) --editable '.[dev,language,scale]'
+	$(PIP) --editable '.[dev,language,scale,collect]'
 	@touch $@ $(VENV)/.core
 
 clean:

@@ -31,12 +31,12 @@ os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb"
 ROOT = Path(__file__).resolve().parents[1]
 FLOW = [
     "engines", "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
-    "environments", "language", "auditing", "reporting", "cli",
+    "environments", "language", "auditing", "collection", "reporting", "cli",
 ]  # fmt: skip
 TEST_FOLDERS = {
     "architecture": "rules that hold everywhere: imports, names, sections, this page",
     "cli": "the commands, from outside, with their exit codes and every byte they write",
-    "browser": "the report in a real browser, where one is found",
+    "browser": "reports and the collection page in a real browser, where one is found",
     "claims": "what the papers state, as printed, and what refutes or shows it: docs/papers.md",
     "data": "test vectors, as JSON",
     "language": "the `language` extra, on models that the tests build",

@@ -25,10 +25,13 @@ __all__ = [
     "clock",
     "entropy",
     "entropy_of_part",
+    "moment",
     "new_release_id",
     "new_secret",
+    "new_token",
     "normals",
     "now",
+    "seconds_since_1970",
     "words_of_secret",
 ]
 
@@ -135,14 +138,34 @@ def new_secret() -> bytes:
     return secrets.token_bytes(32)
 
 
+def new_token() -> str:
+    """Return 43 characters for a link that nobody can guess: 256 bits, as base64url."""
+    return secrets.token_urlsafe(32)
+
+
 def now() -> str:
     """Return the time in UTC to the second, as written on the ledger."""
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return moment(time.time())
+
+
+def moment(seconds: float) -> str:
+    """Return a time in UTC to the second, from the seconds since 1970.
+
+    Example:
+        >>> moment(0)
+        '1970-01-01T00:00:00Z'
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def today() -> str:
     """Return the day in UTC, for a ledger on which the time that a fit took would tell too much."""
     return datetime.now(UTC).strftime("%Y-%m-%dT00:00:00Z")
+
+
+def seconds_since_1970() -> int:
+    """Return the time in whole seconds, to tell what has expired."""
+    return int(time.time())
 
 
 def clock() -> float:

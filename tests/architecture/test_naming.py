@@ -9,7 +9,7 @@ VERBS = {
 }  # fmt: skip
 ALSO_NOUNS = {"spend", "release", "audit", "account", "draw", "measure"}
 FORBIDDEN = {"eta", "beta", "phi", "sigma", "adjacency", "ref", "prior", "embed", "privacy_params"}
-ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "cli"}
+ABOUT_PRIVACY = {"privacy", "mechanisms", "privatization", "auditing", "collection", "cli"}
 ABOUT_PRIVACY_ALSO = {
     "sordino.algorithms._online_answers",  # what an answer on a device costs
     "sordino.algorithms.online_alignment",  # likewise

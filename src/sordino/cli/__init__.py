@@ -21,6 +21,7 @@ from sordino.cli import (  # noqa: F401 (each registers its commands)
     audit,
     bandit,
     choose,
+    collect,
     estimate,
     fit,
     language,

@@ -69,6 +69,8 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
         None if the run does not say, or if it did something else.
     """
     told = result.get("mechanism") or {}
+    if result.get("way") == "local":
+        return _coin_rows(told, guarantee)
     if result.get("way") != "central":
         return None
     if told.get("name") == "label-gaussian":
@@ -82,6 +84,18 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
     else:
         return None
     return [*rows, *_cost_rows(told, result.get("metrics"), counted=counted)]
+
+
+def _coin_rows(told: _Plain, guarantee: Guarantee) -> _Rows | None:
+    """Return what a promise to a whole person means for one of their labels; None for others."""
+    label, flips = told.get("epsilon_per_label"), told.get("flip_probability")
+    if guarantee.unit != "person" or not label or flips is None:
+        return None
+    most = round(guarantee.epsilon / label)
+    return [
+        ["One label", f"ε = {at_least(label)}: a coin turns {percent(flips)} of them around."],
+        ["One person", f"At most {most:,} labels, ε = {at_least(guarantee.epsilon)} together."],
+    ]
 
 
 def is_of_rankings(result: _Plain) -> bool:

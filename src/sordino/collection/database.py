@@ -1,0 +1,349 @@
+"""What is stored, and nothing else: no row holds a time, an address or an order of arrival.
+
+Four tables beside the frozen study. A person is a random id; only an invitation leads to it, until
+the link is dropped. Below the rows, the files of PostgreSQL and the write-ahead logs of both
+databases show in which order rows came to whoever reads them, until :func:`sorted_anew` and
+:func:`rewrite` did their work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    Connection,
+    Engine,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    create_engine,
+    event,
+    insert,
+    inspect,
+    select,
+    text,
+)
+from sqlalchemy.engine import make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from sordino.collection.study import Study
+from sordino.errors import DataError, FileSystemError, LedgerMismatch, SordinoError, UsageError
+
+__all__ = [
+    "ANSWERS",
+    "FAILURES",
+    "INVITATIONS",
+    "PERSONS",
+    "QUESTIONS",
+    "frozen",
+    "locked",
+    "open_database",
+    "reading",
+    "rewrite",
+    "sorted_anew",
+    "take_turn",
+]
+
+_TABLES = MetaData()
+_STUDY: Final = Table(
+    "sordino_study",
+    _TABLES,
+    Column("digest", String(64), primary_key=True),
+    Column("terms", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+QUESTIONS: Final = Table(
+    "sordino_questions",
+    _TABLES,
+    Column("id", String(32), primary_key=True),
+    Column("asked", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""How many people are asked each question."""
+
+INVITATIONS: Final = Table(
+    "sordino_invitations",
+    _TABLES,
+    Column("token", String(64), primary_key=True),
+    Column("expires", BigInteger, nullable=False),
+    Column("revoked", Boolean, nullable=False),
+    Column("person", String(32), unique=True),
+    sqlite_with_rowid=False,
+)
+"""Invitations by the digest of their token; ``person`` is the only link to answers."""
+
+PERSONS: Final = Table(
+    "sordino_persons",
+    _TABLES,
+    Column("id", String(32), primary_key=True),
+    Column("device", String(64), unique=True),
+    Column("questions", Text, nullable=False),
+    Column("spent", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""People: a random id, the digest of their device's secret, what they are asked, what they gave."""
+
+ANSWERS: Final = Table(
+    "sordino_answers",
+    _TABLES,
+    Column("person", String(32), primary_key=True),
+    Column("question", String(32), primary_key=True),
+    Column("revision", Integer, nullable=False),
+    Column("id", String(36), nullable=False),
+    Column("answer", Integer, nullable=False),
+    sqlite_with_rowid=False,
+)
+"""Randomized answers: one of each person to each question."""
+
+_REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
+
+FAILURES: Final = (DBAPIError, PoolTimeout, OSError)
+"""What a database that is down, full or locked raises."""
+
+_SECONDS: Final = 5
+_TURN: Final = 7_305_804_402_429_357_423  # a number that nothing else in this database locks
+_PRIVATE: Final = 0o600
+
+
+def open_database(url: str) -> Engine:
+    """Return an engine on an SQLite file or a PostgreSQL database; nothing is read yet.
+
+    Raises:
+        UsageError: The URL is none, or of another kind of database.
+    """
+    problem = "The database must be an SQLite file or a postgresql:// URL. Nothing was done."
+    try:
+        address = make_url(url)
+        sqlite = address.get_backend_name() == "sqlite"
+        settings = _SQLITE if sqlite else _POSTGRES
+        engine = create_engine(address, hide_parameters=True, **settings)  # no error shows a row
+    except (ArgumentError, NoSuchModuleError, ImportError, ValueError, TypeError):
+        engine = None
+    if engine is None or engine.dialect.name not in {"sqlite", "postgresql"}:
+        raise UsageError(problem)
+    if sqlite:
+        event.listen(engine, "connect", _set_up)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+_SQLITE: Final[dict[str, Any]] = {
+    "connect_args": {"timeout": _SECONDS, "check_same_thread": False},
+    "pool_timeout": _SECONDS,
+}
+_POSTGRES: Final[dict[str, Any]] = {
+    "connect_args": {
+        "connect_timeout": _SECONDS,
+        "options": f"-c statement_timeout={_SECONDS}s -c lock_timeout={_SECONDS}s",
+    },
+    "pool_pre_ping": True,  # a server that was restarted is found at the next request
+    "pool_timeout": _SECONDS,
+}
+
+
+def _set_up(connection: Any, _: Any) -> None:
+    """Make every commit durable before it is acknowledged, and let reads not wait for writes."""
+    connection.isolation_level = None  # transactions begin where we say
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute("PRAGMA synchronous=FULL")
+    connection.execute("PRAGMA secure_delete=ON")  # a link that was dropped is gone from the file
+
+
+def _begin(connection: Connection) -> None:
+    """Take the lock at once where something is written: a lock taken later may fail."""
+    read_only = connection.get_execution_options().get("read_only", False)
+    connection.exec_driver_sql("BEGIN" if read_only else "BEGIN IMMEDIATE")
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Connection]:
+    """Yield a connection that sees one state of the database and changes nothing.
+
+    Raises:
+        FileSystemError: The database cannot be reached.
+    """
+    reason = ""
+    try:
+        options = {"isolation_level": "REPEATABLE READ"}
+        with engine.connect() as connection:
+            extra = {"read_only": True} if engine.dialect.name == "sqlite" else options
+            yield connection.execution_options(**extra)
+    except SordinoError:
+        raise
+    except FAILURES as error:
+        reason = type(error).__name__
+    else:
+        return
+    raise FileSystemError(f"The database of the study cannot be read ({reason}).")
+
+
+def take_turn(connection: Connection) -> None:
+    """Let no other transaction that writes begin before this one ends, in whatever process.
+
+    SQLite does so by itself. In PostgreSQL groups of people that two services lock in different
+    orders would otherwise wait for each other until one is thrown out.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURN})")
+
+
+def locked(engine: Engine) -> list[Any]:
+    """Return statements after which nobody else reads or writes until the transaction ends.
+
+    SQLite needs none. The order is that in which others read, so that nobody waits in a circle.
+    """
+    if engine.dialect.name != "postgresql":
+        return []
+    names = ", ".join(one.name for one in (INVITATIONS, *_REWRITTEN))
+    return [
+        text("SET LOCAL statement_timeout = 0"),  # a large study may take a while
+        text(f"LOCK TABLE {names} IN ACCESS EXCLUSIVE MODE"),
+    ]
+
+
+def sorted_anew(engine: Engine) -> list[Any]:
+    """Return statements that write all rows anew, in the order of their keys.
+
+    PostgreSQL keeps rows in its files as they came, and with each the number of its transaction.
+    After these statements the place of a row tells its key, and all numbers are the same. SQLite
+    keeps rows by their key from the beginning.
+    """
+    if engine.dialect.name != "postgresql":
+        return []
+    steps = [f"TRUNCATE {INVITATIONS.name}"]
+    for one in _REWRITTEN:
+        keys = ", ".join(f'{column.name} COLLATE "C"' for column in one.primary_key)
+        steps += [
+            f"CREATE TEMPORARY TABLE copied ON COMMIT DROP AS TABLE {one.name}",
+            f"TRUNCATE {one.name}",
+            f"INSERT INTO {one.name} (TABLE copied ORDER BY {keys})",
+            "DROP TABLE copied",
+            f"ANALYZE {one.name}",  # what it notes of values is noted anew
+        ]
+    return [text(step) for step in steps]
+
+
+def rewrite(engine: Engine) -> None:
+    """Write an SQLite file anew, so that no row that was deleted is left in it or in its log.
+
+    A page of a file that was split may keep copies of rows, and the log does until it is cut.
+    PostgreSQL needs nothing more: :func:`sorted_anew` gives its tables new files. Its own log
+    keeps the rows until its segments are used again.
+
+    Raises:
+        FileSystemError: Somebody else is reading or writing.
+    """
+    if engine.dialect.name != "sqlite":
+        return
+    reason, busy = "", False
+    try:
+        with closing(engine.connect()) as connection:
+            driver: Any = connection.connection.driver_connection
+            for step in ("VACUUM", "PRAGMA wal_checkpoint(TRUNCATE)"):
+                found = driver.execute(step)  # neither may stand in a transaction
+                busy = bool((row := found.fetchone()) and row[0])
+    except Exception as error:  # noqa: BLE001 (the driver's own errors, of two drivers)
+        reason = type(error).__name__
+    if reason or busy:
+        raise FileSystemError(
+            f"What was deleted may still be legible in the files of the database "
+            f"({reason or 'it is in use'}). Stop the service, and do this again."
+        )
+
+
+def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
+    """Return the engine of a database that is of just this study.
+
+    Args:
+        engine: The database.
+        study: The study as its file says now.
+        create: Freeze the study there if the database is new.
+
+    Raises:
+        LedgerMismatch: The database is of another study, or this one was changed after it began.
+        DataError: The study has not begun, and ``create`` is False.
+        FileSystemError: The database cannot be reached or written.
+    """
+    reason = ""
+    try:
+        terms = _frozen_terms(engine, study, create=create)
+    except FAILURES as error:
+        reason = type(error).__name__
+    if reason:
+        raise FileSystemError(
+            f"The database of the study cannot be used ({reason}). Nothing was done. Check that "
+            "it runs, and that its folder or its user may be written."
+        )
+    if terms is None:
+        raise DataError(
+            "This study has not begun: make invitations first (sordino collect invite)."
+        )
+    _refuse_changed(terms, study)
+    return engine
+
+
+def _frozen_terms(engine: Engine, study: Study, *, create: bool) -> dict[str, Any] | None:
+    """Return what the database is frozen to; None if it is new and stays so."""
+    if create:
+        _make_private(engine)
+        _TABLES.create_all(engine)
+    elif not _has_begun(engine):
+        return None
+    with engine.begin() as connection:
+        if engine.dialect.name == "postgresql" and create:
+            connection.exec_driver_sql("LOCK TABLE sordino_study IN EXCLUSIVE MODE")
+        row = connection.execute(select(_STUDY.c.terms)).first()
+        if row is None and create:
+            connection.execute(
+                insert(_STUDY), {"digest": study.digest, "terms": json.dumps(study.terms)}
+            )
+            rows = [{"id": question.id, "asked": 0} for question in study.questions]
+            connection.execute(insert(QUESTIONS), rows)
+            return study.terms
+    return None if row is None else dict(json.loads(row.terms))
+
+
+def _make_private(engine: Engine) -> None:
+    """Make a new SQLite file that only its owner may read; its logs get the same mode."""
+    file = engine.url.database or ""
+    if engine.dialect.name == "sqlite" and file and not file.startswith((":", "file:")):
+        os.close(os.open(file, os.O_RDWR | os.O_CREAT, _PRIVATE))
+
+
+def _has_begun(engine: Engine) -> bool:
+    """Return whether the tables are there; an SQLite file is not made by looking."""
+    file = engine.url.database
+    if engine.dialect.name == "sqlite" and (file is None or not Path(file).exists()):
+        return False
+    return inspect(engine).has_table(_STUDY.name)
+
+
+def _refuse_changed(terms: dict[str, Any], study: Study) -> None:
+    """Refuse a study that is not the one that people were invited to."""
+    if terms["id"] != study.id:
+        raise LedgerMismatch(
+            "This database belongs to another study. Nothing was done. Give this study a database "
+            "of its own."
+        )
+    changed = sorted(
+        name
+        for name in terms.keys() | study.terms.keys()
+        if (terms.get(name) != study.terms.get(name))
+    )
+    if changed:
+        raise LedgerMismatch(
+            f"The study was changed after it began: {', '.join(changed)}. People were promised "
+            "what it said before. Nothing was done. Undo the change, or begin a new study with "
+            "`sordino collect init`."
+        )

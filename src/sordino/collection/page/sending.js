@@ -1,0 +1,100 @@
+/**
+ * Sending at fixed ticks.
+ *
+ * The ticks are those of a steady timer that started with the page. When a request leaves says
+ * nothing about when, or how fast, somebody clicked; not even right after being offline.
+ */
+
+import { Refusal, sendAnswers } from "./service.js";
+
+/** After these the service takes no more answers of this device. */
+export const CLOSED = ["unknown-device", "invitation-expired", "invitation-revoked", "wrong-study"];
+
+const AT_ONCE = 50; // the most answers of one request
+const LONGEST_WAIT = 8; // in ticks
+
+/** Sends what waits, one request per tick. */
+export class Sender {
+  #memory; #study; #secret; #seconds; #changed;
+  #failures = 0;
+  #pause = 0;
+  #busy = false;
+
+  /** The code of what went wrong last, or null. */
+  problem = null;
+
+  /**
+   * @param {import("./memory.js").Memory} memory - Where the queue is.
+   * @param {{id: string, tick_seconds: number}} terms - Of the study.
+   * @param {string} secret - By which the server knows this device.
+   * @param {function(): void} changed - Called after every tick: another tab may have sent.
+   */
+  constructor(memory, terms, secret, changed) {
+    this.#memory = memory;
+    this.#study = terms.id;
+    this.#secret = secret;
+    this.#seconds = terms.tick_seconds;
+    this.#changed = changed;
+  }
+
+  /** Start the timer. `performance.now` counts from the start of the page, on any clock. */
+  start() {
+    const length = 1000 * this.#seconds;
+    const next = () => (Math.round(performance.now() / length) + 1) * length - performance.now();
+    const beat = () => {
+      this.tick();
+      setTimeout(beat, next());
+    };
+    setTimeout(beat, next());
+    addEventListener("online", () => this.hurry());
+  }
+
+  /** Forget the pause after failures: the next tick sends. */
+  hurry() {
+    this.#pause = 0;
+  }
+
+  /** Send what waits, unless a request is still on its way or a pause is on. */
+  async tick() {
+    if (this.#busy || CLOSED.includes(this.problem)) return; // what nobody takes is not sent again
+    if (this.#pause > 0) {
+      this.#pause -= 1;
+      return;
+    }
+    this.#busy = true;
+    try {
+      await this.#send();
+    } finally {
+      this.#busy = false;
+    }
+  }
+
+  async #send() {
+    try {
+      const answers = await this.#memory.waiting(AT_ONCE);
+      if (answers.length === 0) this.problem = null;
+      else await this.#deliver(answers);
+    } catch (error) {
+      this.#failed(error instanceof Refusal ? error : new Refusal("storage"));
+    }
+    this.#changed();
+  }
+
+  async #deliver(answers) {
+    const { stored, refused } = await sendAnswers(this.#secret, this.#study, answers);
+    if (!Array.isArray(stored) || !Array.isArray(refused)) throw new Refusal("other");
+    // A crash between the two lines sends the same answers again under the same ids.
+    await this.#memory.settle(stored, refused);
+    this.problem = null;
+    this.#failures = 0;
+  }
+
+  /** Wait longer after each failure, in whole ticks. The queue stays as it is. */
+  #failed(refusal) {
+    this.problem = refusal.code;
+    this.#failures += 1;
+    const asked = Math.ceil(refusal.retryAfter / this.#seconds);
+    const usual = Math.min(2 ** (this.#failures - 1) - 1, LONGEST_WAIT);
+    this.#pause = Math.max(usual, Math.min(asked, 10 * LONGEST_WAIT) - 1, 0);
+  }
+}

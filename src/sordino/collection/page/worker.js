@@ -1,0 +1,53 @@
+/**
+ * Keeps the page on the device, so that it opens without a connection. It keeps files of the page
+ * only; questions, answers and everything under /api go past it.
+ */
+
+const CACHE = "sordino-page-__PAGE__";
+const FILES = [
+  "/",
+  "/page/style.css",
+  "/page/icon.svg",
+  "/page/answered.js",
+  "/page/canonical.js",
+  "/page/demonstration.js",
+  "/page/elements.js",
+  "/page/explanation.js",
+  "/page/identifiers.js",
+  "/page/memory.js",
+  "/page/question.js",
+  "/page/randomize.js",
+  "/page/sending.js",
+  "/page/service.js",
+  "/page/status.js",
+  "/page/study.js",
+  "/page/terms.js",
+  "/page/texts.js",
+];
+
+self.addEventListener("install", (event) => {
+  self.skipWaiting();
+  const requests = FILES.map((file) => new Request(file, { cache: "reload", credentials: "omit" }));
+  event.waitUntil(caches.open(CACHE).then((cache) => cache.addAll(requests)));
+});
+
+// Files of two versions must never mix: older caches go, and a page runs from one of them whole.
+self.addEventListener("activate", (event) => {
+  event.waitUntil(removeOlder().then(() => self.clients.claim()));
+});
+
+async function removeOlder() {
+  const names = await caches.keys();
+  await Promise.all(names.filter((name) => name !== CACHE).map((name) => caches.delete(name)));
+}
+
+self.addEventListener("fetch", (event) => {
+  const url = new URL(event.request.url);
+  const ours = url.origin === self.location.origin && FILES.includes(url.pathname);
+  if (event.request.method === "GET" && ours) event.respondWith(kept(event.request, url.pathname));
+});
+
+async function kept(request, path) {
+  const cache = await caches.open(CACHE);
+  return (await cache.match(path)) ?? fetch(request);
+}

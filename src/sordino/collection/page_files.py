@@ -1,0 +1,164 @@
+"""The files of the page, read once, with one digest by which anybody can compare them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any, Final
+
+from sordino.collection.study import Study
+from sordino.errors import DataError, FileSystemError
+from sordino.privacy.chain import canonical_json
+
+__all__ = ["Page", "PageFile", "read_languages", "read_page"]
+
+_KINDS: Final = {
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+_DIGEST: Final = b"__PAGE__"  # written in place of it: the page's own digest, so that caches end
+_FIRST: Final = "en"
+_PLACE: Final = re.compile(r"\{\w+\}", re.ASCII)  # as the page fills them in
+_HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that can be sent
+
+
+@dataclass(frozen=True, slots=True)
+class PageFile:
+    """One file as it is sent.
+
+    Attributes:
+        content: Its bytes.
+        kind: Its Content-Type.
+    """
+
+    content: bytes
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """All files of the page by name, and one SHA-256 for all of them as they lie here.
+
+    Attributes:
+        files: What is sent.
+        digest: Of names and contents, words in all languages included; it depends on a study only
+            if that brings words of its own.
+    """
+
+    files: Mapping[str, PageFile]
+    digest: str
+
+
+def _folder() -> Traversable:
+    """Return where the page's files are installed."""
+    return files("sordino.collection") / "page"
+
+
+def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
+    """Return the files of the page.
+
+    Args:
+        languages: What the service sends as words (:func:`read_languages`, or ``languages`` of
+            ``/api/texts``). Those that come with sordino are in the digest anyway; others are
+            added to it.
+    """
+    found = {
+        entry.name: entry.read_bytes()
+        for entry in _folder().iterdir()
+        if entry.is_file() and Path(entry.name).suffix in _KINDS
+    }
+    packaged = dict(_packaged())
+    whole = hashlib.sha256()
+    for name, raw in sorted((found | packaged).items()):
+        whole.update(f"{name} {hashlib.sha256(raw).hexdigest()}\n".encode())
+    known = {_digest_of_words(json.loads(raw)) for raw in packaged.values()}
+    for own in sorted({_digest_of_words(words) for words in languages} - known):
+        whole.update(f"own {own}\n".encode())
+    digest = whole.hexdigest()
+    sent = {
+        name: PageFile(raw.replace(_DIGEST, digest.encode()), _KINDS[Path(name).suffix])
+        for name, raw in found.items()
+    }
+    return Page(sent, digest)
+
+
+def _packaged() -> Iterator[tuple[str, bytes]]:
+    """Yield the language files that come with sordino."""
+    for entry in (_folder() / "languages").iterdir():
+        if entry.name.endswith(".json"):
+            yield f"languages/{entry.name}", entry.read_bytes()
+
+
+def _digest_of_words(language: Mapping[str, Any]) -> str:
+    """Return a SHA-256 of one language that does not depend on how its file is laid out."""
+    words = {name: language[name] for name in ("code", "name", "texts")}
+    return hashlib.sha256(canonical_json(words).encode()).hexdigest()
+
+
+def read_languages(study: Study) -> list[dict[str, Any]]:
+    """Return the texts of the page in each language of a study, the first one first.
+
+    A language is the code of one that comes with sordino, or a JSON file like theirs beside the
+    study: ``code``, ``name`` and ``texts`` with every key. A text must have the same ``{places}``
+    as the English one: numbers that people decide by are filled in there.
+
+    Raises:
+        DataError: A file is not like that; the first key that is wrong is named.
+        FileSystemError: It cannot be read.
+    """
+    wanted = json.loads((_folder() / "languages" / f"{_FIRST}.json").read_text("utf-8"))["texts"]
+    return [_language(study, name, wanted) for name in study.languages]
+
+
+def _language(study: Study, name: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+    """Return one language, checked against the texts that the page needs."""
+    packaged = _folder() / "languages" / f"{name}.json"
+    own = study.folder / name
+    inside = name.isalpha() and packaged.is_file()
+    value = _read(packaged if inside else own, name)
+    texts = value.get("texts")
+    if not isinstance(texts, dict) or not {"code", "name"} <= value.keys():
+        raise DataError(f"The language file {name!r} must hold 'code', 'name' and 'texts'.")
+    other = sorted(texts.keys() ^ wanted.keys())
+    words = [value["code"], value["name"], *texts.values()]
+    if other or not all(map(_is_text, words)):
+        key = (
+            f" ({other[0]!r} is {'missing' if other[0] in wanted else 'unknown'})" if other else ""
+        )
+        raise DataError(f"The language file {name!r} must give every text of the page{key}.")
+    for key, text in texts.items():
+        places = set(_PLACE.findall(wanted[key]))
+        if set(_PLACE.findall(text)) != places:
+            needed = ", ".join(sorted(places)) or "none"
+            raise DataError(
+                f"The language file {name!r} must have the same places in braces as the English "
+                f"texts: in {key!r} {needed}."
+            )
+    return {"code": value["code"], "name": value["name"], "texts": texts}
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether something is a text that can be shown."""
+    return isinstance(value, str) and bool(value) and not _HALF.search(value)
+
+
+def _read(file: Traversable, name: str) -> dict[str, Any]:
+    """Return the object that a language file holds; an empty one if it holds none."""
+    reason = None
+    try:
+        value = json.loads(file.read_text("utf-8"))
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+    except (ValueError, RecursionError):
+        value = None
+    if reason is not None:
+        raise FileSystemError(f"The language file {name!r} cannot be read ({reason}).")
+    return value if isinstance(value, dict) else {}

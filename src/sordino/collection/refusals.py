@@ -1,0 +1,69 @@
+"""What the service refuses, and in which words: one table, one shape."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+__all__ = ["REFUSALS", "Refusal"]
+
+
+class Reason(NamedTuple):
+    """An HTTP status, and what a person can do."""
+
+    status: int
+    message: str
+
+
+REFUSALS: Final[dict[str, Reason]] = {
+    "bad-request": Reason(400, "The request is not of the form that the description asks for."),
+    "unknown-invitation": Reason(401, "This invitation is not known here. Check the link."),
+    "unknown-device": Reason(401, "This device was not opened with an invitation to this study."),
+    "not-admin": Reason(401, "The admin token is not the one that the service was started with."),
+    "invitation-expired": Reason(403, "This invitation has expired. Ask for a new one."),
+    "invitation-revoked": Reason(403, "This invitation was withdrawn."),
+    "not-found": Reason(404, "There is nothing at this address."),
+    "method-not-allowed": Reason(405, "This address does not take that method."),
+    "too-slow": Reason(408, "The request did not arrive in time. Send it again."),
+    "invitation-in-use": Reason(
+        409, "This invitation was opened on another device. An invitation is for one device."
+    ),
+    "wrong-study": Reason(409, "These answers are for another study. Nothing was stored."),
+    "too-large": Reason(413, "The request is too large. Nothing was stored."),
+    "not-json": Reason(415, "The request must be JSON (Content-Type: application/json)."),
+    "too-many-requests": Reason(429, "Too many requests. Wait a little and send it again."),
+    "server-error": Reason(500, "Something went wrong on our side. Nothing was lost."),
+    "database-down": Reason(503, "Answers cannot be stored just now. Keep them and send again."),
+    "no-answers": Reason(409, "No answer has arrived yet, so there is nothing to export."),
+    # of one answer, inside a request that is fine
+    "unknown-question": Reason(409, "This person was not asked this question."),
+    "already-answered": Reason(409, "Another answer to this question is stored."),
+    "changes-refused": Reason(409, "In this study the first answer stands."),
+    "cap-reached": Reason(409, "This person has given as many answers as the study takes."),
+    "id-reused": Reason(409, "This id belongs to another answer."),
+    "revision-skipped": Reason(409, "An earlier answer to this question is missing."),
+}
+"""Every code, its HTTP status and its message."""
+
+
+class Refusal(Exception):
+    """A request that is refused; nothing was stored for it.
+
+    Attributes:
+        code: A name from :data:`REFUSALS`.
+        wait: Seconds after which it may be sent again, where that helps.
+    """
+
+    def __init__(self, code: str, *, wait: int | None = None) -> None:
+        """Keep the code; the message goes with it."""
+        super().__init__(REFUSALS[code].message)
+        self.code = code
+        self.wait = wait
+
+    @property
+    def status(self) -> int:
+        """Return the HTTP status."""
+        return REFUSALS[self.code].status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the one shape that all errors have."""
+        return {"error": {"code": self.code, "message": REFUSALS[self.code].message}}

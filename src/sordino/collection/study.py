@@ -1,0 +1,268 @@
+"""A study: what is asked, how private each answer is, and how much one person may give.
+
+It is a TOML file that a person can read. What bears on the promise is frozen when the first
+invitation is made: a study that was changed afterwards is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+from sordino import _validate
+from sordino._files import explained, write_text
+from sordino._random import new_release_id
+from sordino.collection.questions import Question, digest_of_questions, read_questions
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy.chain import canonical_json
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more
+
+__all__ = ["DATABASE_VARIABLE", "Changes", "Study", "new_study", "read_study"]
+
+Changes = Literal["refused", "paid"]
+"""What happens to a person who changed their mind: nothing, or a new release that is paid for."""
+
+DATABASE_VARIABLE: Final = "SORDINO_DATABASE"
+"""Where a database URL with a password is given, so that it stands in no file."""
+
+_LEAST_TICK: Final = 1
+_LONGEST_TICK: Final = 3600
+_LONGEST_TITLE: Final = 300
+_FROZEN: Final = ("id", "epsilon", "cap", "ties", "skips", "changes", "tick_seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """The settings of a study and its questions.
+
+    Attributes:
+        id: 16 hexadecimal digits that no other study has.
+        title: What people see at the top of the page.
+        epsilon: Bound on the privacy loss of one label.
+        cap: The most labels that one person gives, changes of mind included.
+        ties: Whether "both are equally good" is a choice; it is a label like any other.
+        skips: Whether "I would rather not say" is one; it is the same label as a tie.
+        changes: Whether a changed mind is refused, or paid for as a new release.
+        tick_seconds: The page sends what is waiting once in so many seconds.
+        languages: Codes of languages that come with sordino, or paths of files like theirs.
+        database: An SQLite file beside the study, or the URL of a PostgreSQL database.
+        questions: What is asked.
+        folder: Where the study lies; paths in it start there.
+    """
+
+    id: str
+    title: str
+    epsilon: float
+    cap: int
+    ties: bool = True
+    skips: bool = False
+    changes: Changes = "refused"
+    tick_seconds: int = 15
+    languages: tuple[str, ...] = ("en", "de")
+    database: str
+    questions: tuple[Question, ...] = field(repr=False)
+    folder: Path
+
+    def __post_init__(self) -> None:
+        """Refuse settings that no study can have."""
+        object.__setattr__(self, "epsilon", RandomizedResponse(self.epsilon).epsilon)
+        _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
+        _validate.integer(
+            "tick_seconds", self.tick_seconds, at_least=_LEAST_TICK, at_most=_LONGEST_TICK
+        )
+        _validate.one_of("changes", self.changes, get_args(Changes))
+        for name in ("ties", "skips"):
+            _validate.one_of(name, getattr(self, name), (True, False))
+        for name in ("id", "title", "database"):
+            if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
+                raise UsageError(f"{name} must be a text that is not empty.")
+        if not all(isinstance(name, str) for name in self.languages) or not self.languages:
+            raise UsageError("languages must be a list of at least one code or file.")
+        if len(self.title) > _LONGEST_TITLE:
+            raise UsageError(f"title must have at most {_LONGEST_TITLE} characters.")
+
+    @property
+    def coin(self) -> RandomizedResponse:
+        """Return what the page answers with, on the device of each person."""
+        return RandomizedResponse(self.epsilon)
+
+    @property
+    def most_questions(self) -> int:
+        """Return how many questions one person is asked."""
+        return min(self.cap, len(self.questions))
+
+    @property
+    def most_labels(self) -> int:
+        """Return how many labels one person can give: the cap, or fewer if there is less to ask."""
+        return self.cap if self.changes == "paid" else self.most_questions
+
+    def guarantee(self, unit: Unit) -> Guarantee:
+        """Return what the answers of this study promise.
+
+        Args:
+            unit: ``"label"``, or ``"person"`` for all labels that one person may give.
+
+        Raises:
+            UsageError: The unit is ``"label"`` and minds may change: a person may then have paid
+                more often than there are questions, which only a promise per person can say.
+
+        Guarantee:
+            Pure ε for a label, and :attr:`most_labels` times as much for a person, ``REPLACE_ONE``,
+            trust ``"local"``: a label is randomized before it leaves the device, and the page and
+            the service both refuse more labels. Shown by tests/soundness/test_collection.py.
+        """
+        if unit == "label" and self.changes == "paid":
+            raise UsageError(
+                "This study lets people change their mind for another epsilon, so its promise is "
+                "about a person. Nothing was written. Use unit 'person'."
+            )
+        labels = self.most_labels if unit == "person" else None
+        promise = self.coin.guarantee(
+            unit=unit, neighbors=REPLACE_ONE, trust="local", labels=labels
+        )
+        return promise if unit == "person" else promise.with_caveats("person-total")
+
+    @property
+    def terms(self) -> dict[str, Any]:
+        """Return what is frozen: everything that the promise depends on."""
+        values = asdict(self)
+        frozen = {name: values[name] for name in _FROZEN}
+        return frozen | {
+            "threshold": str(self.coin.threshold),
+            "questions": digest_of_questions(self.questions),
+        }
+
+    @property
+    def digest(self) -> str:
+        """Return one SHA-256 for all that is frozen."""
+        return hashlib.sha256(canonical_json(self.terms).encode()).hexdigest()
+
+    @property
+    def database_url(self) -> str:
+        """Return where answers are stored: what the environment says, or what the study does."""
+        wanted = os.environ.get(DATABASE_VARIABLE) or self.database
+        if "://" not in wanted:
+            return f"sqlite:///{(self.folder / wanted).absolute()}"
+        if wanted.startswith(("postgresql://", "postgres://")):
+            return "postgresql+psycopg://" + wanted.partition("://")[2]
+        return wanted
+
+
+def read_study(path: Path) -> Study:
+    """Return the study that a TOML file describes, with its questions.
+
+    Raises:
+        DataError: The file is no TOML, a setting is missing, unknown or of a wrong value, or a
+            question cannot be used.
+        FileSystemError: A file cannot be read.
+    """
+    with explained(f"{path.name} cannot be read"):
+        raw = path.read_bytes()
+    try:
+        values = tomllib.loads(raw.decode())
+    except (ValueError, RecursionError):
+        values = {}
+    if not values:
+        raise DataError(f"{path.name} is no study: it is not a TOML file with settings.")
+    named = _settings(values, path.name)
+    questions = path.parent / named.pop("questions")
+    problem = ""
+    try:
+        return Study(**named, questions=read_questions(questions), folder=path.parent)
+    except DataError as error:
+        problem = f"{questions.name}, {error}"
+    except UsageError as error:
+        problem = f"{path.name}: {error}"
+    raise DataError(problem)
+
+
+def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """Return the settings of a file, of which none is missing and none is unknown."""
+    known = Study.__dataclass_fields__.keys() - {"folder"}
+    needed = {"id", "title", "epsilon", "cap", "database", "questions"}
+    missing, unknown = sorted(needed - values.keys()), sorted(values.keys() - known)
+    if missing:
+        raise DataError(f"{name} lacks the setting {missing[0]!r}.")
+    if unknown:
+        raise DataError(f"{name} has the setting {unknown[0]!r}, which no study has.")
+    settings = dict(values)
+    if not isinstance(settings["questions"], str) or not settings["questions"]:
+        raise DataError(f"{name}: questions must be the name of a file.")
+    if "languages" in settings:
+        if not isinstance(settings["languages"], list):
+            raise DataError(f"{name}: languages must be a list of codes or files.")
+        settings["languages"] = tuple(settings["languages"])
+    return settings
+
+
+_TEMPLATE: Final = """\
+# A study of sordino: people compare two answers, and each choice is randomized on their own device.
+# What bears on the promise (epsilon, cap, ties, skips, changes, tick_seconds, questions) is frozen
+# with the first invitation. The title and the languages may change later.
+
+id = {id}
+title = {title}
+questions = {questions}  # JSON Lines: prompt, first, second
+
+epsilon = {epsilon}  # privacy loss of one label: about {flips}% of the answers are flipped
+cap = {cap}  # the most labels per invitation, protected with cap times epsilon together
+
+ties = {ties}  # may people say that both are equally good?
+skips = {skips}  # may people say that they would rather not say?
+changes = {changes}  # "paid": a changed mind is a new answer and costs another epsilon
+
+tick_seconds = {tick_seconds}  # the page sends only once in so many seconds: times tell little
+languages = {languages}  # en and de are here; a file of your own is a path
+database = {database}  # or postgresql://..., which is better said in SORDINO_DATABASE
+"""
+
+
+def new_study(
+    path: Path, *, title: str, questions: Path, epsilon: float, cap: int, force: bool = False
+) -> Study:
+    """Write a study file that can be edited, and return the study.
+
+    Args:
+        path: The TOML file to write.
+        title: What people see at the top of the page.
+        questions: The file of questions; it stays where it is.
+        epsilon: Bound on the privacy loss of one label.
+        cap: The most labels per invitation; whoever has two counts as two people.
+        force: Overwrite a study file that exists.
+
+    Raises:
+        UsageError: The file exists, or a setting is out of range.
+        DataError: The questions cannot be used.
+        FileSystemError: A file cannot be read or written.
+    """
+    study = Study(
+        id=new_release_id(),
+        title=title,
+        epsilon=epsilon,
+        cap=cap,
+        database=f"{path.stem}.db",
+        questions=read_questions(questions),
+        folder=path.parent,
+    )
+    file = os.path.relpath(questions.absolute(), path.parent.absolute())
+    values = {name: _toml(value) for name, value in asdict(study).items() if name != "folder"}
+    shown: dict[str, Any] = {
+        "questions": _toml(file),
+        "flips": never_more(100 * study.coin.flip_probability, 2),
+    }
+    write_text(path, _TEMPLATE.format(**(values | shown)), force=force)
+    return study
+
+
+def _toml(value: Any) -> str:
+    """Return a value as TOML writes it; its basic strings are JSON's, but for one character."""
+    if isinstance(value, tuple) and all(isinstance(part, str) for part in value):
+        return f"[{', '.join(map(_toml, value))}]"
+    return json.dumps(value).replace("\x7f", "\\u007f")

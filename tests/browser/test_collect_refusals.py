@@ -1,0 +1,296 @@
+"""Where the promise could not be kept the page takes no answer, and says why in words."""
+
+import pytest
+
+from sordino import RandomizedResponse
+from sordino.preferences.records import canonical
+
+from .test_collect_answers import _heading, _person
+
+
+def test_an_invitation_is_for_one_device(site, visit):
+    one = site(questions=15)
+    link = one.link()
+    first, second = visit(), visit()
+    first.begin(link)
+    second.page.goto(link)
+    _heading(second.page, "This does not work right now")
+    assert "another device" in second.page.inner_text("main")
+    first.page.goto("about:blank")
+    first.page.goto(link)  # the same device may open its link again
+    _heading(first.page, "Question 1 of 15")
+    first.page.goto(f"{one.url}/#nonsense")  # a wrong link ends nothing
+    _heading(first.page, "This does not work right now")
+    first.page.click("text=Go on with the study")
+    _heading(first.page, "Question 1 of 15")
+    assert second.page.locator("text=Go on with the study").count() == 0
+
+
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [("/", "link from your invitation"), ("/#nonsense", "not known here")],
+)
+def test_without_an_invitation_nothing_is_asked(site, visit, address, words):
+    person = visit()
+    person.page.goto(site(questions=15).url + address)
+    _heading(person.page, "This does not work right now")
+    assert words in person.page.inner_text("main")
+
+
+def _altered(change):
+    def answer(route):
+        body = route.fetch().json()
+        change(body["study"])
+        route.fulfill(json=body)
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda study: study.update(threshold=str(2**60)),
+        lambda study: study.update(threshold="0"),
+        lambda study: study.update(threshold="1e18"),
+        lambda study: study.update(epsilon=1.001),
+        lambda study: study.update(epsilon=None),
+        lambda study: study.update(cap=0),
+    ],
+)
+def test_a_coin_that_is_not_the_promised_one_is_refused(site, visit, change):
+    one = site(questions=15)
+    person = visit()
+    person.page.route("**/api/open", _altered(change))
+    person.page.goto(one.link())
+    _heading(person.page, "This does not work right now")
+    assert "promises one kind of coin" in person.page.inner_text("main")
+    assert person.stored("questions") == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda study: study.update(cap=16),
+        lambda study: study.update(changes="paid"),
+        lambda study: study.update(epsilon=2.0, threshold=str(RandomizedResponse(2.0).threshold)),
+    ],
+)
+def test_terms_that_changed_since_the_first_opening_are_refused(site, visit, change):
+    one = site(questions=15)
+    link, person = one.link(), visit()
+    person.begin(link)
+    person.page.route("**/api/open", _altered(change))
+    person.page.goto("about:blank")
+    person.page.goto(link)
+    _heading(person.page, "This does not work right now")
+    assert "not the ones this device began with" in person.page.inner_text("main")
+    assert person.page.locator("text=Go on with the study").count() == 0
+
+
+@pytest.mark.parametrize(
+    "lack",
+    [
+        "Object.defineProperty(window, 'indexedDB', { value: undefined });",
+        "IDBFactory.prototype.open = () => { throw new DOMException('no', 'SecurityError'); };",
+        "IDBDatabase.prototype.transaction = () => { throw new DOMException('full'); };",
+        "Object.defineProperty(Crypto.prototype, 'getRandomValues', { value: undefined });",
+    ],
+)
+def test_without_storage_or_randomness_no_answer_is_taken(site, visit, lack):
+    person = visit()
+    person.context.add_init_script(lack)
+    person.page.goto(site(questions=15).link())
+    _heading(person.page, "This does not work right now")
+    assert "keep anything" in person.page.inner_text("main")
+
+
+def test_on_a_way_that_others_could_change_no_answer_is_taken(site, visit):
+    person = visit()
+    person.context.add_init_script(
+        "Object.defineProperty(window, 'isSecureContext', { value: false });"
+    )
+    person.page.goto(site(questions=15).link())
+    _heading(person.page, "This does not work right now")
+    assert "begins with https" in person.page.inner_text("main")
+
+
+def test_what_is_kept_is_on_the_disk_before_it_is_sent(site, visit):
+    person = visit()
+    person.context.add_init_script(
+        """globalThis.written = [];
+        const real = IDBDatabase.prototype.transaction;
+        IDBDatabase.prototype.transaction = function (names, mode, options) {
+          if (mode === "readwrite") written.push(options?.durability);
+          return real.call(this, names, mode, options);
+        };"""
+    )
+    person.begin(site(questions=15).link())
+    person.answer()
+    assert set(person.page.evaluate("written")) == {"strict"}
+
+
+def test_an_answer_that_cannot_be_kept_is_not_sent(site, visit):
+    one = site(questions=15)
+    before, person = one.rows(), visit()
+    person.begin(one.link())
+    person.page.evaluate(
+        """() => {
+          IDBObjectStore.prototype.add = () => { throw new DOMException("full"); };
+        }"""
+    )
+    person.page.keyboard.press("1")
+    person.page.keyboard.press("Enter")
+    _heading(person.page, "This does not work right now")
+    assert "could not keep your answer" in person.page.inner_text("main")
+    assert person.stored("answers") == person.stored("queue") == []
+    assert _person(one, before) == []
+
+
+def test_refused_answers_are_shown_and_leave_the_queue(site, visit):
+    one = site(questions=15)
+    person = visit()
+    person.begin(one.link())
+
+    def refuse(route):
+        (answer,) = route.request.post_data_json["answers"]
+        refused = {"id": answer["id"], "code": "cap-reached", "message": "no"}
+        route.fulfill(json={"stored": [], "refused": [refused], "spent": 0})
+
+    person.page.route("**/api/answers", refuse)
+    person.answer()
+    person.page.wait_for_selector("#foot .warning")
+    assert "used all your answers" in person.page.inner_text("#foot .warning")
+    assert person.stored("queue") == []
+    person.page.click("nav button >> nth=2")
+    assert "Not accepted" in person.page.inner_text(".answered")
+
+
+def test_a_withdrawn_invitation_ends_the_questions_and_keeps_the_queue(site, visit):
+    one = site(questions=15)
+    person = visit()
+    person.begin(one.link())
+    no = {"error": {"code": "invitation-revoked", "message": "no"}}
+    person.page.route("**/api/answers", lambda route: route.fulfill(status=403, json=no))
+    person.answer()
+    person.page.wait_for_selector("main .lead:has-text('taken back')")
+    assert len(person.stored("queue")) == 1
+
+
+def test_two_studies_at_one_address_keep_apart(site, visit, tmp_path):
+    """A browser that answered one study begins the next one, and its answers go to that alone."""
+    first = site(questions=15, title="The first study")
+    person = visit()
+    person.begin(first.link())
+    person.answer()
+    person.settled()
+    folder = tmp_path / "second"
+    folder.mkdir()
+    first.kill()
+    second = type(first)(folder, questions=15, title="The second study", port=first.port)
+    try:
+        person.begin(second.link())
+        assert person.page.title() == "The second study"
+        person.answer()
+        person.answer()
+        person.settled()
+        assert (len(first.rows()), len(second.rows())) == (1, 2)
+    finally:
+        second.kill()
+        first.start()
+
+
+def _tick(study):
+    study.update(tick_seconds=3_000_000)  # a timer of so long does not wait at all
+
+
+def _flattered(study):
+    study.update(epsilon=21.0, threshold="1")  # within 1e-9, and a loss of 44
+
+
+@pytest.mark.parametrize("change", [_tick, _flattered, lambda study: study.update(cap=10**9)])
+def test_terms_that_only_look_like_a_study_are_refused(site, visit, change):
+    person, one = visit(), site(questions=15)
+    person.page.route("**/api/open", _altered(change))
+    person.page.goto(one.link())
+    _heading(person.page, "This does not work right now")
+    assert person.stored("questions") == []
+
+
+def _doubled(questions):
+    questions[1] = {**questions[0], "id": "f" * 32}
+
+
+def _turned(questions):
+    one = questions[0]
+    questions[0] = {**one, "first": one["second"], "second": one["first"]}
+
+
+def _twice(questions):
+    questions.append(questions[0])
+
+
+@pytest.mark.parametrize("change", [_doubled, _turned, _twice])
+def test_a_question_has_one_name_and_one_order(site, visit, change):
+    """One label under two names would get two coins."""
+    person, one = visit(), site(questions=15)
+
+    def answer(route):
+        body = route.fetch().json()
+        change(body["questions"])
+        route.fulfill(json=body)
+
+    person.page.route("**/api/open", answer)
+    person.page.goto(one.link())
+    _heading(person.page, "This does not work right now")
+    assert person.stored("questions") == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "plain",
+        "ü € 😀 \u2028 \x7f",
+        'quotes " and \\ and /',
+        "\x00\x01\x1f\b\f\n\r\t",
+        "",
+        "\ufeffx",
+    ],
+)
+@pytest.mark.parametrize("messages", [False, True])
+def test_names_are_made_as_in_python(site, visit, text, messages):
+    page = visit().page
+    page.goto(site(questions=15).url)
+    prompt, one, other = (
+        [{"role": role, "content": content}] if messages else content
+        for role, content in (("user", text), (f"r{text}", f"1{text}"), ("assistant", f"2{text}"))
+    )
+    swap, key = canonical(prompt, one, other)
+    told = page.evaluate(
+        "async (all) => (await import('/page/canonical.js')).canonical(all)",
+        {"prompt": prompt, "first": one, "second": other},
+    )
+    assert told == {"id": key.hex()[:32], "ordered": not swap}
+
+
+def test_after_the_end_no_coin_is_tossed_and_nothing_is_sent_again(site, visit):
+    one = site(questions=15, changes="paid", cap=20)
+    person, asked = visit(), []
+    person.begin(one.link())
+    person.answer()
+    person.settled()
+
+    def refuse(route):
+        asked.append(route.request.post_data)
+        no = {"error": {"code": "invitation-revoked", "message": "no"}}
+        route.fulfill(status=403, json=no)
+
+    page = person.page
+    page.route("**/api/answers", refuse)
+    person.answer()
+    page.wait_for_selector(".settled")
+    page.click("nav button >> nth=2")
+    page.wait_for_selector(".answered")
+    assert page.locator(".answered button").count() == 0
+    page.wait_for_timeout(3000)
+    assert len(asked) == 1
+    assert len(person.stored("answers")) == 2

@@ -1,0 +1,68 @@
+"""Questions are public, in canonical order, and hold no judgment."""
+
+import json
+
+import pytest
+
+from sordino.collection.questions import digest_of_questions, read_questions
+from sordino.errors import DataError
+
+QUESTION = {"prompt": "How?", "first": "Slowly.", "second": "Fast."}
+
+
+def write(folder, *rows):
+    path = folder / "questions.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def test_which_answer_is_named_first_changes_nothing(tmp_path):
+    turned = QUESTION | {"first": QUESTION["second"], "second": QUESTION["first"]}
+    one, other = (read_questions(write(tmp_path, row)) for row in (QUESTION, turned))
+    assert one == other
+    assert digest_of_questions(one) == digest_of_questions(other)
+    assert len(one[0].id) == 32
+
+
+def test_messages_are_read_as_well_as_texts(tmp_path):
+    asked = [{"role": "user", "content": "How?"}]
+    row = {
+        "prompt": asked,
+        "first": [{"role": "assistant", "content": "Slowly."}],
+        "second": [{"role": "assistant", "content": "Fast."}],
+    }
+    (question,) = read_questions(write(tmp_path, row))
+    assert question.to_dict()["prompt"] == asked
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        (QUESTION | {"label": 1}, "'label' is no part of a question"),
+        (QUESTION | {"answer": 0}, "'answer' is no part of a question"),
+        (QUESTION | {"person": "ann"}, "'person' is no part of a question"),
+        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "'chosen' is no part"),
+        (QUESTION | {"second": QUESTION["first"]}, "both answers are the same"),
+        (QUESTION | {"second": [{"role": "a", "content": "b"}]}, "must both be texts"),
+        ({"prompt": "p", "first": "a"}, "'second' is missing"),
+        (QUESTION | {"first": "\ud800"}, "not valid Unicode"),
+        (QUESTION | {"first": "x" * 50_001}, "at most 50000 characters"),
+        (QUESTION | {"first": 3}, "'first' must be"),
+    ],
+)
+def test_what_is_no_question_is_refused_by_its_line(tmp_path, row, said):
+    with pytest.raises(DataError, match=f"line 2.*{said}"):
+        read_questions(write(tmp_path, QUESTION | {"prompt": "Another?"}, row))
+
+
+def test_a_question_that_is_asked_twice_is_refused_also_when_turned(tmp_path):
+    turned = QUESTION | {"first": QUESTION["second"], "second": QUESTION["first"]}
+    with pytest.raises(DataError, match="line 2: this question stands in line 1 already"):
+        read_questions(write(tmp_path, QUESTION, turned))
+
+
+def test_a_study_has_a_largest_number_of_questions(tmp_path, monkeypatch):
+    monkeypatch.setattr("sordino.collection.questions._MOST", 2)
+    rows = [QUESTION | {"prompt": str(number)} for number in range(3)]
+    with pytest.raises(DataError, match="line 3: a study has at most 2 questions"):
+        read_questions(write(tmp_path, *rows))

@@ -1,0 +1,69 @@
+"""Two services on one database: people who send to both at once are stored once, and nobody waits.
+
+The race of two real processes is in tests/soundness/test_collection_kills.py.
+"""
+
+import pytest
+from sqlalchemy import select
+
+from sordino.collection.database import PERSONS, open_database
+from sordino.collection.submissions import Submitted, store
+from sordino.collection.writer import Writer
+
+ROUNDS = 5
+
+
+@pytest.fixture
+def writers(engine):
+    """Return two writers with connections of their own, which wait for :meth:`start`."""
+    engines = [open_database(engine.url.render_as_string(hide_password=False)) for _ in range(2)]
+    yield lambda: [Writer(one) for one in engines]
+    for one in engines:
+        one.dispose()
+
+
+def test_groups_in_opposite_orders_do_not_stop_each_other(talk, writers, answer):
+    talk = talk(people=40, questions=ROUNDS, cap=ROUNDS)
+    held = [talk.open(token) for token in talk.tokens]
+    for number in range(ROUNDS):
+        pair, told = writers(), []
+        for writer, people in zip(pair, (held, held[::-1]), strict=True):
+            for device, asked in people:
+                one = (Submitted(**answer(asked[number])),)
+                job = lambda link, device=device, one=one: store(link, talk.study, device, one)  # noqa: E731
+                told.append(writer.submit(job))
+        for writer in pair:
+            writer.start()
+        results = [future.result(60) for future in told]
+        for writer in pair:
+            writer.stop()
+        assert sum(len(result["stored"]) for result in results) == len(held)
+        codes = [row["code"] for result in results for row in result["refused"]]
+        assert codes == ["already-answered"] * len(held)
+    with talk.engine.begin() as connection:
+        assert set(connection.execute(select(PERSONS.c.spent)).scalars()) == {ROUNDS}
+
+
+def test_people_who_come_at_once_are_asked_different_questions_equally_often(talk, writers):
+    import json
+    from collections import Counter
+
+    from sordino.collection.invitations import open_invitation
+
+    talk = talk(people=24, questions=8, cap=2)
+    pair, told = writers(), []
+    for at, token in enumerate(talk.tokens):
+        device = f"{at:043d}"
+        job = lambda link, token=token, device=device: open_invitation(  # noqa: E731
+            link, talk.study, token=token, device=device
+        )
+        told.append(pair[at % 2].submit(job))
+    for writer in pair:
+        writer.start()
+    asked = [future.result(60)[0] for future in told]
+    for writer in pair:
+        writer.stop()
+    assert set(Counter(name for names in asked for name in names).values()) == {6}
+    with talk.engine.begin() as connection:
+        rows = connection.execute(select(PERSONS.c.questions)).scalars().all()
+    assert sorted(map(json.loads, rows)) == sorted(asked)
