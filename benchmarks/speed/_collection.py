@@ -26,7 +26,7 @@ from urllib.error import URLError
 
 from sqlalchemy import Engine, create_engine, select, text
 
-from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database
+from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database, reading
 from sordino.collection.invitations import digest_of_secret, invite
 from sordino.collection.service import listener, serve
 from sordino.collection.study import DATABASE_VARIABLE, Study, new_study, read_study
@@ -259,7 +259,7 @@ class Person:
 def stored_of(engine: Engine, study: Study, people: list[Person]) -> dict[str, Any]:
     """Return what the database holds of each person by device: what was spent, and each answer."""
     digests = {digest_of_secret(study, "device", one.device): one.device for one in people}
-    with engine.begin() as connection:
+    with reading(engine) as connection:  # one state, while others go on writing
         persons = connection.execute(select(PERSONS)).all()
         answers = connection.execute(select(ANSWERS)).all()
     engine.dispose()
