@@ -294,3 +294,29 @@ def test_after_the_end_no_coin_is_tossed_and_nothing_is_sent_again(site, visit):
     page.wait_for_timeout(3000)
     assert len(asked) == 1
     assert len(person.stored("answers")) == 2
+
+
+def test_every_coin_that_keeps_its_promise_is_taken_and_a_weaker_one_is_not(site, visit):
+    page = visit().page
+    page.goto(site(questions=15).url)
+    check = "async (terms) => (await import('/page/terms.js')).wrongTerms(terms)"
+    for epsilon in (
+        1e-6,
+        0.0000013381028849799223,
+        1e-5,
+        1e-3,
+        0.1,
+        0.9,
+        1.0,
+        4.0,
+        19.0,
+        21.0,
+        44.0,
+        60.0,
+    ):
+        threshold = RandomizedResponse(epsilon).threshold
+        terms = {"epsilon": epsilon, "cap": 1, "tick_seconds": 1}
+        assert page.evaluate(check, {**terms, "threshold": str(threshold)}) is None, epsilon
+        weaker = threshold - max(1, threshold >> 20)
+        if weaker and epsilon < 44:
+            assert page.evaluate(check, {**terms, "threshold": str(weaker)}) == "terms-wrong"

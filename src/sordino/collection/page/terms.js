@@ -17,7 +17,7 @@ export function flipProbability(terms) {
  * @param {bigint} threshold - How many of the 2^64 words flip a label.
  */
 export function realizedEpsilon(threshold) {
-  return Math.log(Number(2n ** 64n - threshold)) - Math.log(Number(threshold));
+  return Math.log1p(Number(2n ** 64n - 2n * threshold) / Number(threshold)); // exact also near 0
 }
 
 /** Return how sure somebody can be, at most, who sees one answer and thought 50:50 before. */
@@ -44,7 +44,7 @@ export function wrongTerms(terms) {
 function keeps(threshold, terms) {
   if (threshold < 1n || threshold > 1n << 63n) return false;
   const gap = Math.abs(flipProbability(terms) - 1 / (Math.exp(terms.epsilon) + 1));
-  return gap <= 1e-9 && realizedEpsilon(threshold) <= terms.epsilon * (1 + 1e-9) + 1e-15;
+  return gap <= 1e-9 && realizedEpsilon(threshold) <= terms.epsilon * (1 + 1e-9);
 }
 
 /** Tell whether two sets of terms promise the same. */
