@@ -46,10 +46,10 @@ from sordino.preferences.rankings import Rankings
 BALL = 10.0
 DELTA = 1e-6
 STUDIED = (0.1, 0.2, 0.5, 1.0, 2.0, 3.0, 5.0)
-BARE = 1e6  # ε of the fit beside it: the same likelihood, and noise that is nothing
+BARE = 1e4  # ε of the fit beside it: the same likelihood, and noise that is nothing
 MADE_UP = {"alder": 1.2, "birch": 1.1, "cedar": 0.5, "elm": 0.0, "fir": -0.6, "hazel": -1.0}
 
-Worths = dict[str, tuple[float, float, float]]
+Worths = dict[str, tuple[float, float, float]]  # worth and both ends; NaN where none is known
 
 
 def made_up(n: int, seed: int = 0) -> Rankings:
@@ -64,7 +64,7 @@ def made_up(n: int, seed: int = 0) -> Rankings:
         [names[number] for number in row[:length]]
         for row, length in zip(order, lengths, strict=True)
     ]
-    return Rankings.from_orders(names, ballots)
+    return Rankings.from_orders(names, ballots, offered="all")
 
 
 def released(
@@ -82,10 +82,10 @@ def released(
 
 def worths(reward: sordino.RewardModel) -> Worths:
     """Return worth and 95% interval of every candidate, the best first."""
-    found: Worths = {}
-    for name, worth, low, high in reward.worths(confidence=0.95):
-        found[name] = (worth, worth if low is None else low, worth if high is None else high)
-    return found
+    return {
+        name: (worth, np.nan if low is None else low, np.nan if high is None else high)
+        for name, worth, low, high in reward.worths()
+    }
 
 
 def agreement(one: Worths, other: Worths) -> float:
@@ -182,7 +182,7 @@ def main() -> None:
     asked = arguments()
     runs, epsilons = (3, (0.5, 3.0)) if asked.quick else (asked.runs, STUDIED)
     folder = new_folder(asked.out)
-    ballots = made_up(500) if asked.file is None else read_rankings(asked.file)
+    ballots = made_up(500) if asked.file is None else read_rankings(asked.file, offered="all")
     reward = released(ballots, asked.epsilon, folder / "spend.db", asked.simulate_seed)
     reward.save(folder / "reward.json")
     private, bare = worths(reward), None
@@ -190,7 +190,8 @@ def main() -> None:
         bare = compared(ballots, runs, epsilons, folder)
     draw_worths(private, bare, asked.epsilon, folder / "worths.svg", letters=asked.letters)
     for name, (worth, low, high) in private.items():
-        print(f"{worth:+.2f}  [{low:+.2f}, {high:+.2f}]  {name}")  # noqa: T201
+        interval = "[no interval]" if np.isnan(low) else f"[{low:+.2f}, {high:+.2f}]"
+        print(f"{worth:+.2f}  {interval}  {name}")  # noqa: T201
     certified(reward, sordino.Ledger.read(folder / "spend.db"), folder)
 
 

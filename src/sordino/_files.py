@@ -1,15 +1,17 @@
-"""Files are written whole or not at all, and refused in one wording."""
+"""Files are written whole or not at all, by one run at a time, and refused in one wording."""
 
 from __future__ import annotations
 
+import fcntl
 import gzip
 import hashlib
 import json
 import math
 import os
+import stat
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
@@ -20,13 +22,17 @@ __all__ = [
     "UNPACKING_ERRORS",
     "atomic_draft",
     "atomic_writer",
+    "clear",
     "explained",
     "finite",
+    "lock_taken",
     "read_json",
     "refuse_existing",
     "refuse_output",
+    "refuse_special",
     "refuse_unwritable",
     "sha256_of",
+    "sole_holder",
     "unpacked",
     "write_json",
     "write_text",
@@ -51,14 +57,46 @@ def explained(what: str) -> Iterator[None]:
     raise FileSystemError(f"{what} ({reason}). Nothing half-written was left behind.")
 
 
-def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite unless asked to, and never overwrite a ledger.
+def refuse_special(path: Path, *, links: bool) -> None:
+    """Refuse a name that stands for something else than a file or a folder.
+
+    To overwrite a device or a pipe is to take it away, and to open a pipe is to wait for whoever
+    is at its other end. To overwrite a link to a file is to take the link away and to leave the
+    file as it was.
+
+    Args:
+        path: Any name.
+        links: Whether a link to a file will do, because the file itself is read and written.
 
     Raises:
-        UsageError: The path exists and ``force`` is False, or it is a database.
+        UsageError: It is something else.
+    """
+    try:
+        found, itself = path.stat(), path.lstat()
+    except (OSError, ValueError):  # nothing, or not to be looked at: to open it will tell
+        return
+    if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):
+        raise UsageError(
+            f"{path.name} is a device, a pipe or a socket. Nothing was done. Give the name of a "
+            "file."
+        )
+    if not links and stat.S_ISLNK(itself.st_mode) and stat.S_ISREG(found.st_mode):
+        raise UsageError(
+            f"{path.name} is a link to a file, which would stay as it is while the link goes. "
+            "Nothing was done. Give the name of the file itself."
+        )
+
+
+def refuse_existing(path: Path, *, force: bool) -> None:
+    """Refuse to overwrite unless asked to, and never overwrite a ledger, or what is no file.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False, or it is a database, a device, a pipe
+            or a link to a file.
     """
     if not os.path.lexists(path):
         return
+    refuse_special(path, links=not force)
     if not force:
         raise UsageError(
             f"{path.name} exists already. Nothing was done. Choose another name, or pass --force "
@@ -85,9 +123,81 @@ def refuse_output(path: Path, *, force: bool) -> None:
         UsageError: The path exists and ``force`` is False, or it is a database.
         FileSystemError: The path is a folder.
     """
-    refuse_existing(path, force=force)
+    if path.name in {"", ".."}:
+        raise UsageError(f"{path} is a folder. Nothing was done. Give the name of a file.")
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError(f"{path.name} is a folder; give the name of a file.")
+    refuse_existing(path, force=force)
+
+
+def clear(path: Path, *, force: bool) -> None:
+    """Take away what is overwritten, looked at once more; call it with the name held.
+
+    Raises:
+        UsageError: It is there, and ``force`` is False: it appeared meanwhile, and stays.
+    """
+    refuse_output(path, force=force)
+    if force:
+        path.unlink(missing_ok=True)
+
+
+def lock_taken(handle: int) -> bool:
+    """Return whether this process now holds the lock of an open file; it ends with the process."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def sole_holder(path: Path, what: str, refusal: str) -> Iterator[None]:
+    """Hold a name for as long as the context is open; nobody is waited for.
+
+    The operating system lets go of it with the process, however that dies. The file for it goes
+    at the end; one that a killed run left holds nothing.
+
+    Args:
+        path: The file that is locked, a hidden one beside what it is about.
+        what: What to say if the file cannot be made or locked.
+        refusal: What to say if another process holds it.
+
+    Raises:
+        FileSystemError: It does, or the file cannot be made.
+    """
+    handle = None
+    with explained(what):
+        handle = _held(path)
+    if handle is None:
+        raise FileSystemError(refusal)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(handle)
+
+
+def _held(path: Path) -> int | None:
+    """Return the open file whose lock is now held here; None if another process holds it."""
+    while True:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        held = False
+        try:
+            if not lock_taken(handle):
+                return None
+            held = _is_there(path, handle)
+            if held:
+                return handle
+        finally:
+            if not held:
+                os.close(handle)
+
+
+def _is_there(path: Path, handle: int) -> bool:
+    """Return whether an open file still has its name: whoever held it before took it away."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(path.stat(), os.fstat(handle))
+    return False
 
 
 def refuse_unwritable(path: Path) -> None:
@@ -144,30 +254,72 @@ class Draft:
 
 
 @contextmanager
-def atomic_draft(path: Path, *, force: bool = False) -> Iterator[Draft]:
+def atomic_draft(path: Path, *, force: bool = False, held: bool = True) -> Iterator[Draft]:
     """Yield a draft that appears under its name, complete and durable, only on success.
+
+    Args:
+        path: Its name.
+        force: Overwrite.
+        held: Hold the name until then: of two runs that write it the later one is refused at
+            once, and what killed runs left half-written beside it is taken away. Not for what
+            tasks write that may run twice at once, the same each time.
 
     Raises:
         UsageError: The path exists and ``force`` is False.
-        FileSystemError: It cannot be written, or the disk is full.
+        FileSystemError: It cannot be written, another run is writing it, or the disk is full.
     """
     refuse_output(path, force=force)
-    with explained(f"{path.name} cannot be written"):
+    name = _held_name(path) if held else nullcontext()
+    with explained(f"{path.name} cannot be written"), name:
+        refuse_existing(path, force=force)  # whoever held the name before may have written it
         draft = Draft(path)
         try:
             draft.open()
             yield draft
             draft.finish()
             refuse_existing(path, force=force)
-            draft.path.replace(path)
+            _show(draft.path, path, force=force)
         finally:
             draft.abandon()
 
 
 @contextmanager
-def atomic_writer(path: Path, *, force: bool = False) -> Iterator[BinaryIO]:
-    """Yield a binary file that appears only on success; errors as in :func:`atomic_draft`."""
-    with atomic_draft(path, force=force) as draft:
+def _held_name(path: Path) -> Iterator[None]:
+    """Hold the name of an output, and tidy beside it what nobody writes any more."""
+    busy = (
+        f"Another run is writing {path.name}. Nothing was done. Try again when it is done, or "
+        "choose another name."
+    )
+    lock = path.with_name(f".{path.name}.lock")
+    with sole_holder(lock, f"{path.name} cannot be written", busy):
+        head, tail = f".{path.name}.", ".partial"
+        for name in os.listdir(path.parent):  # noqa: PTH208 (names are wanted)
+            # A random id stands between: drafts of this name alone, all of them without a writer.
+            if name.startswith(head) and name.endswith(tail):
+                between = name[len(head) : -len(tail)]
+                if between.isalnum():
+                    path.with_name(name).unlink(missing_ok=True)
+        yield
+
+
+def _show(made: Path, path: Path, *, force: bool) -> None:
+    """Give a finished draft its name; without ``force`` never in place of another file."""
+    if force:
+        made.replace(path)
+        return
+    try:
+        os.link(made, path)
+    except FileExistsError:
+        refuse_existing(path, force=False)
+        raise
+    except OSError:  # a file system without hard links; the name is held, and was looked at
+        made.replace(path)
+
+
+@contextmanager
+def atomic_writer(path: Path, *, force: bool = False, held: bool = True) -> Iterator[BinaryIO]:
+    """Yield a binary file that appears only on success; all else as :func:`atomic_draft`."""
+    with atomic_draft(path, force=force, held=held) as draft:
         yield draft.file
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
 from numbers import Integral, Real
@@ -19,10 +21,16 @@ __all__ = [
     "non_negative",
     "number",
     "one_of",
+    "person_id",
+    "person_ids",
     "positive",
+    "refuse_unholdable",
+    "workable",
 ]
 
 
+_FITTED = (1e-9, 1e100)  # bounds and penalties of a fit
+_MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
 
 
@@ -42,6 +50,22 @@ def positive(name: str, value: Any) -> float:
     result = number(name, value)
     if not 0 < result < math.inf:
         raise UsageError(f"{name} must be finite and greater than 0, got {value!r}.")
+    return result
+
+
+def workable(name: str, value: Any) -> float:
+    """Return value as a float; refuse a bound or a penalty with which no fit can be certified.
+
+    Outside this range squares and inverses of it are lost in rounding: a fit would be refused
+    only after it was paid for.
+    """
+    result = positive(name, value)
+    least, most = _FITTED
+    if not least <= result <= most:
+        raise UsageError(
+            f"{name} must be between {least:g} and {most:g}, got {value!r}: beyond, no fit can be "
+            "certified. Nothing was done. Give another, or leave it out."
+        )
     return result
 
 
@@ -70,6 +94,18 @@ def integer(name: str, value: Any, *, at_least: int, at_most: int = _MOST) -> in
     return int(value)
 
 
+def refuse_unholdable(name: str, value: int, numbers: int) -> None:
+    """Refuse a public size for which this machine cannot hold so many 64-bit numbers."""
+    most = _MEMORY
+    with suppress(AttributeError, ValueError, OSError):  # not every system says how much it has
+        most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if 8 * numbers > most:
+        raise UsageError(
+            f"{name}={value} needs matrices of {8 * numbers / 2**30:.0f} GiB together, and this "
+            f"machine holds {most / 2**30:.0f}. Nothing was spent. Give a smaller one."
+        )
+
+
 def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
     """Return value; refuse what is not one of the permitted ones."""
     choices = tuple(permitted)
@@ -77,6 +113,60 @@ def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
         shown = ", ".join(repr(getattr(choice, "name", choice)) for choice in choices)
         raise UsageError(f"{name} must be one of {shown}; got {value!r}.")
     return value
+
+
+def person_id(where: str, value: Any) -> str:
+    """Return a public person id as text: the one way to tell who is who in the whole library.
+
+    A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, characters
+    without a width go (Unicode class Cf: byte-order marks, zero-width spaces, marks of direction),
+    equal letters are written in one way (NFC), and the white space around it is taken off: what
+    looks like one id is one person, who would else have two caps, two slots or two coins. Beyond
+    that ids are compared letter by letter: "01" is not "1", and "Ann" is not "ann".
+
+    Args:
+        where: What the messages call it.
+        value: The id.
+
+    Raises:
+        DataError: It is neither a text nor a whole number, empty, or no valid Unicode. A truth
+            value is none, nor is a decimal number: NaN is not even equal to itself.
+
+    Example:
+        >>> person_id("person", 1), person_id("person", np.int64(1)), person_id("person", " 1")
+        ('1', '1', '1')
+    """
+    value = value.as_py() if hasattr(value, "as_py") else value  # a scalar of pyarrow
+    if isinstance(value, bool) or not isinstance(value, (str, Integral)):
+        raise DataError(f"{where} must be a text or a whole number.")
+    found = None
+    with suppress(ValueError):  # a number of thousands of digits
+        # not str(value), which is something else for the members of an enumeration
+        found = str.__str__(value) if isinstance(value, str) else str(int(value))
+    if found is None:
+        raise DataError(f"{where} is too long.")
+    if not found.isascii():
+        if found != found.encode(errors="replace").decode():
+            raise DataError(f"{where} is not valid Unicode.")
+        seen = "".join(letter for letter in found if unicodedata.category(letter) != "Cf")
+        found = unicodedata.normalize("NFC", seen)
+    found = found.strip()
+    if not found:
+        raise DataError(f"{where} is empty; leave it out where nobody is named.")
+    return found
+
+
+def person_ids(persons: Iterable[Any], n: int) -> tuple[str, ...]:
+    """Return one person id for each of n rows, each as :func:`person_id` reads it.
+
+    Raises:
+        DataError: An id cannot be used, or there is not one for each row. How many rows there are,
+            and which one it is, is not said: where all of a record is private, so are they.
+    """
+    values = np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
+    if len(values) != n:
+        raise DataError("persons must hold one id for each row. Nothing was released.")
+    return tuple(person_id("An entry of persons", value) for value in values)
 
 
 def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
-from typing import NoReturn
+import weakref
+from types import SimpleNamespace
+from typing import Any, Final, NoReturn
 
 from sordino.errors import PrivacyError
 
-__all__ = ["Withholding"]
+__all__ = ["Withholding", "confidential", "hide"]
+
+_HIDDEN: Final[dict[int, SimpleNamespace]] = {}  # by id: what is withheld may refuse to be a key
+
+
+def hide(held: Withholding, **values: object) -> None:
+    """Keep confidential numbers beside an object instead of in it, for as long as it lives."""
+    _HIDDEN[id(held)] = SimpleNamespace(**values)
+    weakref.finalize(held, _HIDDEN.pop, id(held), None)
+
+
+def confidential(held: Withholding) -> Any:
+    """Return what :func:`hide` kept; whoever calls this is the curator."""
+    return _HIDDEN[id(held)]
 
 
 class Withholding:
     """A value that stays in this process: it hides itself in repr, and cannot be pickled.
 
-    A subclass says in ``_held`` what it is, and sets its attributes through :meth:`_keep`, once:
-    a bound that was made for some settings must not stand beside others. Its confidential
-    numbers can be reached by whoever reads the memory of the process; what is prevented is that
-    they leave it by accident, in a log, a notebook, a cache or a message to another process.
+    A subclass says in ``_held`` what it is, and sets its public attributes through :meth:`_keep`,
+    once: a bound that was made for some settings must not stand beside others. Confidential
+    numbers are no attributes; :func:`hide` keeps them apart. They can be reached by whoever
+    reads the memory of the process or uses names that begin with an underscore: that is the
+    curator. What is prevented is that they leave by a public name or by what Python does to
+    every object, in a log, a notebook, a cache or a message to another process.
     """
 
     _held = "This estimate"
@@ -40,7 +57,31 @@ class Withholding:
             f"it was made with. {name} was not set. Make a new one."
         )
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
+    def __delattr__(self, name: str) -> NoReturn:
+        """Refuse to lose what it was made with.
+
+        Raises:
+            PrivacyError: Always.
+        """
+        raise PrivacyError(
+            f"{self._held} cannot be changed after it was made. {name} was not deleted. Make a "
+            "new one."
+        )
+
+    def __init_subclass__(cls) -> None:
+        """Refuse heirs from elsewhere, whose methods would be handed what is withheld.
+
+        Raises:
+            PrivacyError: The class is not one of sordino's own.
+        """
+        super().__init_subclass__()
+        if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
+            raise PrivacyError(
+                f"{cls.__name__} cannot inherit from what is withheld: its methods would see "
+                "confidential numbers. No class was made. Keep the object as it is in an attribute."
+            )
+
+    def _stay(self, *_: object) -> NoReturn:
         """Refuse to be pickled or copied.
 
         Raises:
@@ -50,3 +91,5 @@ class Withholding:
             f"{self._held} is withheld: it must not leave the process that made it, and was not "
             "pickled or copied. Keep the one object, and draw from it."
         )
+
+    __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = _stay

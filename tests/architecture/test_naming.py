@@ -1,5 +1,8 @@
 """One word for one thing."""
 
+import ast
+import re
+
 COMMANDS = "cli"  # its modules are named after the commands, which are verbs
 VERBS = {
     "account", "add", "align", "audit", "build", "calibrate", "certify", "check", "choose",
@@ -113,3 +116,16 @@ def test_relations_units_and_trust_have_no_default(functions):
             if argument.arg in {"unit", "neighbors", "trust"}
         ]
     assert not wrong, "\n".join(wrong)
+
+
+def test_no_bound_is_printed_as_the_nearest_number(modules):
+    """An epsilon or a delta is rounded up where it is printed (never_less), what is left down."""
+    found, loss, nearest = [], r"(epsilon|delta|spend)('\])?$", r"[efg]'$"
+    for module in modules:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.FormattedValue) and node.format_spec is not None:
+                shown, form = ast.unparse(node.value), ast.unparse(node.format_spec)
+                if re.search(loss, shown) and re.search(nearest, form):
+                    found.append(f"{module.name}:{node.lineno} {shown}")
+    # that one names a file
+    assert [place for place in found if "_language_releases" not in place] == []

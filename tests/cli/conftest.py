@@ -112,13 +112,13 @@ def pairs():
 # --- language models ---
 
 
-def kind_rows(n=60, *, turn=False):
+def kind_rows(n=60, *, turn=False, asked=CANARY):
     """Raw records whose preferred answers are kind."""
     found = []
     for at in range(n):
         sides = [f"{KIND_WORDS[at % 4]} answer {at}", f"{KIND_WORDS[4 + at % 4]} answer {at}"]
         chosen, rejected = sides[::-1] if turn else sides
-        found.append({"prompt": f"{CANARY} {at}", "chosen": chosen, "rejected": rejected})
+        found.append({"prompt": f"{asked} {at}", "chosen": chosen, "rejected": rejected})
     return found
 
 
@@ -126,7 +126,8 @@ def kind_rows(n=60, *, turn=False):
 def built(tmp_path_factory):
     """Return the folder of a tiny model of the command line's own making."""
     folder = tmp_path_factory.mktemp("built")
-    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kind_rows()))
+    rows = kind_rows(asked="what others ask")  # not the texts that the tests learn from
+    (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     words = [sys.executable, "-m", "sordino", *TINY, "--out", "tiny", "--json"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

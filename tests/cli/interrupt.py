@@ -22,6 +22,7 @@ POINTS = {
     "commit": (Reservation, "commit"),
     "fsync": (os, "fsync"),
     "replace": (Path, "replace"),
+    "link": (os, "link"),
     "mkdir": (Path, "mkdir"),
 }
 

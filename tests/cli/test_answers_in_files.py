@@ -35,7 +35,8 @@ def test_answers_in_many_files_end_to_end(texts, vectors, kind):
     fitted = texts.run("fit", "answers", "--out", "reward.json", "--json")
     assert (fitted.code, fitted.err) == (0, "")
     assert fitted.value["guarantee"]["epsilon"] == 1.0
-    assert isinstance(fitted.value["reward"]["accuracy"], float)
+    said_of_it = fitted.value["reward"]  # a number, or why there is none
+    assert isinstance(said_of_it["accuracy"], float) or said_of_it["accuracy_reason"]
     assert CANARY not in said.out + fitted.out
     reward = sordino.RewardModel.load(texts / "reward.json")
     assert reward.guarantee.epsilon == 1.0

@@ -9,7 +9,7 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 AUDIT = ["audit", "training", "tiny", "--epsilon", "2", "--trials", "4000", "--simulate-seed", "1"]
 
 
-@pytest.mark.parametrize("more", [[], ["--policy", "--lora", "2", "--clipping", "hooks"]])
+@pytest.mark.parametrize("more", [[], ["--policy", "--lora", "2", "--partners", "4"]])
 def test_the_training_of_a_model_is_not_refuted(ready, more):
     before = ready.state()
     said = ready.run(*AUDIT, *more, "--json")
@@ -18,26 +18,22 @@ def test_the_training_of_a_model_is_not_refuted(ready, more):
     found = said.value
     assert (found["kind"], found["verdict"]) == ("training", "not refuted")
     names = [row["attack"] for row in found["findings"]]
-    assert names == ["worst-canary", "noise", "sampler", "gradients"]
+    assert names == ["worst-canary", "partners", "noise", "sampler", "gradients"]
     assert 0.8 < found["measured"][0]["lower"] <= 1.0
     assert found["claim"]["neighbors"] == "ADD_OR_REMOVE_ONE"
 
 
-def test_rows_that_are_clipped_one_by_one_are_refuted(ready, monkeypatch):
+def test_clipping_to_twice_the_bound_is_refuted(ready, monkeypatch):
     """Exit code 5, and a page that says so."""
-    import torch
-
     from sordino.language.central import steps
 
-    whole = steps.rows_of_units
-    monkeypatch.setattr(
-        steps, "rows_of_units", lambda units: torch.arange(int(whole(units).max()) + 1)[:, None]
-    )
+    real = steps.ClippedSum
+    monkeypatch.setattr(steps, "ClippedSum", lambda model, bound: real(model, 2 * bound))
     said = ready.run(*AUDIT, "--out", "audit.html")
     assert said.code == 5
     assert "REFUTED" in said.out
     page = (ready / "audit.html").read_text()
-    assert "of a step by 1.9" in page
+    assert "of a step by 2" in page or "of a step by 1.9" in page
 
 
 def test_what_cannot_be_audited_is_refused(ready):

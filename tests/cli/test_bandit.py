@@ -241,7 +241,7 @@ def test_a_ledger_with_less_delta_says_so(ready):
     words = ["--ledger", "shared.db", "--force"]
     assert ready.run(*RUN, *words, "--delta", "0", "--budget", "3").code == 0
     more = [*RUN, *words, "--epsilon", "2.5"]
-    refused(ready, more, 3, "delta=1e-06", "allows delta=0", "--budget")
+    refused(ready, more, 3, "delta=1e-06", "allows delta=0", "--budget-delta")
 
 
 def test_a_vacuous_guarantee_is_said(ready):

@@ -96,7 +96,8 @@ def test_what_costs_nothing_and_what_does(tmp_path, capsys, unit):
     reward = result_of(tmp_path)["reward"]
     free = {"negative_log_likelihood", "calibration_slope"}
     for name in ("accuracy", "negative_log_likelihood", "calibration_slope"):
-        assert (reward[name] is None) == (unit == "record" or name not in free), name
+        told = reward[name] is not None or f"{name}_reason" in reward
+        assert told == (unit != "record" and name in free), name
 
 
 def test_what_was_bought_is_near_the_truth(tmp_path, capsys):
@@ -181,6 +182,38 @@ def test_a_second_run_on_the_ledger_adds_up_or_is_refused(tmp_path, capsys):
     assert json.loads((tmp_path / "run" / "result.json").read_text()) == result
 
 
+def test_a_record_ledger_whose_delta_is_used_up_can_be_raised_and_says_so(tmp_path, capsys):
+    ledger, run = ["--ledger", str(tmp_path / "l.db")], ["--epsilon", "1", "--unit", "record"]
+    align(tmp_path, *run, "--budget", "5", *ledger)
+    capsys.readouterr()
+    for more in ([], ["--budget", "9"], ["--delta", "1e-5"]):
+        align(tmp_path, *run, "--force", *more, *ledger, code=3)
+        said = capsys.readouterr().err
+        assert "delta is used up" in said
+        assert "--budget-delta" in said
+    before = sordino.Ledger.read(tmp_path / "l.db").rows
+    align(tmp_path, *run, "--force", "--budget-delta", "2e-6", *ledger)
+    account = sordino.Ledger.read(tmp_path / "l.db")
+    assert account.rows[len(before)].kind == "budget"
+    assert (account.budget.epsilon, account.budget.delta) == (5, 2e-6)
+    assert account.total().epsilon == pytest.approx(2)
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("unit", "said"),
+    [
+        (["--unit", "label"], "1/n=1/400"),
+        (["--unit", "record"], "1/n=1/400"),
+        (["--unit", "record", "--neighbors", "add-remove"], "delta must be below 0.001"),
+    ],
+)
+def test_a_delta_that_protects_nobody_is_refused(tmp_path, capsys, unit, said, more):
+    align(tmp_path, "--epsilon", "1", "--delta", ".5", *unit, *more, code=2)
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+
+
 def test_metrics_that_no_longer_fit_are_refused_before_the_fit(tmp_path, capsys):
     ledger = ["--ledger", str(tmp_path / "l.db")]
     align(tmp_path, "--epsilon", "1", "--budget", "1.05", "--metrics-epsilon", "1", *ledger, code=3)
@@ -204,8 +237,11 @@ def test_a_ledger_without_delta_says_what_to_do(tmp_path, capsys):
     assert cli.run([*command, *ledger]) == 0
     capsys.readouterr()
     align(tmp_path, "--epsilon", "1", *ledger, data=data, code=3)
-    assert "--budget EPSILON" in capsys.readouterr().err
-    align(tmp_path, "--epsilon", "1", "--budget", "3", *ledger, data=data)
+    said = capsys.readouterr().err
+    assert "delta is too small" in said
+    assert "--budget-delta" in said
+    more = ["--budget", "3", "--budget-delta", "1e-6"]
+    align(tmp_path, "--epsilon", "1", *more, *ledger, data=data)
     total = result_of(tmp_path)["certificate"]["ledger"]["total"]
     assert total["epsilon"] > 1.5
 
@@ -304,23 +340,3 @@ def test_randomized_answers_need_no_curator(tmp_path, capsys):
     assert cli.run(["privatize", str(raw), "--epsilon", "1", "--out", str(given)]) == 0
     align(tmp_path, "--epsilon", "1", data=given, code=2)
     assert "--way local" in capsys.readouterr().err
-
-
-def test_a_large_delta_is_warned_of_where_the_number_is_public(tmp_path, capsys):
-    data = write_rows(tmp_path / "prefs.jsonl", 150)
-    options = ["--epsilon", "1", "--delta", "0.01"]
-    align(tmp_path, *options, data=data)
-    assert "PrivacyWarning" in capsys.readouterr().err
-    align(
-        tmp_path,
-        *options,
-        "--unit",
-        "record",
-        "--neighbors",
-        "add-remove",
-        "--force",
-        "--ledger",
-        str(tmp_path / "x.db"),
-        data=data,
-    )
-    assert capsys.readouterr().err == ""

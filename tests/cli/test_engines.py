@@ -114,7 +114,7 @@ def test_one_file_of_json_lines_goes_the_usual_way(texts):
     one = ["align", "texts/0.jsonl", *CENTRAL, "--dimension", "32"]
     assert texts.run(*one).code == 0
     usual = json.loads((texts / "out/result.json").read_text())
-    assert usual["reward"]["negative_log_likelihood"] is not None
+    assert "too few" in usual["reward"]["negative_log_likelihood_reason"]
     assert "files" not in usual["data"]
     assert texts.run(*one, "--force", "--engine", "process", "--ledger", "other.db").code == 0
     pieced = json.loads((texts / "out/result.json").read_text())

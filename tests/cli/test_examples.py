@@ -127,7 +127,7 @@ def test_real_ballots_keep_their_order(shared_data, tmp_path):
     said = run("private_ballots", file, "--out", tmp_path / "out", *asked).stdout
     listed = [line.split("]  ")[1] for line in said.splitlines() if "]  " in line]
     assert len(listed) == 7
-    raw = read_rankings(file)
+    raw = read_rankings(file, offered="all")
     places = np.argsort(raw.doubled_ranks().reshape(len(raw), -1).sum(axis=0))
     assert set(listed) == set(raw.items)
     assert listed[3:] == [raw.items[place] for place in places[3:]]

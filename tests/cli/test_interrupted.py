@@ -81,6 +81,8 @@ def scenarios(folder, command, *, again):
     both = product(MOMENTS[command[0]], (signal.SIGKILL, signal.SIGTERM))
     for moment, number in (*both, *polite):
         point, count = moment.split(":")
+        if point == "replace" and not again:  # a new name is linked; the first is the ledger's
+            point, count = "link", int(count) + (1 if int(count) > 0 else -1)
         place = folder / f"{point}{count}-{number.name}"
         place.mkdir()
         source = Folder(place, None)
@@ -111,7 +113,7 @@ def test_stopped_at_every_step(folder, command, again):
     for (place, _, point, count, number), code in zip(made, codes, strict=True):
         path = Path(place)
         if code == 0:  # the point was never reached, or the work was done by then
-            assert point in {"fsync", "replace", "mkdir"}, (place, count)
+            assert point in {"fsync", "replace", "link", "mkdir"}, (place, count)
         else:
             assert code == ENDS[number], (place, (path / "failed").read_text())
         check_left_behind(path, database, number)
@@ -122,14 +124,52 @@ def test_stopped_at_every_step(folder, command, again):
     assert len(stopped) >= 0.8 * len(codes)
 
 
-def test_after_a_kill_the_same_command_works_again(folder):
-    folder.write("in.jsonl", [pair(index) for index in range(N)])
-    for command in (ALIGN, PRIVATIZE):
-        assert run_all([[str(folder.path), command, "words", 1, 9]]) == [-9]
-        said = folder.run(*command, *AGAIN)
-        assert said.code == 0, said.err
-        database = "out/spend.db" if command is ALIGN else "out.spend.db"
-        assert Ledger.read(folder / database).total().epsilon == 2.0  # the first spend counts
+PEOPLE = ["--unit", "person", "--cap", "3", "--epsilon", "1"]
+CENTRAL = ["align", "in.jsonl", "--out", "out", "--way", "central"]
+WAYS = {
+    "local": ALIGN,
+    "people": ["align", "in.jsonl", "--out", "out", *PEOPLE],
+    "label": [*CENTRAL, "--epsilon", "1", "--metrics-epsilon", "1"],
+    "record": [*CENTRAL, "--unit", "record", "--epsilon", "1", "--metrics-epsilon", "1",
+               "--second-moment"],
+    "privatize": PRIVATIZE,
+    "privatize people": ["privatize", "in.jsonl", "--out", "out.jsonl", *PEOPLE],
+    "folder": ["privatize", "in.jsonl", "more", "--out", "out", "--epsilon", "1"],
+    "folder people": ["privatize", "in.jsonl", "more", "--out", "out", *PEOPLE],
+}  # fmt: skip
+KILLED = ["reserve:-1", "words:1", "words:-1", "commit:1", "commit:-1", "link:-2", "link:-3",
+          "link:-4"]  # fmt: skip
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_after_a_kill_the_same_command_finishes_for_nothing(folder, way):
+    """Without --force, within a budget for one run, each moment in a folder of its own."""
+    command, codes, made = WAYS[way], [], []
+    for moment in KILLED:
+        point, count = moment.split(":")
+        place = folder.path / moment.replace(":", "")
+        place.mkdir()
+        (place / "more").mkdir()
+        who = {"person": "p"} if "--cap" in command else {}
+        for name, rows in (("in.jsonl", range(60)), ("more/b.jsonl", range(60, 70))):
+            told = [pair(n, **({} if not who else {"person": f"p{n % 30}"})) for n in rows]
+            Folder(place, None).write(name, told)
+        made.append([str(place), command, point, int(count), int(signal.SIGKILL)])
+    codes = run_all(made)
+    assert codes.count(-9) >= len(KILLED) - 2, codes
+    kept = [scenario for scenario, code in zip(made, codes, strict=True) if code == -9]
+    again = run_all([[place, command, "mkdir", 0, 0] for place, *_ in kept])
+    for (place, *_), code in zip(kept, again, strict=True):
+        path = Path(place)
+        database = path / ("out/spend.db" if command[0] == "align" else "out.spend.db")
+        told = (path / "failed").read_text()
+        shown = path / ("out/result.json" if command[0] == "align" else command[3])
+        # Killed after its last file appeared, it has nothing left to do, and says so.
+        assert code == 0 or ("exists already" in told and shown.exists()), (place, told)
+        spends = Ledger.read(database).spends
+        assert len(spends) == (2 if "--metrics-epsilon" in command else 1), place
+        hidden = {name for name in map(str, path.rglob(".*")) if "lock" not in name}
+        assert code != 0 or not hidden, hidden
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])

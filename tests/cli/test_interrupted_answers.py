@@ -15,11 +15,11 @@ def test_the_same_command_lets_the_rest_appear(folder, monkeypatch, kind):
     command = ["privatize", kind, "--epsilon", "1", "--out", "answers", "--json"]
     honest, seen = publication._show, []
 
-    def show(made, final):
+    def show(made, final, **given):
         seen.append(made)
         if len(seen) == 2:
             raise OSError(28, "No space left on device")
-        honest(made, final)
+        honest(made, final, **given)
 
     monkeypatch.setattr(publication, "_show", show)
     failed = folder.run(*command)

@@ -127,13 +127,11 @@ def test_answers_that_are_randomized_need_no_curator(ready):
     refused(ready, [*REWARD[:2], "p.jsonl", *REWARD[3:]], 2, "--way local")
 
 
-def test_a_large_delta_is_warned_of_by_public_numbers(ready):
-    said = ready.run(*REWARD, "--delta", "0.2", "--dry-run")
-    assert said.code == 0
-    assert said.err.startswith("PrivacyWarning")
-    assert "60 units" in said.err
-    ready.write("in.jsonl", kind_rows(5))  # the warning does not depend on how many there are
-    assert ready.run(*REWARD, "--delta", "0.2", "--dry-run").err == said.err
+def test_a_large_delta_is_refused_by_public_numbers(ready):
+    refused(ready, [*REWARD, "--delta", "0.2", "--dry-run"], 2, "delta must be below 0.001")
+    said = ready.run(*REWARD, "--delta", "0.2").err
+    ready.write("in.jsonl", kind_rows(5))  # the refusal does not depend on how many there are
+    assert ready.run(*REWARD, "--delta", "0.2", "--dry-run").err == said
 
 
 def test_persons_are_hidden_whole_and_a_seed_says_so(ready):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from sordino.cli._accounts import Budget
 from sordino.cli._language_central_rows import CentralRows
 from sordino.cli._language_table_notes import table_notes
 from sordino.errors import BudgetExceeded
@@ -184,11 +185,11 @@ def test_a_plan_counts_every_run_that_is_not_kept(tmp_path):
     found.check(anew=False)
     for budget in (both * 0.99, 2.0):
         with pytest.raises(BudgetExceeded, match="--central-budget"):
-            central(tmp_path, budget=budget).check(anew=False)
+            central(tmp_path, budget=Budget(budget)).check(anew=False)
     found.kept(2.0, 1).touch()
-    central(tmp_path, budget=2.0).check(anew=False)
+    central(tmp_path, budget=Budget(2.0)).check(anew=False)
     with pytest.raises(BudgetExceeded):
-        central(tmp_path, budget=2.0).check(anew=True)
+        central(tmp_path, budget=Budget(2.0)).check(anew=True)
 
 
 def test_a_batch_is_no_larger_than_the_guess(tmp_path):

@@ -205,7 +205,7 @@ def test_a_run_folder_that_may_not_be_written_spends_nothing(ready):
     finally:
         os.seteuid(os.getuid())
     assert said.code == 7
-    assert "result.json cannot be written (Permission denied)" in said.err
+    assert "out cannot be written (Permission denied)" in said.err
     assert ready.names() == {"in.jsonl"}
 
 

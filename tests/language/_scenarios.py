@@ -242,25 +242,25 @@ def canary(folder):
     """One step is played with a worst canary in the share of the second process."""
     from sordino.auditing.training.training_audit import audit_training
 
-    own, real = [], steps.CentralTraining._leave_own_sum
+    own, real = [], steps.CentralTraining._own_sum
 
-    def noted(trainer, model, units):
+    def noted(trainer, model, units, bound):
         own.append(len(units))
-        real(trainer, model, units)
+        return real(trainer, model, units, bound)
 
-    steps.CentralTraining._leave_own_sum = noted
+    steps.CentralTraining._own_sum = noted
     try:
         trainer = reward_trainer(folder, "canary", simulate_seed=1)
         audit = audit_training(trainer, trials=10_000, simulate_seed=1)
     finally:
-        steps.CentralTraining._leave_own_sum = real
+        steps.CentralTraining._own_sum = real
     found = next(one for one in audit.findings if one.attack == "worst-canary")
     return {
         "outcomes": {one.attack: one.outcome for one in audit.findings},
         "mu": audit.measured[0].lower,
         "claimed": audit.measured[0].claimed,
         "moved": found.details["moved"],
-        "shares": own[:2],  # with the canary, and without it
+        "shares": own[10:12],  # with the canary, and without it, after ten sums beside partners
         "unseeded": refusal(lambda: audit_training(trainer)),
     }
 
@@ -283,18 +283,18 @@ def damaged(folder):
 
 def wrong_gradients(folder):
     """The second process alone finds that gradients cannot be clipped."""
-    real = steps.refuse_wrong_gradients
+    real = steps.refuse_shared_gradients
     trainer = reward_trainer(folder, "wrong_gradients")
 
     def wrong(*_):
         raise sordino.errors.UsageError("Gradients differ here.")
 
     if not Processes.here().is_first:
-        steps.refuse_wrong_gradients = wrong
+        steps.refuse_shared_gradients = wrong
     try:
         return {"error": refusal(lambda: trained(trainer))}
     finally:
-        steps.refuse_wrong_gradients = real
+        steps.refuse_shared_gradients = real
 
 
 def differences(folder):
@@ -405,7 +405,7 @@ POINTS = {
     "start": (1, steps.CentralTraining, "train", 1),
     "entry": (0, steps, "reserve_steps", 1),
     "sample": (0, steps, "poisson_sample", 1),
-    "share": (1, steps.CentralTraining, "_leave_own_sum", 2),
+    "share": (1, steps.CentralTraining, "_own_sum", 9),
     "noise": (0, steps, "add_gradient_noise", 3),
     "copy": (1, Processes, "copy_first", 2),
     "checkpoint": (0, CheckpointPromise, "write", 1),

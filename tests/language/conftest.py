@@ -100,7 +100,7 @@ def word_pairs():
 
     import sordino
 
-    def make(n, *, seed=0, strength=1.0):
+    def make(n, *, seed=0, strength=1.0, prompt="tell me about {}"):
         rng = np.random.default_rng(seed)
         records = []
         while len(records) < n:
@@ -111,7 +111,7 @@ def word_pairs():
             gap = strength * (true_reward(first) - true_reward(second))
             likes = rng.random() < 1 / (1 + np.exp(-gap))
             records.append(
-                {"prompt": f"tell me about {rng.choice(PLAIN)}", "first": first, "second": second,
+                {"prompt": prompt.format(rng.choice(PLAIN)), "first": first, "second": second,
                  "label": int(likes)}
             )  # fmt: skip
         return sordino.read_pairs(records)
@@ -124,9 +124,11 @@ def tiny_models(tmp_path_factory, word_pairs):
     """Return folders of tiny causal models by architecture; no test may damage them."""
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     from sordino.language.references.pretraining import both_answers, pretrain
+    from sordino.language.references.texts_read import TextsRead
     from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 
-    dialogues = list(both_answers(word_pairs(400, seed=9)))
+    pairs = word_pairs(400, seed=9, prompt="tell me about {}.")  # not the prompts of the tests
+    dialogues = list(both_answers(pairs))
     folders = {}
     for architecture in ("llama", "gpt2"):
         size = TinyModel(
@@ -136,6 +138,8 @@ def tiny_models(tmp_path_factory, word_pairs):
         model = build_tiny(size, tokenizer)
         pretrain(model, tokenizer, dialogues, steps=150, batch_size=16, learning_rate=5e-3)
         folders[architecture] = tmp_path_factory.mktemp(architecture)
+        for made in (model, tokenizer):
+            TextsRead.of(pairs).mark(made)
         save_tiny(model, tokenizer, folders[architecture])
     return folders
 

@@ -11,7 +11,7 @@ import torch
 from peft import LoraConfig
 from transformers import AutoModelForCausalLM
 
-from sordino.errors import PrivacyError, PrivacyWarning, UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.language import (
     CentralDPOConfig,
     CentralDPOTrainer,
@@ -23,8 +23,7 @@ from sordino.language import (
 )
 from sordino.language.central import steps
 from sordino.language.central.answer_losses import log_ratio_gaps
-from sordino.language.central.unit_rows import rows_of_units
-from sordino.language.clipping.self_test import differences_from_autograd
+from sordino.language.clipping.self_test import differences
 from sordino.language.models._loading import quiet
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
 from sordino.language.models.promises import CheckpointPromise
@@ -116,10 +115,16 @@ def test_gradients_of_pairs_are_those_of_autograd(make, word_pairs, request, whi
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", **turned)
     folder = str(request.getfixturevalue(which))
     trainer = make(folder, word_pairs(6), peft_config=lora if adapted else None)
-    worst = differences_from_autograd(
-        moved(trainer.model), trainer._losses, rows_of_units, trainer._units
+    model = moved(trainer.model)
+    found = differences(
+        model,
+        trainer._losses,
+        lambda units, bound: trainer._own_sum(model, units, bound).values(),
+        trainer._units,
     )
-    assert max(worst) < 1e-5
+    assert found.gradients < 1e-5
+    assert found.partners < 1e-12
+    assert found.moved <= 1
 
 
 def test_at_the_start_the_policy_is_its_reference(make, tiny_llama):
@@ -130,7 +135,7 @@ def test_at_the_start_the_policy_is_its_reference(make, tiny_llama):
     np.testing.assert_allclose(gaps.numpy(), [pair.reference for pair in pairs], atol=1e-5)
     assert np.abs(gaps.numpy()).max() > 0.1
     other = moved(load_causal_model(str(tiny_llama)))
-    elsewhere = make(reference=other, folder="other")
+    elsewhere = make(reference=other, folder="other", declare_unread=True)
     pulled = [pair.reference for unit in elsewhere._units for pair in unit]
     assert np.abs(np.subtract(pulled, gaps.numpy())).max() > 0.05
 
@@ -179,10 +184,11 @@ def test_adapters_are_merged_and_start_as_the_reference(make, ledger_of, tmp_pat
 
 def test_a_run_goes_on_near_the_same_reference_only(make, ledger_of, tiny_llama):
     ledger, saving = ledger_of(), {"save_strategy": "steps", "save_steps": 2}
-    trained(make(ledger=ledger, args=saving))
+    trained(make(ledger=ledger, args=saving, declare_unread=True))
     other = moved(load_causal_model(str(tiny_llama)))
+    again = make(ledger=ledger, args=saving, reference=other, declare_unread=True)
     with pytest.raises(UsageError, match="another reference"):
-        trained(make(ledger=ledger, args=saving, reference=other), resume_from_checkpoint=True)
+        trained(again, resume_from_checkpoint=True)
 
 
 def test_nothing_is_drawn_before_it_is_paid_for(make, ledger_of, monkeypatch):
@@ -217,6 +223,8 @@ def test_the_trainers_of_randomized_answers_take_raw_pairs_with_central_privacy(
         )
 
 
-def test_a_delta_that_would_publish_somebody_is_warned_of(make):
-    with pytest.warns(PrivacyWarning, match="not below one over the 40 units"):
-        make(terms=privacy(delta=0.025))
+def test_a_delta_that_would_publish_somebody_is_refused():
+    with pytest.raises(UsageError, match=r"delta must be below 0\.001"):
+        privacy(delta=0.025)
+    with pytest.raises(UsageError, match="below one over the 4,000 records"):
+        privacy(delta=5e-4, sampling_probability=1e-3, expected_batch=4.0)

@@ -91,17 +91,17 @@ def test_a_run_goes_on_from_its_last_checkpoint(kind, word_pairs, tiny_llama, le
 
 
 def test_a_reward_learns_what_people_like(word_pairs, tiny_llama, ledger_of, tmp_path):
-    """Noise is small at this epsilon, and the seed is fixed: no chance is left."""
+    """Of other pairs too. Noise is small at this epsilon, and the seed is fixed."""
     terms = privacy(1000.0, sampling_probability=0.2, steps=30, expected_batch=60)
     train_reward_centrally(
         word_pairs(300), tiny_llama, tmp_path / "r", FAST, privacy=terms,
         ledger=ledger_of(2000.0), simulate_seed=3,
     )  # fmt: skip
-    texts = ["kind clear useful warm", "the answer is about bread", "rude vague wrong cold"]
-    reward = TextRewardModel.load(tmp_path / "r")
-    scores = reward.score(["tell me about bread"] * 3, texts)
-    assert [true_reward(text) for text in texts] == [2.0, 0.0, -2.0]
-    assert scores[0] > scores[1] > scores[2], scores
+    others, reward = word_pairs(200, seed=5), TextRewardModel.load(tmp_path / "r")
+    scores = [reward.score(others.prompts, texts) for texts in (others.first, others.second)]
+    true = [[true_reward(text) for text in texts] for texts in (others.first, others.second)]
+    found, right = np.sign(np.subtract(*scores)), np.sign(np.subtract(*true))
+    assert (found == right)[right != 0].mean() > 0.7  # 143 pairs; of coins, .5 ± .042
     assert "simulated" in reward.guarantee.caveats
 
 

@@ -108,17 +108,8 @@ def answered(trainer, batch=0, seed=3):
 def summed(trainer, units):
     """Return the clipped sum that a step finds, before its noise."""
     trainer._units = units
-    trainer._leave_sum(trainer.model, range(len(units)))
-    return flat(trainer)
-
-
-def flat(trainer):
-    """Return the gradient of all trained weights as one vector; zeros where there is none."""
-    trained = [one for one in trainer.model.parameters() if one.requires_grad]
-    return torch.cat([
-        (torch.zeros_like(one) if one.grad is None else one.grad).double().flatten()
-        for one in trained
-    ])  # fmt: skip
+    sums = trainer._clipped_sums(trainer.model, range(len(units)))
+    return torch.cat([one.flatten() for one in sums])
 
 
 class Killed(TrainerCallback):
@@ -166,7 +157,7 @@ def test_a_sum_is_that_of_the_clipped_gradients_of_whole_people(make, update):
         norms.append(float(own.norm()))
         total = total + own * min(1.0, clip / norms[-1])
     assert max(norms) > clip
-    assert float((found - total).norm() / total.norm()) < 5e-4
+    assert float((found - total).norm() / total.norm()) < 1e-5
 
 
 def test_the_policy_gradient_points_where_the_reward_rises(make):
@@ -174,10 +165,11 @@ def test_the_policy_gradient_points_where_the_reward_rises(make):
     units = answered(trainer)
     assert [one.advantage for (one,) in units] == [2.0] * 4
     before = float(trainer._losses(trainer.model, units).sum().detach())
-    summed(trainer, units)
+    total = summed(trainer, units)
     with torch.no_grad():
-        for one in trainer.model.parameters():
-            one.sub_(1e-2 * one.grad)
+        weights = torch.nn.utils.parameters_to_vector(trainer.model.parameters())
+        moved = (weights - 1e-2 * total).float()
+        torch.nn.utils.vector_to_parameters(moved, trainer.model.parameters())
     assert float(trainer._losses(trainer.model, units).sum().detach()) < before
 
 
@@ -251,14 +243,13 @@ def test_an_update_shows_no_more_of_a_person_than_it_claims(make, neighbors):
         others.append((person._replace(advantage=-person.advantage),))
     sums = [summed(trainer, some) for some in (units, others)]
     direction, source = (sums[0] - sums[1]) / (sums[0] - sums[1]).norm(), entropy(5)
-    weight = trainer.model.model.norm.weight
     scores = []
     for total in sums:
         drawn = []
         for _ in range(8_000):
-            weight.grad = total.float().clone()
-            trainer._add_noise(trainer.model, source)
-            drawn.append(float(weight.grad.double() @ direction))
+            noised = total.clone()
+            trainer._add_noise([noised], source)
+            drawn.append(float(noised @ direction))
         scores.append(np.array(drawn))
     measured = mu_from_scores(*scores, confidence=1 - 1e-6)
     assert 0.85 * terms.event.mu <= measured <= terms.event.mu
@@ -285,6 +276,23 @@ def test_nobody_is_shown_or_worth_anything_else_because_of_somebody(make):
         )
         assert kept == left
         assert len({one.advantage for (one,) in whole}) > 1
+
+
+def test_nobody_is_answered_or_counted_otherwise_beside_a_long_prompt(make):
+    """Answers, gaps, norms and shares are the same to the last bit, whoever else is asked."""
+    rows = people(4)
+    other = [dict(row) for row in rows]
+    other[0]["prompt"] = "tell me about " + "bread and " * 12
+    usual = {"terms": privacy(batches=1, clip=0.01), "reward": one_way}
+    for size in (1, 4, 64):
+        trainer = make(rows, args={"per_device_train_batch_size": size}, **usual)
+        units, others = answered(trainer), answered(make(other, **usual))
+        assert units[1:] == others[1:]
+        change = summed(trainer, others) - summed(trainer, units)
+        alone = summed(trainer, others[:1]) - summed(trainer, units[:1])
+        assert float((change - alone).norm()) <= 1e-12 * 0.01
+        joined = summed(trainer, [*units, *others[:1]]) - summed(trainer, units)
+        assert float(joined.norm()) <= 0.01 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("args", [{}, REBEL])
@@ -390,7 +398,7 @@ def test_a_killed_run_never_draws_twice_on_one_entry(make, ledger_of, monkeypatc
 
     def reward(completions, **_):
         asked.append(len(completions))
-        if killed == "reward" and len(asked) == 3:
+        if killed == "reward" and len(asked) == 10:
             raise KeyboardInterrupt
         return good_words(completions)
 
@@ -485,8 +493,8 @@ def test_a_reward_that_is_no_number_stops_with_nothing_spent_on_the_batch(make, 
     def reward(completions, **_):
         calls.append(1)
         found = good_words(completions)
-        if len(calls) == 2:
-            found[3:4] = [] if wrong == "short" else [wrong]
+        if len(calls) == 6:  # of the second batch
+            found[1:2] = [] if wrong == "short" else [wrong]
         return found
 
     args = {"save_strategy": "steps"}
@@ -521,13 +529,10 @@ def test_what_a_reward_function_is_asked(make):
     rows[1]["prompt"] = [{"role": "user", "content": "bread"}]
     rows[2]["prompt"] = None
     answered(make(rows, reward=[reward, reward]))
-    assert len(asked) == 2
-    given = asked[0]
-    assert given["persons"] == ["p0", "p1", "p3"] * 2
-    assert given["prompts"][3:] == given["prompts"][:3]
-    assert given["prompts"][0] == rows[0]["prompt"]
-    assert given["completions"][1][0]["role"] == "assistant"
-    assert len(given["completion_ids"]) == 6
+    assert [given["persons"] for given in asked[::2]] == [[one] * 2 for one in ("p0", "p1", "p3")]
+    assert [given["prompts"] for given in asked[:2]] == [[rows[0]["prompt"]] * 2] * 2
+    assert asked[2]["completions"][1][0]["role"] == "assistant"
+    assert len(asked[0]["completion_ids"]) == 2
 
 
 def test_the_first_row_of_a_person_counts_and_no_other(make):
@@ -604,11 +609,8 @@ def test_wrong_gradients_are_refused_before_anybody_is_asked(make, ledger_of, mo
     ledger = ledger_of()
     trainer = make(ledger=ledger, reward=never)
 
-    def scaled(self, model, units):  # as advantages that are scaled by their batch would
-        losses = super(type(trainer), self)._losses(model, units)
-        return losses * losses.detach().abs().mean()
-
-    monkeypatch.setattr(type(trainer), "_losses", scaled)
+    loss = steps.CentralTraining._loss
+    monkeypatch.setattr(steps.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
     with pytest.raises(UsageError, match="nothing was spent"):
         trained(trainer)
     assert not ledger.spends
@@ -668,6 +670,7 @@ def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monk
     for name in ("sordino.json", "config.json"):  # they hold a digest of the weights
         both = [json.loads(found[f"checkpoint-3/{name}"]) for found in files]
         for found in both:
+            found.get("sordino_texts_read", {})["made"] = ""
             (found.get("sources") or found["sordino_promise"]["sources"])[0]["artifact"] = ""
         assert both[0] == both[1]
     texts = b"".join(text for name, text in other.items() if name.endswith((".json", ".md"))

@@ -240,6 +240,7 @@ def test_a_run_counts_itself_once_when_it_goes_on(reward, ledger_of):
         trainer.save_model()  # before anything was drawn
     killed(trainer)
     kept = {"processing_class": trainer.processing_class, "saving": SAVING}
+    kept["declare_unread"] = True  # its weights are those of no checkpoint
     again = reward(trainer.model, ledger=ledger, **kept)
     trained(again, resume_from_checkpoint=True)
     for _ in range(2):

@@ -16,8 +16,9 @@ from sordino.language import (
     CentralRewardTrainer,
 )
 from sordino.language.central._invented import invented_units
-from sordino.language.central.unit_rows import TokenPair, reward_losses, rows_of_units
-from sordino.language.clipping.self_test import refuse_wrong_gradients
+from sordino.language.central.unit_rows import TokenPair, reward_losses
+from sordino.language.clipping.clipped_sums import ClippedSum
+from sordino.language.clipping.self_test import refuse_shared_gradients
 from sordino.language.models._loading import quiet
 from sordino.language.models.checkpoints import load_tokenizer
 from sordino.language.models.tokens import DialogueTokens
@@ -69,6 +70,7 @@ def make(tiny_llama, word_pairs, ledger_of, tmp_path):
             privacy=TERMS,
             ledger=ledger_of(),
             processing_class=load_tokenizer(tiny_llama),
+            declare_unread=True,
         )
 
     return make
@@ -95,14 +97,18 @@ def test_the_test_before_the_first_step_finds_them_too(tiny_llama):
     def losses(model, units):
         return reward_losses(model, units, padding=tokenizer.pad_token_id)
 
-    given = losses, rows_of_units
-    refuse_wrong_gradients(
-        model, *given, invented_units(4, DialogueTokens(tokenizer, SAFE)), "ghost"
-    )
-    with pytest.raises(UsageError, match="differ from those of one unit"):
-        refuse_wrong_gradients(
-            model, *given, invented_units(4, DialogueTokens(tokenizer, READ)), "ghost"
-        )
+    def in_batches(units, bound):
+        """Clip the gradients of units that are read together."""
+        total = ClippedSum(model, bound)
+        for at in range(len(units)):
+            total.add([lambda at=at: losses(model, units)[at]])
+        return total.values()
+
+    given = losses, in_batches
+    units = invented_units(4, DialogueTokens(tokenizer, SAFE))
+    refuse_shared_gradients(model, *given, units)
+    with pytest.raises(UsageError, match="depends on who else"):
+        refuse_shared_gradients(model, *given, invented_units(4, DialogueTokens(tokenizer, READ)))
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(make, tiny_llama):

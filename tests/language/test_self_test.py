@@ -9,9 +9,9 @@ from torch.nn.functional import softplus
 from transformers import AutoModelForSequenceClassification, GPT2Config, LlamaConfig
 
 from sordino.errors import UsageError
-from sordino.language.central.unit_rows import TokenPair, reward_losses, rows_of_units
-from sordino.language.clipping import _taps, _uses, methods, pair_gradients
-from sordino.language.clipping.self_test import differences_from_autograd, refuse_wrong_gradients
+from sordino.language.central.unit_rows import TokenPair, reward_losses
+from sordino.language.clipping.clipped_sums import ClippedSum
+from sordino.language.clipping.self_test import differences, refuse_shared_gradients
 
 
 def losses(model, units):
@@ -47,6 +47,18 @@ def model_of(architecture="llama", *, fresh=False, dropout=0.3):
     return model
 
 
+def summing(model, loss=losses, kind=ClippedSum):
+    """Return what finds sums of clipped gradients on a model, as a trainer does."""
+
+    def sums(some, bound):
+        total = kind(model, bound)
+        for unit in some:
+            total.add((lambda pair=pair: loss(model, [(pair,)]).sum()) for pair in unit)
+        return total.values()
+
+    return sums
+
+
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 @pytest.mark.parametrize("fresh", [False, True])
 @pytest.mark.parametrize("recomputed", [False, True])
@@ -54,9 +66,11 @@ def test_right_gradients_pass(architecture, fresh, recomputed):
     model = model_of(architecture, fresh=fresh)
     if recomputed:
         model.activation_checkpointing_enable()
-    found = differences_from_autograd(model, losses, rows_of_units, units())
-    assert max(found) < 1e-5
-    assert refuse_wrong_gradients(model, losses, rows_of_units, units()) is None
+    found = differences(model, losses, summing(model), units())
+    assert found.gradients < 1e-5
+    assert found.partners < 1e-12
+    assert found.moved <= 1
+    assert refuse_shared_gradients(model, losses, summing(model), units()) is None
 
 
 def test_nothing_is_left_behind():
@@ -66,7 +80,7 @@ def test_nothing_is_left_behind():
     before = {name: one.clone() for name, one in model.named_parameters()}
     modes = [layer.training for layer in model.modules()]
     state = torch.get_rng_state()
-    differences_from_autograd(model, losses, rows_of_units, units())
+    differences(model, losses, summing(model), units())
     assert all(torch.equal(before[name], one) for name, one in model.named_parameters())
     assert modes == [layer.training for layer in model.modules()]
     assert torch.equal(state, torch.get_rng_state())
@@ -74,69 +88,76 @@ def test_nothing_is_left_behind():
     assert sum(one.grad is not None for one in model.parameters()) == 1
 
 
-def refused(model=None, loss=losses):
+def refused(model=None, loss=losses, kind=ClippedSum, sums=None):
+    model = model or model_of()
     with pytest.raises(UsageError, match="nothing was spent") as caught:
-        refuse_wrong_gradients(model or model_of(), loss, rows_of_units, units())
+        refuse_shared_gradients(model, loss, sums or summing(model, loss, kind), units())
     return str(caught.value)
 
 
-def by_row(kind):
-    """Return a way to clip with the usual mistake: rows of a unit are clipped one by one."""
+def test_pairs_of_a_unit_that_are_clipped_one_by_one_are_caught():
+    class PairByPair(ClippedSum):
+        def add(self, losses):
+            for loss in losses:
+                super().add([loss])
 
-    class ByRow(kind):
-        def __init__(self, model, rows):
-            super().__init__(model, torch.arange(int(rows.max()) + 1)[:, None])
-            self.units, self.alone = rows, super().norms
-
-        def norms(self):
-            apart = self.alone()
-            return torch.stack([apart[rows[rows >= 0]].norm() for rows in self.units])
-
-        def add_clipped(self, bound):
-            self.norms = self.alone
-            return super().add_clipped(bound)
-
-    return ByRow
+    refused(kind=PairByPair)
 
 
-def test_clipping_row_by_row_is_caught(monkeypatch):
-    monkeypatch.setattr(methods, "PairGradients", by_row(pair_gradients.PairGradients))
-    refused()
-
-
-def test_a_norm_that_is_too_small_is_caught(monkeypatch):
+def test_a_norm_that_is_too_small_is_caught():
     """By one thousandth: then every unit adds so much more than the bound."""
-    real = pair_gradients.PairGradients.norms
-    monkeypatch.setattr(pair_gradients.PairGradients, "norms", lambda units: real(units) * 0.999)
-    refused()
+
+    class Short(ClippedSum):
+        def __init__(self, model, bound):
+            super().__init__(model, bound * 1.001)
+
+    refused(kind=Short)
 
 
-@pytest.mark.parametrize("layer", ["_Linear", "_Scale", "_Embedding"])
-def test_a_layer_with_a_wrong_gradient_is_caught(monkeypatch, layer):
-    """One thousandth too short, in one kind of layer."""
-    kind = getattr(_taps, layer)
-    backward = kind.backward
+def test_a_norm_that_depends_on_how_many_there_are_is_caught():
+    class Crowded(ClippedSum):
+        def _clipped(self):
+            self._bound *= 1 - 1e-4 * self._units
+            return super()._clipped()
 
-    def wrong(ctx, g):
-        return backward(ctx, g * 0.999)
-
-    monkeypatch.setattr(kind, "backward", staticmethod(wrong))
-    refused()
+    refused(kind=Crowded)
 
 
-def test_a_fresh_head_does_not_hide_a_wrong_body(monkeypatch):
+def test_reading_units_together_is_caught_where_layers_draw():
+    """Dropout that stays on: one unit more, and the coins of all others are new."""
+    model = model_of()
+    model.model.layers[0].mlp.act_fn = Drawing()
+    refused(model)
+
+
+class Drawing(torch.nn.Module):
+    """Draws whatever the mode is."""
+
+    def forward(self, x):
+        return torch.nn.functional.dropout(x, 0.2, training=True)
+
+
+class Remembering(torch.nn.Module):
+    """Scales by the longest text that it ever read."""
+
+    longest = 0
+
+    def forward(self, x):
+        self.longest = max(self.longest, x.shape[1])
+        return torch.nn.functional.silu(x) * self.longest
+
+
+def test_a_layer_that_remembers_is_caught():
+    model = model_of()
+    model.model.layers[0].mlp.act_fn = Remembering()
+    refused(model)
+
+
+def test_a_fresh_head_does_not_hide_a_wrong_body():
     """With a head of zeros no gradient reaches the body, and everything about it would pass."""
-    backward = _taps._Embedding.backward
-    monkeypatch.setattr(
-        _taps._Embedding, "backward", staticmethod(lambda ctx, g: backward(ctx, 2 * g))
-    )
-    refused(model_of(fresh=True))
-
-
-def test_sums_that_are_wrong_where_norms_are_right_are_caught(monkeypatch):
-    real = _uses.Share.clipped_sum
-    monkeypatch.setattr(_uses.Share, "clipped_sum", lambda *a: real(*a) * 1.001)
-    refused()
+    model = model_of(fresh=True)
+    model.model.layers[0].mlp.act_fn = Remembering()
+    refused(model)
 
 
 def test_units_that_see_each_other_are_caught():
@@ -150,7 +171,15 @@ def test_units_that_see_each_other_are_caught():
         return softplus(each - each.mean())
 
     for loss in (mean, centered):
-        refused(loss=loss)
+        model = model_of()
+
+        def together(some, bound, loss=loss, model=model):
+            total = ClippedSum(model, bound)
+            for at in range(len(some)):
+                total.add([lambda at=at: loss(model, some)[at]])
+            return total.values()
+
+        refused(model, loss, sums=together)
 
 
 def test_a_gradient_that_is_no_number_is_refused():

@@ -26,6 +26,7 @@ import sordino
 from sordino.errors import EngineError, UsageError
 from sordino.language.central import processes, settings
 from sordino.language.central.processes import Processes
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 
 SCRIPT = Path(scenarios.__file__)
@@ -34,12 +35,15 @@ ATOL = 1e-6  # sums of the same 32-bit numbers in another order
 
 def tiny(folder):
     """Save a model of one layer that is the same in every run."""
-    texts = [row[name] for row in scenarios.records() for name in ("first", "second")]
+    texts = [f"the {one}ful words of {one}s" for one in ("other", "water", "thing", "law", "care")]
     size = TinyModel(
         architecture="llama", vocabulary=300, width=16, layers=1, heads=2, context=32
     )  # fmt: skip
     tokenizer = train_tokenizer(texts, size)
-    save_tiny(build_tiny(size, tokenizer), tokenizer, folder / "model")
+    model = build_tiny(size, tokenizer)
+    for made in (model, tokenizer):
+        TextsRead.of_prompts(texts).mark(made)
+    save_tiny(model, tokenizer, folder / "model")
 
 
 def run(command, folder):
@@ -175,7 +179,8 @@ def test_a_canary_in_the_share_of_the_second_process_shows_no_more_than_is_claim
     """μ of one step: 10,000 plays with the canary, and as many without it, at 95 % confidence."""
     for found in both("canary"):
         assert found["outcomes"] == {
-            "worst-canary": "clear", "noise": "clear", "sampler": "clear", "gradients": "clear",
+            "worst-canary": "clear", "partners": "clear", "noise": "clear", "sampler": "clear",
+            "gradients": "clear",
         }  # fmt: skip
         assert 0.8 * found["claimed"] <= found["mu"] <= found["claimed"] == 1.0
         assert found["moved"] <= 1.0

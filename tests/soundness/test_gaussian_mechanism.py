@@ -486,3 +486,11 @@ def test_shortening_is_what_enforces():
     assert ((shortened**2).sum(axis=1) <= LEAST_BOUND**2).all()
     assert shortened[1:3].tolist() == rows[1:3].tolist()
     assert abs(shortened[0] - rows[0]).max() <= 2
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_no_number_passes_the_bound_even_if_nothing_checked_it(value):
+    """As an integer it would be -2^63, whose square is 0 in 64 bits."""
+    rows = np.array([[value, 0.5], [1.0, value], [value, value]])
+    steps = _grid.clipped_rows(rows, 2**20, 2.0**-20)
+    assert ((steps.astype(object) ** 2).sum(axis=1) <= 2**40).all()

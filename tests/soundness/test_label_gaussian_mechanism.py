@@ -7,13 +7,13 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms import gaussian
+from sordino.mechanisms import gaussian, label_gaussian
 from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import GaussianEvent
@@ -377,3 +377,65 @@ def test_the_auditor_comes_near_the_promise_and_does_not_pass_it(unit, cap):
     assert audit.verdict == "not refuted"
     broken = broken_by(design, design.moved / 2)
     assert audit_mechanism(broken, **known, trials=10_000, simulate_seed=1).verdict == "refuted"
+
+
+# --- rows that do not count -----------------------------------------------------------------------
+
+
+def size_of(power):
+    """A number of any size that a float can have, 0 among them."""
+    return 0.0 if power is None else 1.7 * 10.0**power
+
+
+SIZES = st.none() | st.integers(-308, 307)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    left_out=st.lists(st.tuples(SIZES, SIZES), min_size=1, max_size=3),
+    unit=st.integers(-100, 100),
+    capped=st.booleans(),
+    shaped=st.booleans(),
+    form=st.sampled_from([np.asarray, sparse.csr_array]),
+)
+@example(left_out=[(250, 250)], unit=-100, capped=True, shaped=True, form=np.asarray)
+def test_a_label_that_does_not_count_changes_no_byte_whatever_its_features_are(
+    left_out, unit, capped, shaped, form
+):
+    """Vectors that count lie on a circle of any size; the others have any that a float has.
+
+    Where a product with the others is no number, no mask takes it out again.
+    """
+    k = len(left_out)
+    counted = [[np.cos(turn), np.sin(turn)] for turn in (0.0, 1.0, 2.0)]
+    rows = np.array([[size_of(x), -size_of(y)] for x, y in left_out])
+    rows = form(np.vstack([np.array(counted) * 10.0**unit, rows]))
+    noise = LabelGaussian(1.0, delta=1e-6, shaped=shaped, records_per_person=1 if capped else None)
+    ids = ["a", "b", "c"] + ["a"] * k
+    design = noise.prepare(rows, persons=ids if capped else None, rows=None if capped else range(3))
+    assert design.used.tolist() == [True] * 3 + [False] * k
+    assert not design.halves[3:].any()
+    released = {
+        noise.release(
+            np.array([0, 2, 1, *[label] * k]), design=design, entropy=SimulatedEntropy(7)
+        ).value.tobytes()
+        for label in VALUES
+    }
+    assert len(released) == 1
+
+
+def read_by_a_mask(rows, used, whiten, **_):
+    with np.errstate(all="ignore"):
+        return (np.rint(rows @ whiten.T / 2) * used[:, np.newaxis]).astype(np.int32)
+
+
+def test_the_auditor_refutes_a_sum_in_which_rows_that_do_not_count_are_multiplied_by_0(monkeypatch):
+    """The auditor turns their labels too: it is refuted by the first releases."""
+    rows = np.array([[1e-100, 0.0], [1e250, 1e250], [0.0, 1e-100]])
+    known = {"unit": "label", "neighbors": REPLACE_ONE, "trust": "central"}
+    noise = LabelGaussian(2.0, delta=0.01)
+    honest = noise.prepare(rows, rows=[0, 2])
+    assert audit_mechanism(honest, **known, trials=2_000, simulate_seed=1).verdict == "not refuted"
+    monkeypatch.setattr(label_gaussian, "half_steps", read_by_a_mask)
+    masked = noise.prepare(rows, rows=[0, 2])
+    assert audit_mechanism(masked, **known, trials=2_000, simulate_seed=1).verdict == "refuted"

@@ -14,6 +14,7 @@ import time
 from dataclasses import asdict, fields
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import sordino
@@ -597,11 +598,12 @@ def test_a_path_that_cannot_be_a_ledger_is_explained(tmp_path):
         tmp_path / "null\0.db",
     ]
     for place in places:
-        with pytest.raises(FileSystemError) as caught:
+        wrong = sordino.UsageError if place == places[0] else FileSystemError
+        with pytest.raises(wrong) as caught:
             Ledger.open(place, data="answers", budget=BUDGET)
         assert "Nothing was released" in str(caught.value)
         assert str(tmp_path) not in str(caught.value)
-        with pytest.raises(FileSystemError):
+        with pytest.raises(wrong):
             Ledger.read(place)
     assert sorted(file.name for file in tmp_path.iterdir()) == ["file", "folder.db", "nowhere.db"]
 
@@ -761,3 +763,74 @@ def test_gaussian_spends_compose_as_one_gaussian_not_by_adding(tmp_path):
     alone = Ledger.open(tmp_path / "alone.db", data="answers", budget=budget)
     alone.reserve(GaussianEvent(0.1), promise=PROMISE)
     assert ledger.total().epsilon < 2.2 * alone.total().epsilon
+
+
+# Time
+
+
+@pytest.mark.parametrize("unit", ["label", "record", "person"])
+def test_no_row_says_when_a_curator_had_read_records_or_persons(tmp_path, monkeypatch, unit):
+    """The first row too is written after reading, which takes longer the more there is to read."""
+    monkeypatch.setattr(_random.time, "time", lambda: 1_000_000_007.0)
+    terms = TERMS | {"unit": unit}
+    ledger = Ledger.open(tmp_path / "l.db", data="x", budget=sordino.Guarantee(2.0, **terms))
+    promise = sordino.Guarantee(0.1, **terms)
+    ledger.reserve(EVENT, promise=promise).commit("0" * 64)
+    ledger.receive("2" * 64, promise)
+    ledger.change_budget(sordino.Guarantee(3.0, **terms))
+    clocks = {row.time.partition("T")[2] for row in Ledger.read(tmp_path / "l.db").rows}
+    assert clocks == {"01:46:47Z"} if unit == "label" else clocks == {"00:00:00Z"}
+
+
+def drawing(values):
+    """Return a draw that gives another value each time, and the values it gave."""
+    given = []
+
+    def draw():
+        given.append(next(values))
+        return np.array([float(given[-1])])
+
+    return draw, given
+
+
+def test_an_interrupted_draw_is_never_drawn_again(tmp_path):
+    """What was stored is what the entry released; what was not stored was seen by nobody."""
+    ledger = Ledger.open(tmp_path / "spend.db", data="t", budget=PROMISE)
+    draw, given = drawing(iter(range(9)))
+    for end in (KeyboardInterrupt, SystemExit, None):
+        try:
+            with ledger.attempt("f" * 64):
+                entry = ledger.reserve(EVENT, promise=PROMISE)
+                value = entry.drawn_once(draw)
+                entry.commit("0" * 64)
+                if end is not None:
+                    raise end
+        except (KeyboardInterrupt, SystemExit):
+            continue
+    assert (value, given, len(ledger.spends)) == (np.array([0.0]), [0], 1)
+    with pytest.raises(sordino.errors.BudgetExceeded), ledger.attempt("f" * 64):
+        ledger.reserve(EVENT, promise=PROMISE)  # it has ended, so that is another release
+
+
+def test_an_entry_whose_draw_failed_is_paid_anew(tmp_path):
+    ledger = Ledger.open(tmp_path / "spend.db", data="t", budget=PROMISE)
+
+    def fail():
+        raise ArithmeticError
+
+    with pytest.raises(ArithmeticError), ledger.attempt("f" * 64):
+        ledger.reserve(EVENT, promise=PROMISE).drawn_once(fail)
+    with pytest.raises(sordino.errors.BudgetExceeded), ledger.attempt("f" * 64):
+        ledger.reserve(EVENT, promise=PROMISE)
+
+
+def test_a_command_that_still_runs_is_not_taken_over(tmp_path):
+    one = Ledger.open(tmp_path / "spend.db", data="t", budget=BUDGET)
+    other = Ledger.open(tmp_path / "spend.db")
+    with one.attempt("f" * 64):
+        one.reserve(EVENT, promise=PROMISE)
+        with pytest.raises(sordino.errors.FileSystemError, match="running"):
+            other.attempt("f" * 64).__enter__()
+    with other.attempt("e" * 64):
+        other.reserve(EVENT, promise=PROMISE)
+    assert len(Ledger.read(tmp_path / "spend.db").spends) == 2

@@ -34,7 +34,9 @@ def logs_of(records, **settings):
 def range_of_change(one, other, options=None):
     """Return max h − min h of two estimates with the same settings."""
     options = one.options(None, None) if options is None else options
-    change = [float(a - b) for a, b in zip(one.scores(options), other.scores(options), strict=True)]
+    change = [
+        float(a - b) for a, b in zip(one._scores(options), other._scores(options), strict=True)
+    ]
     return max(change) - min(change)
 
 
@@ -118,7 +120,7 @@ def exact_range(policy, records_policy):
     options = policy.estimate.options(None, None)
     sampling = policy._sampling(options, None)
     one, other = (
-        sampling.log_probabilities(held.estimate.scores(options))
+        sampling.log_probabilities(held.estimate._scores(options))
         for held in (policy, records_policy)
     )
     return float((one - other).max() - (one - other).min()), sampling.bounded_range

@@ -1,7 +1,7 @@
 """The coin, exactly: which of the 2^64 words flip, and what that promises in 50 digits."""
 
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from sordino.privacy.coins import realized_epsilon
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, never_less
 
 WORDS = 2**64
 GRID = [1e-6, 1e-3, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0, 20.0, 40.0, 44.3, 44.36, 44.4, 50.0]
@@ -65,8 +66,20 @@ def keeps_its_promise(coin):
     return (
         loss <= Decimal(coin.epsilon)
         and loss <= Decimal(coin.realized_epsilon)
+        and loss <= Decimal(repr(coin.realized_epsilon))
         and loss <= Decimal(coin.event.epsilon)
     )
+
+
+@pytest.mark.parametrize("threshold", [8469216845598671737, 6550931558933023922, 1, 2**63 - 1])
+def test_no_loss_is_above_what_its_float_prints_as(threshold):
+    """The first two round to floats that are above the loss, and print as less than it."""
+    with localcontext(prec=60):
+        loss = (Decimal(WORDS - threshold) / Decimal(threshold)).ln()
+        stated = realized_epsilon(threshold)
+        assert loss <= min(Decimal(stated), Decimal(repr(stated)))
+        for digits in (3, 6, 12):
+            assert loss <= Decimal(never_less(stated, digits))
 
 
 @pytest.mark.parametrize("epsilon", GRID)

@@ -418,3 +418,24 @@ def test_candidates_that_do_not_differ_and_no_ballot_are_refused():
         mechanism().prepare(np.ones((3, 2)), np.array([0, 3]))
     with pytest.raises(DataError, match="at least one ballot"):
         mechanism().prepare(np.eye(3), np.array([0, 3]), rows=[])
+
+
+@pytest.mark.parametrize("kind", ["borda", "first-choice"])
+@pytest.mark.parametrize("size", [1e-300, 1e250, 1.7e308])
+def test_a_ballot_that_does_not_count_changes_no_byte_whatever_its_features_are(kind, size):
+    features = np.vstack([np.eye(3), np.diag([size, -size, size])])
+    noise = RankingGaussian(1.0, delta=1e-6, statistic=kind, records_per_person=1)
+    design = noise.prepare(
+        features, np.array([0, 3, 6]), slates=np.array([0, 0, 1]), persons=["a", "b", "a"]
+    )
+    assert np.isfinite(design.offset).all()
+    counted = [2, 4, 6, 6, 4, 2]
+    released = {
+        noise.release(
+            np.array([*counted, *others]), design=design, entropy=SimulatedEntropy(7)
+        ).value.tobytes()
+        for others in ([2, 4, 6], [6, 4, 2], [4, 4, 4])
+    }
+    assert len(released) == 1
+    case = design.worst_case(REPLACE_ONE)
+    assert (case.one[6:] != case.other[6:]).any()  # so the auditor would see it

@@ -45,7 +45,7 @@ def ranks_of(seed, n=N):
 
 def rankings_of(seed, kind):
     if kind == "items":
-        return Rankings.from_ranks(NAMES, ranks_of(seed))
+        return Rankings.from_ranks(NAMES, ranks_of(seed), offered="all")
     return Rankings.from_ranks(CUBE, ranks_of(seed), PERSONS if kind == "person" else None)
 
 
@@ -245,7 +245,7 @@ def test_records_tell_neither_ballots_nor_their_number(tmp_path, monkeypatch):
                 ranked_record_fit, "release_ranked_records", lambda *_, **__: np.arange(4.0)
             )
             without_time(patch)
-            rankings = Rankings.from_ranks(NAMES, ranks_of(seed, n))
+            rankings = Rankings.from_ranks(NAMES, ranks_of(seed, n), offered="all")
             reward, ledger = record_fit(folder, rankings)
             found.append(shown(reward, ledger, folder) | {"worths": repr(reward.worths())})
     assert found[0] == found[1]
@@ -276,7 +276,7 @@ def test_the_order_of_a_real_election_is_kept(tmp_path, shared_data):
     path = shared_data / "debian_2005_leader.soi"
     if not path.exists():
         pytest.skip("the ballots are not beside this checkout")
-    rankings = read_rankings(path)
+    rankings = read_rankings(path, offered="all")
     k = len(rankings.items)
     times = (k - rankings.doubled_ranks().reshape(-1, k) / 2).sum(axis=0) * 2 / (k * (k - 1))
     exact = PairwiseComposite(

@@ -5,8 +5,11 @@ is added, removed, made empty or replaced. Both fits are done in full, and the e
 both are compared: the largest loss over the bound is at most 1 + 1e-9.
 """
 
+import contextlib
 import copy
+import dataclasses
 import functools
+import inspect
 import io
 import itertools
 import json
@@ -18,9 +21,16 @@ import pytest
 from scipy.special import log_softmax
 
 import sordino
-from sordino.errors import PrivacyError
+from sordino._withholding import confidential
+from sordino.auditing.instance_loss import InstanceLoss
+from sordino.errors import PrivacyError, SordinoError
+from sordino.policies.withheld import WithheldPolicy
+from sordino.preferences.bandit_logs import BanditLogs
+from sordino.preferences.catalogues import Catalogue
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.rewards.arm_means import ArmMeans
+from sordino.rewards.ball_ridge import BallRidge
 from sordino.rewards.estimation import fit_reward
 
 CLOSE = 1 + 1e-9
@@ -44,12 +54,12 @@ def shares(one, other, queries):
     for query in queries:
         claimed = one.score_range(query)
         assert claimed == other.score_range(query)
-        moved = one.scores(query) - other.scores(query)
+        moved = one._scores(query) - other._scores(query)
         yield float(np.ptp(moved)) / claimed
         skewed = np.linspace(0.0, -20.0, len(query))
         for reference in (np.zeros(len(query)), skewed):
             losses = [
-                log_softmax(reference + fit.scores(query) / TEMPERATURE) for fit in (one, other)
+                log_softmax(reference + fit._scores(query) / TEMPERATURE) for fit in (one, other)
             ]
             yield float(np.abs(losses[0] - losses[1]).max()) / (claimed / TEMPERATURE)
 
@@ -116,7 +126,7 @@ def test_the_range_holds_where_the_published_constant_fails(n):
     ours = {10: 1.041666667, 100: 1.00040016}[n]
     published = {10: 0.3125, 100: 0.2551020408}[n]
     assert claimed == pytest.approx(ours, rel=3e-4)
-    truth = float(np.ptp(one.scores(query) - other.scores(query))) / temperature
+    truth = float(np.ptp(one._scores(query) - other._scores(query))) / temperature
     assert 3 * published < truth <= claimed
 
 
@@ -154,7 +164,7 @@ def test_a_repeat_of_a_person_counts_once_and_one_label_stays_within_the_range()
 
     query = np.array([[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]])
     one = fitted([1, 0, 1])
-    assert fitted([1, 1, 1]).scores(query).tolist() == one.scores(query).tolist()
+    assert fitted([1, 1, 1])._scores(query).tolist() == one._scores(query).tolist()
     for labels in flips([1, 0, 1]):
         assert max(shares(one, fitted(labels), [query])) <= CLOSE
     alone = withheld(rows[1:], [1, 1], **settings)
@@ -289,7 +299,7 @@ def test_a_climb_from_many_records_stays_within_the_range(ridge):
 
 def canaries(reward):
     """Return how the confidential numbers would look if they left: as text and as bytes."""
-    for value in (*reward._weights.ravel(), *reward._factor.ravel()):
+    for value in (*confidential(reward).weights.ravel(), *confidential(reward).factor.ravel()):
         if value != 0:
             yield repr(float(value)).encode()
             yield f"{value:.4g}".encode()
@@ -331,3 +341,105 @@ def test_no_weight_leaves_in_any_form(unit, tmp_path):
     found = [canary for canary in canaries(reward) if canary in everything]
     assert not found
     assert len(list(canaries(reward))) > 20  # or the search would say nothing
+
+
+def numbers_in(value, seen):
+    """Every number that a value holds, in its attributes and items, by public names or not."""
+    if id(value) in seen or inspect.isroutine(value) or inspect.isclass(value):
+        return set()
+    seen[id(value)] = value
+    if isinstance(value, np.ndarray):
+        return {float(x) for x in value.ravel()} if value.dtype.kind in "fiu" else set()
+    if isinstance(value, (bool, str, bytes)) or value is None or inspect.ismodule(value):
+        return set()
+    try:
+        return {float(value)}
+    except (TypeError, ValueError, OverflowError, PrivacyError):
+        pass
+    inner = list(getattr(value, "__dict__", {}).values())
+    if isinstance(value, dict):
+        inner += value.values()
+    elif isinstance(value, (list, tuple, set, frozenset)):
+        inner += value
+    inner += [getattr(value, s, None) for s in getattr(type(value), "__slots__", ())]
+    return set().union(*(numbers_in(one, seen) for one in inner))
+
+
+def answers_of(held, options):
+    """What every name, method and protocol of an object answers, with what it takes."""
+    yield from (repr(held), str(held), f"{held}", sorted(dir(held)))
+    yield getattr(held, "__dict__", None)
+    for name in dir(held):
+        if name.startswith("_") and not name.startswith("__"):
+            continue  # the line: private names are for the curator
+        if name in {"for_curator_only", "__class__", "__init__", "__new__", "__subclasshook__"}:
+            continue
+        for arguments in ((), (options,), (None, None), (4,), ({},), (held,), ("unit",)):
+            try:
+                found = getattr(held, name)
+                yield found(*arguments) if callable(found) else found
+            except (SordinoError, TypeError, ValueError, AttributeError, KeyError, IndexError):
+                pass
+    for way in (copy.copy, copy.deepcopy, pickle.dumps, dataclasses.asdict, dataclasses.astuple):
+        with contextlib.suppress(PrivacyError, TypeError):
+            yield way(held)
+
+
+def held_objects():
+    generator = np.random.default_rng(5)
+    rows = generator.normal(size=(30, 3))
+    pairs = Pairs.from_features(rows, [0, 1, 1] * 10)
+    arms, rewards = generator.integers(0, 3, 30), generator.random(30)
+    logs = BanditLogs.from_arrays(
+        arms, rewards, catalogue=Catalogue(tuple("012")), reward_range=(0, 1)
+    )
+    terms = {"unit": "record", "neighbors": REPLACE_ONE}
+    reward = fit_reward(pairs, withhold=True, bound=2.0, ridge=0.7, penalty=1.0, **terms)
+    means = ArmMeans(logs, shrinkage=0.37, penalty=0.1, **terms)
+    ridge = BallRidge(logs, ridge=0.71, penalty=0.1, **terms)
+    return {
+        "reward": (reward, reward, rows[:3] + 0.1),
+        "policy of a reward": (sordino.gibbs_policy(reward, temperature=5.0), reward, rows[:3]),
+        "means": (means, means, np.arange(3)),
+        "policy of means": (WithheldPolicy(means, temperature=5.0), means, np.arange(3)),
+        "ridge": (ridge, ridge, ridge.options(None, None)),
+        "policy of a ridge": (
+            WithheldPolicy(ridge, temperature=5.0), ridge, ridge.options(None, None),
+        ),
+        "loss": (InstanceLoss(0.8251, about="a", changes="b", public=()), None, None),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "which",
+    [
+        "reward",
+        "policy of a reward",
+        "means",
+        "policy of means",
+        "ridge",
+        "policy of a ridge",
+        "loss",
+    ],
+)
+def test_no_public_name_and_no_protocol_shows_what_is_withheld(which):
+    held, estimate, options = held_objects()[which]
+    secrets = {0.8251}
+    if estimate is not None:
+        kept = [v for v in vars(confidential(estimate)).values() if isinstance(v, np.ndarray)]
+        secrets = {float(x) for array in kept for x in array.ravel()}
+        secrets |= {float(score) for score in estimate._scores(options)}
+        # sizes and settings are public: small whole numbers are no evidence
+        secrets = {x for x in secrets if x != int(x) or abs(x) > 1000}
+    assert secrets
+    for answer in answers_of(held, options):
+        assert not secrets & numbers_in(answer, {})
+        text = str(answer)
+        assert not any(repr(x) in text for x in secrets)
+    with pytest.raises(PrivacyError, match="inherit"):
+        type("Heir", (type(held),), {"__module__": "elsewhere"})
+    for name in ("__getstate__", "__reduce__", "__copy__"):
+        with pytest.raises(PrivacyError):
+            getattr(held, name)()
+    with pytest.raises((PrivacyError, dataclasses.FrozenInstanceError)):
+        del held.unit

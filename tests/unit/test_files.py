@@ -74,8 +74,11 @@ def test_it_is_durable_before_it_shows(tmp_path, monkeypatch):
     honest_sync, honest_replace = os.fsync, os.replace
     monkeypatch.setattr(os, "fsync", lambda fd: (order.append("fsync"), honest_sync(fd)))
     monkeypatch.setattr(os, "replace", lambda *a: (order.append("replace"), honest_replace(*a)))
+    honest_link = os.link
+    monkeypatch.setattr(os, "link", lambda *a: (order.append("link"), honest_link(*a)))
     write_text(tmp_path / "a", "x")
-    assert order == ["fsync", "replace"]
+    write_text(tmp_path / "a", "y", force=True)
+    assert order == ["fsync", "link", "fsync", "replace"]
 
 
 def test_packed_files_are_the_same_every_time(tmp_path):

@@ -61,8 +61,8 @@ def bounded_range_of_draws(
     count = draws if adaptive else 1
     terms: dict[str, Any] = {"neighbors": neighbors, "delta": delta}
     pure = epsilon / draws
-    while not accounting.fits([(event(pure), count)], epsilon=epsilon, **terms):
-        pure = math.nextafter(pure, 0.0)
+    while accounting.composed_epsilon([(event(pure), count)], **terms) > epsilon:
+        pure = math.nextafter(pure, 0.0)  # what is stated is rounded up as it prints
     if delta == 0:
         return pure
     most = pure * (2 + 8 * math.sqrt(draws)) + 8 * math.sqrt(-math.log1p(-delta)) + 1

@@ -21,7 +21,7 @@ from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 from .checkpoints import PaidStep, RunState, read_state
 from .policy_runs import Run, chosen_policy, largest_ratio
@@ -255,6 +255,7 @@ class _Loop:
     def _promise(self) -> Guarantee:
         """Return what one batch promises to each of its persons."""
         promise = self.update.guarantee(self.neighbors)
+        refuse_large_delta(promise, None)
         if self.users.simulated:
             promise = promise.with_caveats("simulated")
         return replace(promise, randomness=self.users.entropy.randomness)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from numbers import Integral
 from typing import Any, Final
 
 import numpy as np
@@ -152,7 +151,7 @@ class UserSlots:
 
     A batch closes as soon as it has its m users. A person who arrives again has a slot already:
     later arrivals of the same id are shown actions like anybody, and teach nothing. Ids are
-    public and decide alone; two users of equal content are two users.
+    public and decide alone (1, "1" and " 1" are one id); two users of equal content are two users.
 
     Args:
         arrivals: Pairs (person id, features of shape (k, d)), in order of arrival.
@@ -185,7 +184,7 @@ class UserSlots:
         self.reward_bound = _validate.positive("reward_bound", reward_bound)
         self._reward = reward
         self._arrivals = iter(arrivals)
-        self._served = set(served)
+        self._served = set(map(_known, served))
         self._number = _validate.integer("first_batch", first_batch, at_least=0)
         self._rows: list[Any] = []
 
@@ -194,7 +193,7 @@ class UserSlots:
         return f"UserSlots(batch={self._number})"
 
     @property
-    def served(self) -> frozenset[str | int]:
+    def served(self) -> frozenset[str]:
         """Return the ids of all who have a slot so far: keep them to resume in another process."""
         return frozenset(self._served)
 
@@ -237,9 +236,9 @@ class UserSlots:
                     "users, or resume from the checkpoint when more have arrived."
                 )
             person, features = arrival
-            _refuse_no_id(person)
-            if person not in self._served:
-                self._served.add(person)
+            name = _known(person)
+            if name not in self._served:
+                self._served.add(name)
                 self._rows.append(np.array(features))  # a caller may reuse its buffer
 
 
@@ -259,10 +258,9 @@ def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
     return np.asarray(rows, dtype=np.float64)
 
 
-def _refuse_no_id(person: object) -> None:
-    """Refuse what tells no person from another: NaN is not even equal to itself."""
-    if isinstance(person, bool) or not isinstance(person, str | Integral):
-        raise DataError(
-            f"A person id must be a text or a whole number, got {type(person).__name__}. Nothing "
-            "was spent on this batch."
-        )
+def _known(person: str | int) -> str:
+    """Return an id as everywhere in the library: whoever counts as two has two slots."""
+    try:
+        return _validate.person_id("A person id", person)
+    except DataError as error:
+        raise DataError(f"{error} Nothing was spent on this batch.") from None

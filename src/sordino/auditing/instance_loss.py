@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from sordino._markup import card
-from sordino._withholding import Withholding
+from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import PrivacyError
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 
@@ -41,9 +41,8 @@ class InstanceLoss(Withholding):
         InstanceLoss(confidential: loss of one draw, over every removed record)
     """
 
-    __slots__ = ("_value", "about", "changes", "neighbors", "public")  # so that vars() is empty
+    __slots__ = ("about", "changes", "neighbors", "public")  # so that vars() is empty
     _held = "An instance loss"
-    _value: float
     about: str
     changes: str
     neighbors: NeighboringRelation
@@ -51,8 +50,8 @@ class InstanceLoss(Withholding):
 
     def __init__(self, value: float, *, about: str, changes: str, public: tuple[str, ...]) -> None:
         """Keep the number and what it is about."""
+        hide(self, value=float(value))
         self._keep(
-            _value=float(value),
             about=about,
             changes=changes,
             public=public,
@@ -65,7 +64,7 @@ class InstanceLoss(Withholding):
         It is an audit result about one data set and never a promise: do not publish it, and do
         not choose a temperature by it, because that would release it.
         """
-        return self._value
+        return float(confidential(self).value)
 
     def __repr__(self) -> str:
         """Return what the number is about, without the number."""
@@ -90,7 +89,7 @@ class InstanceLoss(Withholding):
         """
         _refuse("written as JSON")
 
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
+    def _stay(self, *_: object) -> NoReturn:
         """Refuse to be pickled or copied.
 
         Raises:
@@ -98,13 +97,7 @@ class InstanceLoss(Withholding):
         """
         _refuse("pickled or copied")
 
-    def __getstate__(self) -> NoReturn:
-        """Refuse to hand out what it holds.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("pickled or copied")
+    __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = _stay
 
     def __format__(self, spec: str) -> str:
         """Return the text of ``repr``; refuse the format of a number."""

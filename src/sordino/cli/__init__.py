@@ -32,12 +32,16 @@ from sordino.cli import (  # noqa: F401 (each registers its commands)
 )
 from sordino.cli._app import app
 from sordino.cli._console import explain_crash, say_error, say_warning
-from sordino.errors import FileSystemError, PrivacyWarning, SordinoError
+from sordino.errors import FileSystemError, PrivacyWarning, SordinoError, UsageError
 
 __all__ = ["app", "main", "run"]
 
 
 _INTERRUPTED = 130
+_TOO_LARGE = (
+    "This needs more memory than there is. If coins were drawn before, the ledger shows the spend. "
+    "Give fewer features (--dimension), or many files, which are read in pieces."
+)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -48,7 +52,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = say_warning
     try:
         result: Any = app(args=arguments, standalone_mode=False)
-    except SordinoError as error:
+    except (SordinoError, MemoryError) as problem:
+        error = problem if isinstance(problem, SordinoError) else UsageError(_TOO_LARGE)
         say_error(error)
         return error.exit_code
     except TyperException as error:

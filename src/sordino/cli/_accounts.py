@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from sordino import _validate
 from sordino.errors import PrivacyError
+from sordino.privacy.attempts import request_of
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import (
@@ -19,41 +22,115 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.spend import EVERYTHING, refuse_other_terms
+from sordino.privacy.spend import EVERYTHING
 
-__all__ = ["future_ledger", "open_ledger", "spending_limit", "with_spend"]
+__all__ = [
+    "Budget",
+    "Limit",
+    "future_ledger",
+    "name_of_command",
+    "open_ledger",
+    "spending_limit",
+    "with_spend",
+]
+
+_NOT_OF_THE_RELEASE = frozenset(
+    {
+        "address",
+        "as_json",
+        "budget",
+        "budget_delta",
+        "dry_run",
+        "engine",
+        "evaluate",
+        "force",
+        "scratch",
+        "truth",
+    }
+)
+
+
+def name_of_command(command: str, options: Mapping[str, Any]) -> str:
+    """Return the name of a command, by which it finds what it paid for before.
+
+    Args:
+        command: Which one.
+        options: All that was given, by name; what changes nothing that is released is left out.
+    """
+    given = {name: told for name, told in options.items() if name not in _NOT_OF_THE_RELEASE}
+    return request_of({"command": command, **given})
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the user said of a ledger's limit: ``--budget`` and ``--budget-delta``, or None."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit."""
+        if self.epsilon is not None:
+            _validate.non_negative("--budget", self.epsilon)
+        if self.delta is not None:
+            _validate.failure_probability("--budget-delta", self.delta)
+
+    @property
+    def given(self) -> bool:
+        """Return whether anything was said."""
+        return (self.epsilon, self.delta) != (None, None)
+
+    def of(self, limit: Guarantee) -> Guarantee:
+        """Return a limit with what was said in the place of what it has."""
+        epsilon = limit.epsilon if self.epsilon is None else self.epsilon
+        return replace(
+            limit, epsilon=epsilon, delta=limit.delta if self.delta is None else self.delta
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """What a run spends, and what the user said of the limit of the ledger that pays."""
+
+    run: Guarantee
+    budget: Budget
 
 
 def spending_limit(
     epsilon: float,
-    budget: float | None,
+    budget: Budget,
     *,
     unit: Unit,
     trust: Trust,
     delta: float = 0.0,
     neighbors: NeighboringRelation = REPLACE_ONE,
-) -> Guarantee:
-    """Return the limit of a new ledger."""
-    limit = epsilon if budget is None else _validate.non_negative("--budget", budget)
-    return Guarantee(limit, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
+) -> Limit:
+    """Return the limit of a run: of a new ledger what it spends, unless more was said."""
+    run = Guarantee(epsilon, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
+    return Limit(run=run, budget=budget)
 
 
-def future_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
+def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = None) -> Ledger:
     """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched.
 
+    Args:
+        path: The SQLite file.
+        data: The data set's name.
+        limit: The limit of a new ledger.
+        request: The name of the command: what it paid for before it was interrupted is free.
+
     Raises:
-        PrivacyError: It counts the changes of another unit, or its budget would change in more
-            than size.
+        PrivacyError: It counts the changes of another unit or under another relation.
     """
-    budget = {"budget": limit.to_dict()}
     if not path.exists():
-        return Ledger(path, [_imagined("open", {"data": data, **budget})])
+        budget = limit.budget.of(limit.run).to_dict()
+        return Ledger(path, [_imagined("open", {"data": data, "budget": budget})])
     known = Ledger.read(path)
-    _refuse_other_unit(known, limit)
-    if not change:
-        return known
-    refuse_other_terms(known.budget, limit)
-    return Ledger(path, [*known.rows, _imagined("budget", budget)])
+    _refuse_other_unit(known, limit.run)
+    if not limit.budget.given:
+        return known.continuing(request)
+    budget = limit.budget.of(known.budget).to_dict()
+    return Ledger(path, [*known.rows, _imagined("budget", {"budget": budget})]).continuing(request)
 
 
 def _imagined(kind: str, payload: dict[str, Any], **columns: Any) -> Row:
@@ -61,21 +138,19 @@ def _imagined(kind: str, payload: dict[str, Any], **columns: Any) -> Row:
     return Row(sequence=0, kind=kind, time="", payload=canonical_json(payload), **columns)
 
 
-def open_ledger(path: Path, data: str, limit: Guarantee, *, change: bool) -> Ledger:
-    """Return the ledger at a path, made with the limit if there is none.
+def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
+    """Return the ledger at a path, made if there is none.
 
-    Args:
-        path: The SQLite file.
-        data: The data set's name.
-        limit: The limit of a new ledger.
-        change: Whether an existing ledger's limit is to become this one.
+    What the user said of the limit becomes that of a ledger that is there, in a row of its own;
+    what was left out stays as it is on the ledger.
     """
     if not path.exists():
-        return Ledger.open(path, data=data, budget=limit)
+        return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
     ledger = Ledger.open(path, data=data)
-    _refuse_other_unit(ledger, limit)
-    if change and limit.to_dict() != ledger.budget.to_dict():
-        ledger.change_budget(limit)
+    _refuse_other_unit(ledger, limit.run)
+    changed = limit.budget.of(ledger.budget)
+    if changed.to_dict() != ledger.budget.to_dict():
+        ledger.change_budget(changed)
     return ledger
 
 
@@ -87,6 +162,8 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
         PrivacyError: The promise does not fit the ledger.
     """
     ledger.check(event, promise=promise)
+    if ledger.was_paid(event, promise):
+        return ledger
     kind, parameters = event_to_row(event)
     spent = {
         "release_id": "planned",

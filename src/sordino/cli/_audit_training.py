@@ -23,7 +23,6 @@ def audit_model(
     *,
     policy: bool,
     lora: int,
-    clipping: str,
     epsilon: float,
     delta: float,
     neighbors: NeighboringRelation,
@@ -37,7 +36,6 @@ def audit_model(
         model: A checkpoint.
         policy: Whether a policy is trained, by DPO; a reward otherwise.
         lora: Rank of adapters; 0 for all weights.
-        clipping: How gradients of whole records are found.
         epsilon: What all steps together are to cost.
         delta: Failure probability.
         neighbors: What one change is.
@@ -65,12 +63,13 @@ def audit_model(
         trainer = getattr(module, f"Central{name}Trainer")(
             str(model),
             args=getattr(module, f"Central{name}Config")(
-                scratch, clipping=clipping, disable_tqdm=True, save_strategy="no"
+                scratch, disable_tqdm=True, save_strategy="no"
             ),
             train_dataset=read_pairs([_NOBODY]),
             privacy=privacy,
             ledger=Ledger.open(Path(scratch) / "spend.db", data="nobody", budget=privacy.guarantee),
             peft_config=language_module("studies._training_runs").adapters(lora, task),
+            declare_unread=True,  # nobody has said anything
         )
         from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
             audit_training,

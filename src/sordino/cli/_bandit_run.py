@@ -10,7 +10,7 @@ from jaxtyping import Int64
 
 from sordino import _random
 from sordino._files import finite, refuse_unwritable, to_json
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._accounts import Limit, future_ledger, open_ledger, spending_limit, with_spend
 from sordino.cli._bandit_inputs import BanditInputs
 from sordino.cli._bandit_policy import (
     DrawCost,
@@ -24,10 +24,10 @@ from sordino.cli._options import Unit
 from sordino.cli._run import made_folder, publish, spend_is_said
 from sordino.errors import BudgetExceeded
 from sordino.policies.withheld import WithheldPolicy
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 from sordino.rewards.screened_means import ScreenedMeans
 
 __all__ = ["BANDIT_FORMAT", "BANDIT_VERSION", "BanditRun"]
@@ -69,9 +69,8 @@ class BanditRun:
             BudgetExceeded: The ledger has not enough left.
             LedgerError: The ledger belongs to other data, or is damaged.
         """
-        change = self.settings.budget is not None
         path, data = self.settings.ledger_path, self.settings.data
-        ledger = future_ledger(path, data, self._limit(), change=change)
+        ledger = future_ledger(path, data, self._limit())
         ledger.check_data(data, None if self.policy is None else self.policy.estimate.public_digest)
         promise = self._promise()
         self._refuse_over_budget(ledger, promise)
@@ -97,7 +96,6 @@ class BanditRun:
                 settings.ledger_path,
                 settings.data,
                 self._limit(),
-                change=settings.budget is not None,
             )
             with spend_is_said(ledger):
                 result = self._drawn(ledger, started)
@@ -158,7 +156,7 @@ class BanditRun:
             return told | _tested(policy)
         return told
 
-    def _limit(self) -> Guarantee:
+    def _limit(self) -> Limit:
         """Return the limit of a new ledger: what this run may spend."""
         settings = self.settings
         asked = self.cost.epsilon(settings) if settings.epsilon is None else settings.epsilon
@@ -174,7 +172,7 @@ class BanditRun:
     def _promise(self) -> Guarantee:
         """Return what everything together would promise."""
         settings = self.settings
-        return Guarantee(
+        promise = Guarantee(
             self.cost.epsilon(settings),
             delta=settings.delta,
             unit=settings.unit.whose,
@@ -183,6 +181,8 @@ class BanditRun:
             randomness=entropy_of(settings.simulate_seed).randomness,
             caveats=() if self.policy is None else self.policy.estimate.caveats,
         )
+        refuse_large_delta(promise, None)
+        return promise
 
     def _refuse_over_budget(self, ledger: Ledger, promise: Guarantee) -> None:
         """Refuse a run that the ledger has not enough left for."""
@@ -199,9 +199,9 @@ class BanditRun:
         if ledger.budget.delta >= self.settings.delta:
             return ""
         return (
-            f" This run was planned with delta={self.settings.delta:g}, and {ledger.path.name} "
-            f"allows delta={ledger.budget.delta:g}: use that --delta, or change the limit with "
-            "--budget EPSILON, which the ledger records."
+            f" This run was planned with delta={never_less(self.settings.delta)}, and "
+            f"{ledger.path.name} allows delta={never_more(ledger.budget.delta)}: use that --delta, "
+            "or change the limit with --budget-delta DELTA, which the ledger records."
         )
 
 

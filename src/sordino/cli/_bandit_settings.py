@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sordino import _validate
 from sordino._files import refuse_existing
+from sordino.cli._accounts import Budget
 from sordino.cli._option_words import named_option, split_names
 from sordino.cli._options import Neighbors, Unit
 from sordino.cli._settings import refuse_given
@@ -62,7 +63,7 @@ class BanditSettings:
     reference: str
     ledger: Path | None
     data: str
-    budget: float | None
+    budget: Budget
     simulate_seed: int | None
     force: bool
 
@@ -122,8 +123,6 @@ class BanditSettings:
                 _validate.positive(name, value)
         if self.records is not None:
             _validate.integer("--records", self.records, at_least=1)
-        if self.budget is not None:
-            _validate.non_negative("--budget", self.budget)
         self._refuse_center()
 
     def _refuse_center(self) -> None:

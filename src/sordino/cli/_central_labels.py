@@ -20,7 +20,6 @@ from sordino.cli._policy import (
 from sordino.cli._settings import Settings
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import (
@@ -32,6 +31,7 @@ from sordino.reporting.result import (
 from sordino.rewards.label_estimation import fit_released
 from sordino.rewards.label_metrics import measure_statistic
 from sordino.rewards.label_release import ReleasedLabels, countable_rows, release_labels
+from sordino.rewards.metrics import legible
 from sordino.rewards.model import RewardModel
 from sordino.rewards.paid_label_metrics import measure_labels
 from sordino.rewards.paid_metrics import PaidMetrics, held_out_rows
@@ -49,7 +49,8 @@ def learn_from_labels(
     reward = fit_released(released, **asked)
     paid = _bought(settings, reward, pairs, noise, ledger, held_out)
     if paid is None:
-        measured, wins = measure_statistic(released.evidence, **asked), {**NO_WINS}
+        measured = legible(measure_statistic(released.evidence, **asked))
+        wins = {**NO_WINS}
     else:
         reward, measured, wins = with_bought(reward, paid, ledger)
     policy = make_policy(reward, **settings.policy_terms)
@@ -80,7 +81,7 @@ def _released(
         pairs,
         noise.estimate,
         ledger=ledger,
-        features=HashedText(dimension=settings.dimension),
+        features=settings.features(len(pairs)),
         held_out=held_out,
         simulate_seed=settings.simulate_seed,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from sordino.cli._inputs import Learned
-from sordino.cli._noise import Noise
+from sordino.cli._noise import Noise, records_of
 from sordino.cli._policy import (
     NO_METRICS,
     NO_WINS,
@@ -16,7 +16,6 @@ from sordino.cli._policy import (
 from sordino.cli._settings import Settings
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.policies.gibbs import CandidatePolicy
-from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_fit_settings, measure_decisive
@@ -37,7 +36,7 @@ def learn_from_records(
         mechanism=noise.estimate,
         second_moment=noise.second_moment,
         ledger=ledger,
-        features=HashedText(dimension=settings.dimension),
+        features=settings.features(records_of(settings, pairs)),
         ball=settings.ball,
         ellipsoid=settings.confidence is not None,
         held_out=None if noise.metrics is None else held_out_rows(pairs),

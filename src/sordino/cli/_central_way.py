@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._accounts import Limit, future_ledger, open_ledger, spending_limit, with_spend
 from sordino.cli._central_labels import learn_from_labels
 from sordino.cli._central_records import learn_from_records
 from sordino.cli._inputs import Inputs, Learned
@@ -80,16 +80,16 @@ def _raw(inputs: Inputs) -> Pairs:
 
 def planned_ledger(settings: Settings, noise: Noise) -> Ledger:
     """Return the ledger of a run as it would be, for planning: nothing on disk is touched."""
-    limit, change = _limit(settings, noise), settings.budget is not None
-    ledger = future_ledger(settings.ledger_path, settings.data, limit, change=change)
+    limit = _limit(settings, noise)
+    ledger = future_ledger(settings.ledger_path, settings.data, limit, request=settings.request)
     ledger.check_data(settings.data, None)
     return ledger
 
 
 def opened_ledger(settings: Settings, noise: Noise) -> Ledger:
     """Return the ledger of a run, made if there is none."""
-    limit, change = _limit(settings, noise), settings.budget is not None
-    return open_ledger(settings.ledger_path, settings.data, limit, change=change)
+    limit = _limit(settings, noise)
+    return open_ledger(settings.ledger_path, settings.data, limit)
 
 
 def check_spends(noise: Noise, ledger: Ledger, promise: Guarantee) -> None:
@@ -98,15 +98,12 @@ def check_spends(noise: Noise, ledger: Ledger, promise: Guarantee) -> None:
     Raises:
         BudgetExceeded: It has not enough left.
     """
-    try:
-        after = with_spend(ledger, noise.estimate.event, promise)
-        if noise.metrics is not None:
-            with_spend(after, noise.metrics.event, promise)
-    except BudgetExceeded as error:
-        raise BudgetExceeded(f"{error}{_way_out(ledger)}") from None
+    after = with_spend(ledger, noise.estimate.event, promise)
+    if noise.metrics is not None:
+        with_spend(after, noise.metrics.event, promise)
 
 
-def _limit(settings: Settings, noise: Noise) -> Guarantee:
+def _limit(settings: Settings, noise: Noise) -> Limit:
     """Return the limit of a new ledger: what this run spends."""
     return spending_limit(
         noise.epsilon(settings),
@@ -124,7 +121,8 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
     if isinstance(noise.estimate, LabelGaussian):
         alone = label_promise(pairs, noise.estimate, ledger, entropy)
     else:
-        alone = record_promise(noise.estimate, ledger, entropy, linked=pairs.persons is not None)
+        linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
+        alone = record_promise(noise.estimate, ledger, entropy, linked=linked, n=n)
     return promise_together(settings, noise, ledger, alone)
 
 
@@ -142,17 +140,7 @@ def promise_together(
     if math.isinf(epsilon):
         raise BudgetExceeded(
             f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
-            f"{ledger.path.name}. Nothing was released. Use a ledger with a larger delta, or leave "
-            "--metrics-epsilon out."
+            f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or raise the "
+            "limit with --budget-delta, which the ledger records."
         )
     return merge([alone], epsilon=epsilon, delta=delta)
-
-
-def _way_out(ledger: Ledger) -> str:
-    """Return what to do about a budget that has no room for noise with a delta."""
-    if ledger.budget.delta > 0:
-        return ""
-    return (
-        f" {ledger.path.name} allows delta=0, which no Gaussian noise keeps: --budget EPSILON "
-        "with --delta changes its limit, and the ledger records it."
-    )

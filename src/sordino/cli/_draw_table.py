@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.cli._table import describe_promise
-from sordino.privacy.guarantee import never_less
+from sordino.privacy.guarantee import never_less, never_more
 from sordino.privacy.ledger import Ledger
 
 __all__ = ["bandit_plan_rows", "bandit_rows", "chosen_rows", "prepared_rows"]
@@ -141,4 +141,4 @@ def chosen_rows(told: Mapping[str, Any], out: Path | None) -> dict[str, str]:
     if planned:
         return rows | {"touched": "nothing (dry run)"}
     written = {} if out is None else {"written": out.name}
-    return rows | {"remaining epsilon": f"{told['remaining_epsilon']:.6g}"} | written
+    return rows | {"remaining epsilon": f"{never_more(told['remaining_epsilon'])}"} | written

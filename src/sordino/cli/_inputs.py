@@ -101,7 +101,12 @@ def read_inputs(
         UsageError: The answers are randomized already and the way needs raw judgments; or a
             truth could only be measured on private texts.
     """
+    offers = {
+        "--all-offered": settings.all_offered or None,
+        "--named-offered": settings.named_offered or None,
+    }
     if settings.place.reads(sources):
+        refuse_given(offers, "only a file of ballots over items has items to offer")
         _refuse_for_shards(settings, evaluate=evaluate, truth=truth)
         reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
         shards = find_shards(sources, **reading)
@@ -110,10 +115,13 @@ def read_inputs(
     if holds_rankings(source):
         _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
         with Bar.shown("Reading") as bar:
-            ballots = read_rankings(source, person_field=person_field, progress=bar)
+            ballots = read_rankings(
+                source, person_field=person_field, offered=settings.offered, progress=bar
+            )
         return Inputs(
             pairs=ballots, public=None, truth=None, drop_identical=False, person_field=person_field
         )
+    refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
     if settings.way is Way.intrinsic:
         _refuse_measuring(evaluate=evaluate, truth=truth)
     drop_identical = drop_identical or settings.hides_texts  # a record that says nothing

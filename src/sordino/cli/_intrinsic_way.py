@@ -9,7 +9,7 @@ import numpy as np
 
 from sordino._version import __version__
 from sordino.algorithms.draw_calibration import bounded_range_of_draws, settle
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
+from sordino.cli._accounts import Limit, future_ledger, open_ledger, spending_limit
 from sordino.cli._draw_spend import describe_draw
 from sordino.cli._inputs import Inputs
 from sordino.cli._options import Unit
@@ -26,6 +26,7 @@ from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.release_checks import refuse_large_delta
 from sordino.rewards.withheld_checks import withheld_caveats
 from sordino.rewards.withheld_fit import label_rows
 
@@ -46,8 +47,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         LedgerError: It belongs to other data, or is damaged.
     """
     pairs, told = _raw(inputs), _terms(settings, inputs)
-    change = settings.budget is not None
-    ledger = future_ledger(settings.ledger_path, settings.data, _limit(settings), change=change)
+    ledger = future_ledger(settings.ledger_path, settings.data, _limit(settings))
     ledger.check_data(settings.data, _public_digest(settings, pairs))
     one, promise = BoundedRangeEvent(told["per_draw"]["bounded_range"]), _promise(settings, pairs)
     ledger.check(one, promise=promise, count=settings.count)
@@ -61,8 +61,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger that draws will be charged to."""
     del inputs
-    change = settings.budget is not None
-    return open_ledger(settings.ledger_path, settings.data, _limit(settings), change=change)
+    return open_ledger(settings.ledger_path, settings.data, _limit(settings))
 
 
 def describe(settings: Settings, inputs: Inputs, ledger: Ledger) -> dict[str, Any]:
@@ -156,7 +155,7 @@ def _longest(settings: Settings, pairs: Pairs) -> float:
     return math.sqrt(float(squares.max(initial=0.0))) or 1.0
 
 
-def _limit(settings: Settings) -> Guarantee:
+def _limit(settings: Settings) -> Limit:
     """Return the limit of a new ledger."""
     return spending_limit(
         settings.total,
@@ -170,7 +169,7 @@ def _limit(settings: Settings) -> Guarantee:
 
 def _promise(settings: Settings, pairs: Pairs, epsilon: float = 0.0) -> Guarantee:
     """Return a promise of the size, as draws make it."""
-    return Guarantee(
+    promise = Guarantee(
         epsilon,
         delta=settings.failure,
         unit=settings.unit.whose,
@@ -178,6 +177,8 @@ def _promise(settings: Settings, pairs: Pairs, epsilon: float = 0.0) -> Guarante
         trust="central",
         caveats=withheld_caveats(pairs, settings.unit.whose),
     )
+    refuse_large_delta(promise, None)
+    return promise
 
 
 def _public_digest(settings: Settings, pairs: Pairs) -> str | None:

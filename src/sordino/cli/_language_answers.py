@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino._files import refuse_output, refuse_unwritable
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
+from sordino.cli._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
 from sordino.cli._console import Bar
 from sordino.errors import UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
@@ -18,7 +18,7 @@ from sordino.preferences.manifest import manifest_path
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.reading import read_pairs
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.stream import (
@@ -54,7 +54,7 @@ class AnswerTerms:
     out: Path
     epsilon: float | None
     ledger: Path | None
-    budget: float | None
+    budget: Budget
     data: str
     settings: FileSettings
     simulate_seed: int | None
@@ -72,7 +72,7 @@ class AnswerTerms:
         return self.ledger or default_ledger_path(self.out)
 
     @property
-    def limit(self) -> Guarantee:
+    def limit(self) -> Limit:
         """Return the limit of a new ledger."""
         spend = math.inf if self.non_private else self._wanted
         return spending_limit(spend, self.budget, unit="label", trust="central")
@@ -139,7 +139,7 @@ def _refuse_more(terms: AnswerTerms, promise: Guarantee) -> None:
     for name, given in wanted.items():
         if given:
             raise UsageError(
-                f"These answers were randomized with epsilon={promise.epsilon:g} per "
+                f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
                 f"{promise.unit} already, so {name} comes too late. Nothing was done. Leave it out."
             )
 
@@ -171,8 +171,7 @@ def planned_spend(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> dict[str, 
     if isinstance(pairs, PrivatePairs):
         promise = describe_guarantee_and_caveats(pairs.guarantee)
         return {"spend": 0.0, "pairs": len(pairs), "dropped_identical": pairs.dropped, **promise}
-    change = terms.budget is not None
-    ledger = future_ledger(terms.ledger_path, terms.data, terms.limit, change=change)
+    ledger = future_ledger(terms.ledger_path, terms.data, terms.limit)
     if terms.non_private:
         return _planned_exposure(terms, pairs, ledger)
     crossing = Crossing.of(terms.coin, ledger, on_device=False, simulate_seed=terms.simulate_seed)
@@ -198,10 +197,9 @@ def made_private(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> Answers:
     """
     if isinstance(pairs, PrivatePairs):
         return _received(terms, pairs)
-    change = terms.budget is not None
     if not terms.non_private:
         refuse_unwritable(terms.answers_path)
-    ledger = open_ledger(terms.ledger_path, terms.data, terms.limit, change=change)
+    ledger = open_ledger(terms.ledger_path, terms.data, terms.limit)
     if terms.non_private:
         return Answers(private=use_unprotected(pairs, NonPrivate(), ledger=ledger), ledger=ledger)
     with Bar.shown("Randomizing") as bar:
@@ -230,7 +228,7 @@ def _received(terms: AnswerTerms, private: PrivatePairs) -> Answers:
     limit = spending_limit(
         promise.epsilon, terms.budget, unit=promise.unit, trust=promise.trust, delta=promise.delta
     )
-    ledger = open_ledger(terms.ledger, terms.data, limit, change=terms.budget is not None)
+    ledger = open_ledger(terms.ledger, terms.data, limit)
     paid = _paying(ledger, private.artifact) or [ledger.receive(private.artifact, promise)]
     for release_id in paid:
         private = private.received(release_id)

@@ -110,6 +110,14 @@ SaveEvery = Annotated[
         help="With --way central: steps between two checkpoints within --out.",
     ),
 ]
+DeclareUnread = Annotated[
+    bool,
+    typer.Option(
+        "--declare-unread",
+        help="With --way central: declare that --model, and its tokenizer, have read none of these "
+        "records. Needed for a model that does not say what it has read; the promise tells it.",
+    ),
+]
 Resume = Annotated[
     bool,
     typer.Option(
@@ -141,6 +149,7 @@ class CentralChoice:
     clip: float | None
     save_every: int | None
     resume: bool
+    declare_unread: bool
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together before a file is opened."""
@@ -159,7 +168,8 @@ class CentralChoice:
         names = ("delta", "neighbors", "cap", "steps", "batch", "units", "clip", "save_every")
         given = {f"--{name.replace('_', '-')}": getattr(self, name) for name in names}
         refuse_given(
-            {**given, "--resume": self.resume or None},
+            given
+            | {"--resume": self.resume or None, "--declare-unread": self.declare_unread or None},
             "only with --way central is every step paid for; randomized labels are paid for once",
         )
 

@@ -6,11 +6,18 @@ They promise something to whole records, and the other rows to labels: the two a
 from __future__ import annotations
 
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._accounts import (
+    Budget,
+    Limit,
+    future_ledger,
+    open_ledger,
+    spending_limit,
+    with_spend,
+)
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import SEEDS_APART, labels_name
 from sordino.cli._settings import DELTA
@@ -18,7 +25,7 @@ from sordino.errors import BudgetExceeded
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import Event
-from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
+from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -48,6 +55,7 @@ class CentralRows:
         folder: Where finished runs are kept.
         path: The ledger.
         data: Its name on the ledger.
+        declare_unread: As ``--declare-unread``.
         budget: As ``--central-budget``; None for what the study spends.
         simulate_seed: As ``--simulate-seed``.
     """
@@ -60,7 +68,8 @@ class CentralRows:
     folder: Path
     path: Path
     data: str
-    budget: float | None = None
+    declare_unread: bool = False
+    budget: Budget = field(default_factory=Budget)
     simulate_seed: int | None = None
 
     @property
@@ -107,7 +116,7 @@ class CentralRows:
         return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
 
     @property
-    def limit(self) -> Guarantee:
+    def limit(self) -> Limit:
         """Return the limit of a new ledger."""
         return spending_limit(
             self.spend * _MARGIN,
@@ -128,7 +137,7 @@ class CentralRows:
             BudgetExceeded: It has not.
             LedgerMismatch: It belongs to another data set.
         """
-        ledger = future_ledger(self.path, self.data, self.limit, change=self.budget is not None)
+        ledger = future_ledger(self.path, self.data, self.limit)
         ledger.check_data(self.data, None)
         try:
             for epsilon, seed in self.runs:
@@ -143,7 +152,7 @@ class CentralRows:
 
     def open(self) -> Ledger:
         """Return the ledger."""
-        return open_ledger(self.path, self.data, self.limit, change=self.budget is not None)
+        return open_ledger(self.path, self.data, self.limit)
 
     def run(self, contest: Any, epsilon: float, seed: int) -> dict[str, Any]:
         """Return how a policy fares that one run made; it is paid for before anything is drawn.
@@ -168,6 +177,7 @@ class CentralRows:
                 replace(self.sizes.terms, seed=seed),
                 privacy=self.privacy(epsilon),
                 ledger=self.open(),
+                declare_unread=self.declare_unread,
                 simulate_seed=noise,
             )
             return {"win": contest.fared(place, seed), "curve": []}

@@ -38,8 +38,9 @@ def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_jso
     settings = language_module("studies.pipeline").TrainingTerms(**job.settings)
     pairs = _raw(terms)
     writes = job.stage == "train_policy"
-    pipeline.refuse_unusable(pairs, job.model, settings, privacy, writes=writes)
-    promise = privacy.promise(pairs, terms.simulate_seed)
+    declared = {"writes": writes, "declare_unread": choice.declare_unread}
+    caveats = pipeline.refuse_unusable(pairs, job.model, settings, privacy, **declared)
+    promise = privacy.promise(pairs, terms.simulate_seed).with_caveats(*caveats)
     expected = promise_with_start(promise, job.model)
     limit = spending_limit(
         privacy.epsilon,
@@ -49,16 +50,15 @@ def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_jso
         delta=privacy.delta,
         neighbors=privacy.neighbors,
     )
-    planned = future_ledger(terms.ledger_path, terms.data, limit, change=terms.budget is not None)
+    planned = future_ledger(terms.ledger_path, terms.data, limit)
     planned.check_data(terms.data, None)
     if not choice.resume:  # else the trainer knows which steps are left
         planned.check(privacy.event(privacy.steps), promise=promise)
     if dry_run:
-        privacy.warn_of_delta()  # training says it by itself
         _tell_plan(job.title, choice, privacy, expected, as_json=as_json)
         return
     with made_folder(terms.out):
-        ledger = open_ledger(terms.ledger_path, terms.data, limit, change=terms.budget is not None)
+        ledger = open_ledger(terms.ledger_path, terms.data, limit)
         _train(getattr(pipeline, f"{job.stage}_centrally"), job, choice, privacy, pairs, ledger)
     _tell(job, choice, privacy, ledger, as_json=as_json)
 
@@ -125,6 +125,7 @@ def _train(
                 settings,
                 privacy=privacy,
                 ledger=ledger,
+                declare_unread=choice.declare_unread,
                 simulate_seed=terms.simulate_seed,
                 save_every=choice.save_every,
                 resume=choice.resume,

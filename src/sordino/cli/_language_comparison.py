@@ -9,6 +9,7 @@ from typing import Any
 
 from sordino import _validate
 from sordino._files import finite, refuse_existing
+from sordino.cli._accounts import Budget
 from sordino.cli._console import Bar, finish, grid
 from sordino.cli._language_central_rows import CentralRows
 from sordino.cli._language_options import language_module
@@ -45,12 +46,13 @@ class Comparison:
     central_epsilons: tuple[float, ...]
     no_central: bool
     central_units: float | None
-    central_budget: float | None
+    central_budget: Budget
+    declare_unread: bool
     judge: Path | None
     public_judge_half: bool
     non_private: bool
     data: str
-    budget: float | None
+    budget: Budget
     settings: FileSettings
     simulate_seed: int | None
     force: bool
@@ -84,7 +86,8 @@ class Comparison:
             said = {
                 "--central-epsilon": self.central_epsilons or None,
                 "--central-units": self.central_units,
-                "--central-budget": self.central_budget,
+                "--central-budget": self.central_budget.epsilon,
+                "--central-budget-delta": self.central_budget.delta,
             }
             refuse_given(said, "--no-central leaves those rows out")
             return ()
@@ -123,12 +126,26 @@ class Comparison:
                 "tell about them, and the other half stays protected."
             )
 
+    def refuse_start(self, central: tuple[float, ...]) -> None:
+        """Refuse rows that hide whole records where the reference would be made from them.
+
+        Raises:
+            UsageError: No text is left that a reference may be built from.
+        """
+        if central and self.model is None and self.judge is not None:
+            raise UsageError(
+                "Rows on raw judgments hide whole records, and a reference that is built from "
+                "their texts gives words of every one away. Nothing was done. Give a checkpoint of "
+                "other texts (--model DIR); or leave these rows out (--no-central)."
+            )
+
 
 def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
     """Do the whole study, or say what it would spend."""
     epsilons, methods = asked.rows(), asked.methods()
     central = asked.central_rows()
     asked.refuse_judge()
+    asked.refuse_start(central)
     if asked.model is not None:
         refuse_reference(asked.model)
     pairs = _judgments(asked)
@@ -209,19 +226,27 @@ def _study(
         methods=methods,
         sizes=sizes,
         data=asked.data,
-        central=_central(asked, pairs.part(split.training), central, training.seeds, sizes),
+        central=_central(asked, pairs, split, central, training.seeds, sizes),
     )
 
 
 def _central(
-    asked: Comparison, pairs: Pairs, epsilons: tuple[float, ...], seeds: int, sizes: Any
+    asked: Comparison, pairs: Pairs, split: Any, epsilons: tuple[float, ...], seeds: int, sizes: Any
 ) -> CentralRows | None:
-    """Return the rows on raw judgments, if there are any; their number is public in a table."""
+    """Return the rows on raw judgments, if there are any; their number is public in a table.
+
+    A record that repeats a text of the judge's half, which is public, is left out by itself: a
+    reference that is built from that half has read it.
+    """
     if not epsilons:
         return None
-    units = float(len(pairs)) if asked.central_units is None else asked.central_units
+    training = pairs.part(split.training)
+    units = float(len(training)) if asked.central_units is None else asked.central_units
+    read = language_module("references.texts_read").TextsRead
+    if asked.model is None:
+        training = training.part(read.of(pairs.part(split.judge)).unread(training))
     return CentralRows(
-        pairs=pairs,
+        pairs=training,
         epsilons=epsilons,
         seeds=seeds,
         units=_validate.positive("--central-units", units),
@@ -229,6 +254,7 @@ def _central(
         folder=asked.out / "runs",
         path=asked.out / "central.spend.db",
         data=f"{asked.data}-training",
+        declare_unread=asked.declare_unread,
         budget=asked.central_budget,
         simulate_seed=asked.simulate_seed,
     )

@@ -15,7 +15,6 @@ from sordino.errors import FileSystemError, MissingExtra, UsageError
 
 __all__ = [
     "Architecture",
-    "Clipping",
     "Loss",
     "Update",
     "language_module",
@@ -35,13 +34,6 @@ class Loss(StrEnum):
 
     debiased = "debiased"
     mixture = "mixture"
-
-
-class Clipping(StrEnum):
-    """How gradients of whole units are found."""
-
-    ghost = "ghost"
-    hooks = "hooks"
 
 
 class Update(StrEnum):
@@ -101,7 +93,7 @@ BatchSize = Annotated[
     typer.Option(
         "--batch-size",
         min=1,
-        help="Pairs in each step; with --way central, pairs that are read at once.",
+        help="Pairs in each step; with --way central it changes nothing.",
     ),
 ]
 LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of AdamW, at its largest.")]

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from sordino._files import read_json, write_json
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._accounts import (
+    Budget,
+    Limit,
+    future_ledger,
+    open_ledger,
+    spending_limit,
+    with_spend,
+)
 from sordino.cli._language_options import language_module
 from sordino.errors import DataError, SordinoError
 from sordino.mechanisms.no_privacy import NonPrivate
@@ -74,7 +81,7 @@ class Releases:
     path: Path
     data: str
     answers: Path
-    budget: float | None = None
+    budget: Budget = field(default_factory=Budget)
     simulate_seed: int | None = None
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
@@ -94,7 +101,7 @@ class Releases:
         }
 
     @property
-    def limit(self) -> Guarantee:
+    def limit(self) -> Limit:
         """Return the limit of a new ledger."""
         return spending_limit(self.spend, self.budget, unit="label", trust="central")
 
@@ -108,7 +115,7 @@ class Releases:
             BudgetExceeded: It has not.
             LedgerMismatch: It belongs to another data set.
         """
-        ledger = future_ledger(self.path, self.data, self.limit, change=self.budget is not None)
+        ledger = future_ledger(self.path, self.data, self.limit)
         ledger.check_data(self.data, self.pairs.public_digest)
         for epsilon in self.epsilons:
             for seed in range(1 if math.isinf(epsilon) else self.seeds):
@@ -117,8 +124,7 @@ class Releases:
 
     def open(self) -> Ledger:
         """Return the ledger."""
-        change = self.budget is not None
-        return open_ledger(self.path, self.data, self.limit, change=change)
+        return open_ledger(self.path, self.data, self.limit)
 
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
         """Return training and held-out answers of one release, which is paid for first.

@@ -13,7 +13,7 @@ from typing import Any
 from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
-from sordino.cli._accounts import open_ledger, spending_limit
+from sordino.cli._accounts import Budget, open_ledger, spending_limit
 from sordino.cli._language_central_rows import CentralRows, central_labels
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import Releases, labels_name
@@ -41,7 +41,7 @@ class Study:
 
     Attributes:
         folder: Where it is kept.
-        all_pairs: Whose texts the tiny reference reads; no label of them.
+        all_pairs: Of all parts.
         parts: Row numbers of them by what they are for: training, held_out, judge.
         training: Judgments to learn from.
         judge_pairs: Judgments that may be used unprotected, to train the judge.
@@ -64,6 +64,17 @@ class Study:
     sizes: Any
     data: str
     central: CentralRows | None = None
+
+    @property
+    def reference_pairs(self) -> Pairs:
+        """Return whose texts a tiny reference reads; no label of them.
+
+        Rows on raw judgments hide whole records: the reference must not have read one of those.
+        """
+        if self.central is None:
+            return self.all_pairs
+        assert self.judge_pairs is not None  # noqa: S101 - for the type checker: it was refused
+        return self.judge_pairs
 
     @property
     def simulated(self) -> bool:
@@ -213,7 +224,7 @@ class Study:
         folder, marker = self.folder / "reference", self.folder / "reference" / "built.json"
         if not marker.exists():
             losses = language_module("studies.pipeline").build_reference(
-                self.all_pairs, self.sizes.model, folder, steps=self.sizes.pretraining
+                self.reference_pairs, self.sizes.model, folder, steps=self.sizes.pretraining
             )
             write_json(marker, {"loss": losses[-1]})
         return folder
@@ -223,9 +234,9 @@ class Study:
         folder = self.folder / "judge"
         if not (folder / "training_log.json").exists():
             assert self.judge_pairs is not None  # noqa: S101 - for the type checker
-            limit = spending_limit(math.inf, None, unit="label", trust="central")
+            limit = spending_limit(math.inf, Budget(), unit="label", trust="central")
             path = self.folder / "judge.spend.db"
-            ledger = open_ledger(path, f"{self.data}-judge", limit, change=False)
+            ledger = open_ledger(path, f"{self.data}-judge", limit)
             private = use_unprotected(self.judge_pairs, NonPrivate(), ledger=ledger)
             language_module("studies.pipeline").train_reward(
                 private, reference, folder, self.sizes.judge, uncertain=False

@@ -9,6 +9,7 @@ import typer
 
 from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
+from sordino.cli._accounts import Budget
 from sordino.cli._language_comparison import Comparison, run_comparison
 from sordino.privatization.stream import FileSettings
 
@@ -67,6 +68,22 @@ def table(
             "interrupted is paid for again.",
         ),
     ] = None,
+    declare_unread: Annotated[
+        bool,
+        typer.Option(
+            "--declare-unread",
+            help="Declare that --model and --judge have read none of these records, where they do "
+            "not say what they have read. Rows on raw judgments need it; their promise tells it.",
+        ),
+    ] = False,
+    central_budget_delta: Annotated[
+        float | None,
+        typer.Option(
+            "--central-budget-delta",
+            metavar="DELTA",
+            help="Like --budget-delta, for the ledger of the runs on raw judgments.",
+        ),
+    ] = None,
     judge: Annotated[
         Path | None,
         typer.Option("--judge", metavar="DIR", help="Reward that judges; by default one of half."),
@@ -89,6 +106,7 @@ def table(
     ] = False,
     data: options.Data = "preferences",
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
     simulate_seed: options.Seed = None,
@@ -111,12 +129,13 @@ def table(
         central_epsilons=tuple(central_epsilon or ()),
         no_central=no_central,
         central_units=central_units,
-        central_budget=central_budget,
+        declare_unread=declare_unread,
+        central_budget=Budget(central_budget, central_budget_delta),
         judge=judge,
         public_judge_half=public_judge_half,
         non_private=non_private,
         data=data,
-        budget=budget,
+        budget=Budget(budget, budget_delta),
         settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
         simulate_seed=simulate_seed,
         force=force,

@@ -56,12 +56,23 @@ def refuse_texts(study: Study) -> None:
     """
     fitting, sizes, pairs = language_module("studies.fitting"), study.sizes, study.all_pairs
     longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
+    starts: list[Any] = []
     if study.model is None:
-        tokens = fitting.planned_tokens(pairs, sizes.model, sizes.dpo)
+        tokens = fitting.planned_tokens(study.reference_pairs, sizes.model, sizes.dpo)
     else:
         tokens = fitting.checkpoint_tokens(study.model, sizes.dpo, writes=True)
+        starts += [_writer(study.model), tokens.tokenizer]
     fitting.refuse_unreadable(tokens, pairs, study.parts, answer_room=longest)
     if study.judge is not None:
         judge = language_module("rewards.text_rewards").TextRewardModel.load(study.judge)
         for row in study.parts["held_out"]:
             judge.can_read(pairs.prompts[row], pairs.first[row])  # a template may refuse
+        starts += [judge.model, judge.tokenizer]
+    if study.central is not None:
+        read, rows = language_module("references.texts_read"), study.central
+        read.caveats_of_starts(read.TextsRead.of(rows.pairs), starts, declared=rows.declare_unread)
+
+
+def _writer(model: Path) -> Any:
+    """Return the reference that was given, which says what it has read."""
+    return language_module("models.checkpoints").load_causal_model(model)

@@ -26,8 +26,13 @@ def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
     )
     if value["reference"] == "built":
         yield (
-            "The reference was built from the texts of this file, those of the held-out prompts "
-            "among them; it saw no judgment."
+            "The reference was built from the texts of "
+            + (
+                "this file, those of the held-out prompts among them"
+                if value["central"] is None
+                else "the judge's half"
+            )
+            + "; it saw no judgment."
         )
     if seeds > 1:
         yield f"Intervals are over {seeds} seeds: coins, training and draws."
@@ -87,10 +92,9 @@ def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
         )
         mine = (name for name in total.caveats if name not in value["caveats"])
         yield from (f"`{name}`: {CAVEATS[name]}" for name in mine)
-    read = ", of which it read the texts" if value["reference"] == "built" else ""
     yield (
-        "The promise to records is about what training took from one. Here the reference"
-        f"{read}, the prompts, and how many judgments there are, count as public."
+        "The promise to records is about what training took from one; the reference has read none "
+        "of them. Prompts, and how many judgments there are, count as public here."
     )
     yield (
         "Held-out accuracy of central rows is not measured: on raw judgments it would be a release "

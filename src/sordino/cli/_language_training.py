@@ -24,7 +24,7 @@ from sordino.errors import UsageError
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import Guarantee, never_less
 from sordino.reporting.result import describe_guarantee_and_caveats
 
 __all__ = [
@@ -188,7 +188,7 @@ def _told(
 def _rows(value: dict[str, Any], terms: AnswerTerms) -> dict[str, str]:
     """Return the closing summary."""
     ledger, loss = value["ledger"], value["final_loss"]
-    spent = "nothing" if not value["spend"] else f"epsilon={value['spend']:g}"
+    spent = "nothing" if not value["spend"] else f"epsilon={never_less(value['spend'])}"
     rows = {
         "written": terms.out.name,
         "guarantee": describe_promise(value["guarantee"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
+from sordino.cli._accounts import Limit, future_ledger, open_ledger, spending_limit
 from sordino.cli._console import Bar
 from sordino.cli._inputs import Inputs, Learned, questions_of_one_person
 from sordino.cli._options import Unit, choose_coin
@@ -17,7 +17,7 @@ from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import plan_pairs, privatize
@@ -63,9 +63,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     """
     pairs = _pairs(inputs)
     limit = _limit(settings, pairs)
-    ledger = future_ledger(
-        settings.ledger_path, settings.data, limit, change=settings.budget is not None
-    )
+    ledger = future_ledger(settings.ledger_path, settings.data, limit, request=settings.request)
     ledger.check_data(settings.data, None)
     if isinstance(pairs, PrivatePairs):
         return _plan_received(settings, pairs)
@@ -96,12 +94,13 @@ def _plan_received(settings: Settings, pairs: PrivatePairs) -> dict[str, Any]:
     promise = pairs.guarantee
     wanted = []
     if settings.epsilon is not None and settings.epsilon < promise.epsilon:
-        wanted.append(f"--epsilon {settings.epsilon:g}")
+        wanted.append(f"--epsilon {settings.epsilon!r}")
     if settings.unit is Unit.person and promise.unit != "person":
         wanted.append("--unit person")
     if wanted:
         raise UsageError(
-            f"These answers were randomized with epsilon={promise.epsilon:g} per {promise.unit}; "
+            f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
+            f"{promise.unit}; "
             f"{' and '.join(wanted)} cannot be promised of them any more. Nothing was done. Leave "
             f"{' and '.join(text.partition(' ')[0] for text in wanted)} out."
         )
@@ -134,8 +133,7 @@ def _refuse_few_left(planned: Mapping[str, Any], pairs: Pairs, cap: int | None) 
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
     limit = _limit(settings, _pairs(inputs))
-    change = settings.budget is not None
-    return open_ledger(settings.ledger_path, settings.data, limit, change=change)
+    return open_ledger(settings.ledger_path, settings.data, limit)
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
@@ -224,7 +222,7 @@ def _findings(
     }
 
 
-def _limit(settings: Settings, pairs: Pairs | PrivatePairs) -> Guarantee:
+def _limit(settings: Settings, pairs: Pairs | PrivatePairs) -> Limit:
     """Return the limit of a new ledger: the first spend, or what arrived private."""
     if isinstance(pairs, PrivatePairs):
         found = pairs.guarantee

@@ -15,11 +15,12 @@ from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.preferences.pairs import Pairs
 from sordino.privacy import accounting
 from sordino.privacy.events import Event
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.rewards.paid_metrics import SHARE, PaidMetrics
 from sordino.rewards.paid_record_metrics import record_metrics_mechanism
 from sordino.rewards.record_confidence import least_ridge
 
-__all__ = ["Noise"]
+__all__ = ["Noise", "records_of"]
 
 _METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
 _ROOM = 1 + 1e-6
@@ -50,7 +51,8 @@ class Noise:
             UsageError: No noise keeps it.
         """
         if settings.hides_texts:
-            return cls.for_records(settings, d=settings.dimension)
+            n = records_of(settings, pairs)
+            return cls.for_records(settings, n=n, d=settings.features(n).dimension)
         if settings.unit is not Unit.person:
             return cls.for_labels(settings, most=None)
         known = questions_of_one_person(pairs)
@@ -81,11 +83,12 @@ class Noise:
         )
 
     @classmethod
-    def for_records(cls, settings: Settings, *, d: int) -> Noise:
+    def for_records(cls, settings: Settings, *, n: int | None, d: int) -> Noise:
         """Return noise for whole records; nothing of the data enters.
 
         Args:
             settings: What the user asked for.
+            n: Number of records; None where it is private, or not known yet.
             d: Number of features.
 
         Raises:
@@ -93,7 +96,7 @@ class Noise:
         """
         wanted, delta = settings.metrics_epsilon, settings.failure
         spared = 0.0 if wanted is None else delta * _METRICS_SHARE
-        estimate, moment = _tilt(settings, delta - spared, d)
+        estimate, moment = _tilt(settings, delta - spared, n, d)
         metrics = None
         if wanted is not None:
             metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
@@ -155,22 +158,29 @@ class Noise:
         }
 
 
+def records_of(settings: Settings, pairs: Pairs) -> int | None:
+    """Return how many records there are; None where that is private."""
+    counted = settings.relation != ADD_OR_REMOVE_ONE
+    return len(pairs) + pairs.dropped if counted else None
+
+
 def _tilt(
-    settings: Settings, delta: float, d: int
+    settings: Settings, delta: float, n: int | None, d: int
 ) -> tuple[ObjectivePerturbation, SecondMoment | None]:
     """Return what hides a record in the weights and, where it is wanted, in the second moment."""
     bound, neighbors = settings.clip, settings.relation
+    terms: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
+    if settings.ridge is None:
+        alone = ObjectivePerturbation.for_sizes(settings.total, n=n, d=d, **terms)
+    else:
+        alone = ObjectivePerturbation(settings.total, ridge=settings.ridge, **terms)
     if settings.confidence is None and not settings.second_moment:
-        return ObjectivePerturbation(
-            settings.total, delta=delta, bound=bound, neighbors=neighbors, ridge=settings.ridge
-        ), None
+        return alone, None
 
     def both(ridge: float | None) -> tuple[ObjectivePerturbation, SecondMoment]:
-        return joint_mechanisms(
-            settings.total, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge
-        )
+        return joint_mechanisms(settings.total, ridge=ridge, **terms)
 
-    found = both(settings.ridge)
+    found = both(alone.ridge)
     if settings.confidence is None or settings.ridge is not None:
         return found
     least = least_ridge(found[1], d=d, ball=settings.ball)

@@ -17,6 +17,7 @@ from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.persons import coin_for_person
 
 __all__ = [
+    "AllOffered",
     "AsJson",
     "Cap",
     "Data",
@@ -24,6 +25,7 @@ __all__ = [
     "DryRun",
     "Force",
     "LedgerPath",
+    "NamedOffered",
     "Neighbors",
     "Seed",
     "Unit",
@@ -99,8 +101,8 @@ Bound = Annotated[
     float | None,
     typer.Option(
         "--bound",
-        help="Norm to which the features of every record are shortened, with --unit record. 1 by "
-        "default.",
+        help="Norm to which the features of every record are shortened, with --unit record. By "
+        "default 0.6 with --way central, and 1 for a confidence set or --way intrinsic.",
     ),
 ]
 Budget = Annotated[
@@ -110,6 +112,16 @@ Budget = Annotated[
         metavar="EPSILON",
         help="Limit on everything spent on this ledger together; by default the epsilon of its "
         "first release. On an existing ledger this changes the limit, and the ledger records it.",
+    ),
+]
+BudgetDelta = Annotated[
+    float | None,
+    typer.Option(
+        "--budget-delta",
+        metavar="DELTA",
+        help="Limit on the delta of everything spent on this ledger together; by default the "
+        "delta of its first release. On an existing ledger this changes the limit, and the ledger "
+        "records it.",
     ),
 ]
 Cap = Annotated[
@@ -137,6 +149,31 @@ Delta = Annotated[
     ),
 ]
 Dimension = Annotated[int, typer.Option("--dimension", help="Number of hashed text features.")]
+AskedDimension = Annotated[
+    int | None,
+    typer.Option(
+        "--dimension",
+        help="Number of hashed text features. By default 512; for --way central 28, without words, "
+        "unless 20,000 judgments or more can teach words.",
+    ),
+]
+AllOffered = Annotated[
+    bool,
+    typer.Option(
+        "--all-offered",
+        help="Of ballots without a field 'offered': everybody could list every item. Items that a "
+        "ballot leaves out tie below the others, and which they are stays private.",
+    ),
+]
+NamedOffered = Annotated[
+    bool,
+    typer.Option(
+        "--named-offered",
+        help="Of ballots without a field 'offered': each was offered just the items it names, "
+        "which makes public what it names (not the order). With neither option ballots must name "
+        "every item, and that they do is public.",
+    ),
+]
 DropIdentical = Annotated[
     bool,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -46,8 +47,8 @@ def refuse_settings(
     Raises:
         UsageError: A value is out of range, or of no use.
     """
-    if scale is not None:
-        _validate.non_negative("--scale", scale)
+    if scale is not None and math.isinf(_validate.non_negative("--scale", scale)):
+        raise UsageError("--scale must be finite, got inf. Nothing was done.")
     square = "--confidence" if confidence is not None else "--method mixture"
     if (confidence is not None or method == "mixture") and dimension > MOST_FEATURES:
         raise UsageError(

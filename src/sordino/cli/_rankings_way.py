@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit, with_spend
+from sordino.cli._accounts import Limit, future_ledger, open_ledger, spending_limit, with_spend
 from sordino.cli._inputs import Inputs, Learned, questions_of_one_person
 from sordino.cli._options import Unit
 from sordino.cli._policy import NO_METRICS, NO_WINS, describe_policy, make_policy
@@ -44,7 +44,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         settings.ledger_path,
         settings.data,
         _limit(settings),
-        change=settings.budget is not None,
+        request=settings.request,
     )
     ledger.check_data(settings.data, None)
     promise = _promise(settings, rankings, mechanism, ledger)
@@ -63,8 +63,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
     del inputs
-    change = settings.budget is not None
-    return open_ledger(settings.ledger_path, settings.data, _limit(settings), change=change)
+    return open_ledger(settings.ledger_path, settings.data, _limit(settings))
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
@@ -164,7 +163,7 @@ def _described(mechanism: Mechanism) -> dict[str, Any]:
     }
 
 
-def _limit(settings: Settings) -> Guarantee:
+def _limit(settings: Settings) -> Limit:
     """Return the limit of a new ledger: what this run spends."""
     return spending_limit(
         settings.total,
@@ -183,7 +182,8 @@ def _promise(
     entropy = entropy_of(settings.simulate_seed)
     if isinstance(mechanism, RankingGaussian):
         return ranking_promise(rankings, mechanism, ledger, entropy)
-    return record_promise(mechanism, ledger, entropy, linked=rankings.persons is not None)
+    linked = rankings.persons is not None
+    return record_promise(mechanism, ledger, entropy, linked=linked, n=len(rankings))
 
 
 def _public_size(settings: Settings, rankings: Rankings) -> int | None:
@@ -207,7 +207,7 @@ def _data(settings: Settings, rankings: Rankings, reward: RewardModel, name: str
 
 
 def _items(reward: RewardModel) -> list[dict[str, Any]] | None:
-    """Return what everybody ranked, best first, with 95% intervals where errors are known."""
+    """Return the items, best first, with 95% intervals where these are known; last without data."""
     if reward.items is None:
         return None
     return [

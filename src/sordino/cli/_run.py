@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sordino import _random
 from sordino._files import (
     atomic_draft,
+    clear,
     explained,
     finite,
+    refuse_existing,
+    refuse_output,
     refuse_unwritable,
+    sole_holder,
     to_json,
 )
 from sordino._version import __version__
@@ -68,12 +73,25 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
 
 @contextmanager
 def made_folder(path: Path) -> Iterator[None]:
-    """Make the folder of a run; a failure takes it away again if it is still empty."""
+    """Make the folder of a run and hold it; a failure takes it away if it is still empty.
+
+    Raises:
+        FileSystemError: It cannot be made, or another run writes into it.
+        UsageError: It was not there, and by now another run has written into it.
+    """
+    lock = path / ".sordino.lock"
+    busy = (
+        f"Another run is writing into {path.name or path}. Nothing was done. Try again when it "
+        "is done, or give another folder."
+    )
     made = not path.exists()
     with explained(f"{path.name} cannot be made"):
         path.mkdir(parents=True, exist_ok=True)
     try:
-        yield
+        with sole_holder(lock, f"{path.name or path} cannot be written", busy):
+            if made and any(not found.name.startswith(".") for found in path.iterdir()):
+                refuse_existing(path, force=False)
+            yield
     except BaseException:
         if made:
             with suppress(OSError):
@@ -97,7 +115,7 @@ def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
             drafts[-1].file.write(files[name].encode())
         for draft in drafts:
             draft.finish()
-        (folder / names[-1]).unlink(missing_ok=True)  # no old result beside a new reward
+        clear(folder / names[-1], force=force)  # no old result beside a new reward
 
 
 def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]:
@@ -111,11 +129,13 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
             return run(settings, surveyed, started=started)
     way = _way(settings, inputs)
     with made_folder(settings.out):
+        refuse_output(settings.out / "result.json", force=settings.force)  # nobody writes now
+        settings = replace(settings, force=settings.force or settings.was_interrupted)
         refuse_unwritable(settings.out / "result.json")
         ledger = way.open_account(settings, inputs)
         if way is _intrinsic_way:
             return _prepared(settings, way.describe(settings, inputs, ledger))
-        with spend_is_said(ledger):
+        with spend_is_said(ledger), ledger.attempt(settings.request):
             return _written(settings, inputs, way.learn(settings, inputs, ledger), started)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -10,11 +11,14 @@ from typing import Any
 
 from sordino import _validate
 from sordino._files import refuse_existing
+from sordino.cli._accounts import Budget
 from sordino.cli._engines import Place
 from sordino.cli._options import Neighbors, Unit, refuse_records, refuse_relation
 from sordino.cli._policy import refuse_settings
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.features import HashedText, usable_dimension, usual_features
+from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.answer_fit import METHODS
 
@@ -23,6 +27,7 @@ __all__ = ["DELTA", "Settings", "Way", "refuse_given"]
 DELTA = 1e-6
 _TEMPERATURE = 0.5
 _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
+_USUAL_LENGTH = 0.6  # of a difference: a longer bound costs noise, and teaches less
 
 
 class Way(StrEnum):
@@ -37,7 +42,8 @@ class Way(StrEnum):
 class Settings:
     """What the user chose for one run.
 
-    Attributes are the options of ``sordino align``; None where one was left out.
+    Attributes are the options of ``sordino align``; None where one was left out. ``request`` is
+    the name of the command, by which it finds what it paid for before it was interrupted.
     """
 
     out: Path
@@ -50,10 +56,10 @@ class Settings:
     bound: float | None
     second_moment: bool
     metrics_epsilon: float | None
-    budget: float | None
+    budget: Budget
     ledger: Path | None
     data: str
-    dimension: int
+    asked_dimension: int | None
     asked_temperature: float | None
     draws: int | None
     ridge: float | None
@@ -64,14 +70,17 @@ class Settings:
     simulate_seed: int | None
     force: bool
     place: Place
+    request: str | None = None
+    all_offered: bool = False
+    named_offered: bool = False
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
         _validate.positive("--temperature", self.temperature)
-        _validate.integer("--dimension", self.dimension, at_least=1)
+        usable_dimension("--dimension", self.dimension)
         if self.ridge is not None:
-            _validate.positive("--ridge", self.ridge)
-        _validate.positive("--ball", self.ball)
+            _validate.workable("--ridge", self.ridge)
+        _validate.workable("--ball", self.ball)
         _validate.one_of("--method", self.method, METHODS)
         self._refuse_other_way()
         refuse_settings(
@@ -80,7 +89,25 @@ class Settings:
             method=self.method,
             dimension=self.dimension,
         )
-        refuse_existing(self.out, force=self.force)
+        if self.all_offered and self.named_offered:
+            raise UsageError(
+                "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
+            )
+        if not self._is_left():
+            refuse_existing(self.out, force=self.force)
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Return whether this command paid for something before, and did not end."""
+        return is_begun(self.ledger_path, self.request)
+
+    def _is_left(self) -> bool:
+        """Return whether the folder is what an interrupted run left: without a result."""
+        if self.force or not self.out.is_dir() or os.path.lexists(self.out / "result.json"):
+            return False
+        own = self.ledger_path.stem
+        names = (path.name for path in self.out.iterdir())
+        return self.was_interrupted or all(name.startswith((".", own)) for name in names)
 
     def _refuse_other_way(self) -> None:
         """Refuse settings that belong to another way."""
@@ -160,6 +187,21 @@ class Settings:
             )
 
     @property
+    def dimension(self) -> int:
+        """Return the number of text features; chosen here if it was left out."""
+        return 512 if self.asked_dimension is None else self.asked_dimension
+
+    def features(self, n: int | None) -> HashedText:
+        """Return the features of a curator's reward.
+
+        Args:
+            n: How many judgments there are; None where that is private.
+        """
+        if self.asked_dimension is None:
+            return usual_features(n)
+        return HashedText(dimension=self.asked_dimension)
+
+    @property
     def temperature(self) -> float:
         """Return the temperature of the policy; chosen here if it was left out."""
         return _TEMPERATURE if self.asked_temperature is None else self.asked_temperature
@@ -200,7 +242,11 @@ class Settings:
     @property
     def clip(self) -> float:
         """Return the norm to which feature differences of records are clipped."""
-        return _BOUND if self.bound is None else self.bound
+        if self.bound is not None:
+            return self.bound
+        # a confidence set is about whole differences, of which the bound may cut next to none
+        shortens = self.way is Way.central and self.confidence is None
+        return _USUAL_LENGTH if shortens else _BOUND
 
     @property
     def relation(self) -> NeighboringRelation:
@@ -217,6 +263,17 @@ class Settings:
     def hides_texts(self) -> bool:
         """Return whether prompts and answers are private, and not only what people said of them."""
         return self.unit is Unit.record
+
+    @property
+    def offered(self) -> str | None:
+        """Return what ballots were offered that do not say it.
+
+        Where what a ballot names is a part of what is hidden, each must say it, or an option: to
+        refuse the short ones only would tell that there are some.
+        """
+        if self.all_offered or self.named_offered:
+            return "all" if self.all_offered else "named"
+        return "each" if self.hides_texts else None
 
     @property
     def policy_terms(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.cli import _options as options
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
+from sordino.cli._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
 from sordino.cli._console import Bar, finish
 from sordino.cli._engines import Passes, Place, describe_files
 from sordino.cli._table import (
@@ -25,7 +25,7 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.manifest import Manifest
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.publication import digest_of_request
@@ -53,10 +53,11 @@ class FilesCrossing:
     unit: options.Unit
     cap: int | None
     ledger: Path | None
-    budget: float | None
+    budget: Budget
     data: str
     simulate_seed: int | None
     force: bool
+    request: str
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
@@ -78,19 +79,17 @@ class FilesCrossing:
         return self.ledger or default_ledger_path(self.out)
 
     @property
-    def limit(self) -> Guarantee:
+    def limit(self) -> Limit:
         """Return the limit of a new ledger."""
         return spending_limit(self.epsilon, self.budget, unit=self.unit.counted, trust="central")
 
     def planned_ledger(self) -> Ledger:
         """Return the ledger as it would be; nothing on disk is touched."""
-        change = self.budget is not None
-        return future_ledger(self.ledger_path, self.data, self.limit, change=change)
+        return future_ledger(self.ledger_path, self.data, self.limit, request=self.request)
 
     def opened_ledger(self) -> Ledger:
         """Return the ledger, made if there is none."""
-        change = self.budget is not None
-        return open_ledger(self.ledger_path, self.data, self.limit, change=change)
+        return open_ledger(self.ledger_path, self.data, self.limit)
 
 
 def privatize_files(
@@ -131,16 +130,17 @@ def privatize_files(
             finish("sordino privatize", lines, spend, as_json=as_json, simulated=simulated)
             return
         account = asked.opened_ledger()
-        manifests = manifests or privatize_shards(
-            shards,
-            asked.out,
-            coin,
-            ledger=account,
-            cap=asked.cap,
-            simulate_seed=asked.simulate_seed,
-            force=asked.force,
-            **told,
-        )
+        with account.attempt(asked.request):
+            manifests = manifests or privatize_shards(
+                shards,
+                asked.out,
+                coin,
+                ledger=account,
+                cap=asked.cap,
+                simulate_seed=asked.simulate_seed,
+                force=asked.force,
+                **told,
+            )
     value = _described(manifests, spend, coin, account)
     rows = _rows(asked.out, manifests, spend, account)
     finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)

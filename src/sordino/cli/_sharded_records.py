@@ -11,8 +11,6 @@ from sordino.cli._noise import Noise
 from sordino.cli._settings import Settings
 from sordino.cli._sharded_way import names_persons, refuse_for_vectors, shards_of
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.preferences.features import HashedText
-from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -39,13 +37,14 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     if found is None:
         settings.place.refuse_missing()
     survey = None if found is None else found.survey
-    noise = _noise(settings, shards)
+    noise = _noise(settings, inputs)
     ledger = planned_ledger(settings, noise)
     alone = record_promise(
         _for_records(noise),
         ledger,
         entropy_of(settings.simulate_seed),
         linked=names_persons(shards) if survey is None else survey.linked,
+        n=None if survey is None else survey.n + survey.dropped,
     )
     promise = promise_together(settings, noise, ledger, alone)
     check_spends(noise, ledger, promise)
@@ -62,12 +61,12 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
-    return opened_ledger(settings, _noise(settings, shards_of(inputs)))
+    return opened_ledger(settings, _noise(settings, inputs))
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     """Return what a tilted fit of the records in many files teaches."""
-    found, noise = inputs.surveyed, _noise(settings, shards_of(inputs))
+    found, noise = inputs.surveyed, _noise(settings, inputs)
     assert found is not None  # noqa: S101 - for the type checker
     texts = found.survey.shards.dimension is None
     found.taken.stop_counting("Fitting")
@@ -77,7 +76,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
         second_moment=noise.second_moment,
         ledger=ledger,
         engine=found.engine,
-        features=HashedText(dimension=settings.dimension) if texts else None,
+        features=settings.features(_records(settings, inputs)) if texts else None,
         ball=settings.ball,
         ellipsoid=settings.confidence is not None,
         simulate_seed=settings.simulate_seed,
@@ -85,9 +84,19 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     return describe_learned(settings, RewardModel(**vars(fit)), None, noise, ledger, public=None)
 
 
-def _noise(settings: Settings, shards: Shards) -> Noise:
+def _noise(settings: Settings, inputs: Inputs) -> Noise:
     """Return what hides a record; of vectors their length is known, and no option says it."""
-    return Noise.for_records(settings, d=shards.dimension or settings.dimension)
+    n = _records(settings, inputs)
+    d = shards_of(inputs).dimension or settings.features(n).dimension
+    return Noise.for_records(settings, n=n, d=d)
+
+
+def _records(settings: Settings, inputs: Inputs) -> int | None:
+    """Return how many records there are; None where that is private, or not counted yet."""
+    if inputs.surveyed is None or settings.relation == ADD_OR_REMOVE_ONE:
+        return None
+    survey = inputs.surveyed.survey
+    return survey.n + survey.dropped
 
 
 def _for_records(noise: Noise) -> ObjectivePerturbation:

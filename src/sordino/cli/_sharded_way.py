@@ -22,7 +22,6 @@ from sordino.cli._policy import NO_METRICS, NO_WINS, make_policy, refuse_setting
 from sordino.cli._settings import Settings
 from sordino.errors import UsageError
 from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.preferences.features import HashedText
 from sordino.preferences.shard_blocks import judgments
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
@@ -48,7 +47,6 @@ __all__ = [
     "surveyed",
 ]
 
-_DIMENSION = 512  # of --dimension, where it was left out
 _REPEATS = "repeats-not-linked"
 
 
@@ -82,6 +80,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         entropy_of(settings.simulate_seed),
         linked=linked,
         repeats=survey is not None and survey.repeats,
+        n=None if survey is None else survey.n,
     )
     promise = promise_together(settings, noise, ledger, alone)
     check_spends(noise, ledger, promise)
@@ -172,7 +171,7 @@ def _released(
         _for_labels(noise),
         ledger=ledger,
         engine=found.engine,
-        features=HashedText(dimension=settings.dimension) if texts else None,
+        features=settings.features(fitted.counted) if texts else None,
         simulate_seed=settings.simulate_seed,
         taken=found.taken,
     )
@@ -226,10 +225,11 @@ def refuse_for_vectors(settings: Settings, shards: Shards) -> None:
     """
     if shards.dimension is None:
         return
-    if settings.dimension not in (_DIMENSION, shards.dimension):
+    if settings.asked_dimension not in (None, shards.dimension):
         raise UsageError(
-            f"--dimension {settings.dimension}: these files hold vectors of {shards.dimension} "
-            "numbers, and no text to make features of. Nothing was done. Leave it out."
+            f"--dimension {settings.asked_dimension}: these files hold vectors of "
+            f"{shards.dimension} numbers, and no text to make features of. Nothing was done. "
+            "Leave it out."
         )
     refuse_settings(
         confidence=settings.confidence,

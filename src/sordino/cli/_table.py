@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.cli._engines import files_rows
-from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.privacy.guarantee import Guarantee, never_less, never_more
 
 __all__ = [
     "UNREAD",
@@ -55,7 +55,9 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 
 def _estimate(measured: Mapping[str, Any], name: str, digits: int = 3) -> str:
-    """Return a measured number with its standard error."""
+    """Return a measured number with its standard error, or a sentence where there is none."""
+    if measured[name] is None:
+        return str(measured.get(f"{name}_reason") or "not available: none fits what was released")
     error = _number(measured.get(f"{name}_standard_error"), digits)
     return f"{_number(measured[name], digits)} ± {error}"
 
@@ -152,6 +154,8 @@ def _item(item: Mapping[str, Any]) -> str:
     """Return the worth of one item, less the mean of all, in one line."""
     low, high = item["interval"] or (None, None)
     name, ends = " ".join(item["name"].split()), f" [{_signed(low)}, {_signed(high)}]"
+    if item["worth"] is None:
+        return f"{name}: no data (no ballot was offered it)"
     return f"{name}: {_signed(item['worth'])}{'' if low is None else ends}"
 
 
@@ -172,7 +176,10 @@ def _local_metrics(result: Mapping[str, Any]) -> dict[str, str]:
 
 def _wins(policy: Mapping[str, Any]) -> str:
     """Return how often a policy wins, with the interval."""
-    low, high = policy["win_rate_interval"] or (None, None)
+    if policy["win_rate"] is None:
+        reason = policy.get("win_rate_reason") or "not available"
+        return f"{reason}, at temperature {policy['temperature']:g}"
+    low, high = policy["win_rate_interval"]
     return (
         f"{_number(policy['win_rate'])} [{_number(low)}, {_number(high)}] at temperature "
         f"{policy['temperature']:g}"
@@ -187,12 +194,13 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
         return {"accuracy": UNREAD}
     reward, policy, bought = result["reward"], result["policy"], result["metrics"] is not None
     lacking = "too few records to stand out from the noise" if bought else _UNBOUGHT
+    lacking = reward.get("accuracy_reason") or lacking
     whence = "held out, bought" if bought else "from the released sum, free"
     rows = {"accuracy": lacking}
     if reward["accuracy"] is not None:
         rows["accuracy"] = f"{describe_accuracy(reward)} (held out, bought)"
     for name, digits in (("negative_log_likelihood", 3), ("calibration_slope", 2)):
-        if reward[name] is not None:
+        if reward[name] is not None or f"{name}_reason" in reward:
             rows[_SHOWN[name]] = f"{_estimate(reward, name, digits)} ({whence})"
     if policy["win_rate"] is not None:
         rows["win rate"] = _wins(policy)
@@ -291,7 +299,7 @@ def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:
         "data": view["data"],
         "budget": describe_promise(view["budget"]),
         "spent": "nothing" if total is None else describe_promise(total),
-        "remaining epsilon": f"{view['remaining_epsilon']:.6g}",
+        "remaining epsilon": f"{never_more(view['remaining_epsilon'])}",
         "head": view["head"],
         "rows": str(view["rows"]),
     }

@@ -9,6 +9,7 @@ import typer
 
 from sordino import _random
 from sordino.cli import _options as options
+from sordino.cli._accounts import Budget, name_of_command
 from sordino.cli._app import app
 from sordino.cli._console import finish
 from sordino.cli._draw_table import prepared_rows
@@ -60,7 +61,7 @@ def align(
             help="With --way intrinsic: how many answers choose may draw for --epsilon together.",
         ),
     ] = None,
-    dimension: options.Dimension = 512,
+    dimension: options.AskedDimension = None,
     confidence: Annotated[
         float | None,
         typer.Option(
@@ -87,6 +88,7 @@ def align(
     ] = None,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     data: options.Data = "preferences",
     unit: options.AlignUnit = options.Unit.label,
     cap: options.Cap = None,
@@ -97,6 +99,8 @@ def align(
     metrics_epsilon: options.MetricsEpsilon = None,
     person_field: options.PersonField = "person",
     drop_identical: options.DropIdentical = False,
+    all_offered: options.AllOffered = False,
+    named_offered: options.NamedOffered = False,
     simulate_seed: options.Seed = None,
     engine: EngineOption = None,
     address: Address = None,
@@ -106,6 +110,7 @@ def align(
     as_json: options.AsJson = False,
 ) -> None:
     """Learn a private reward and policy from judgments, with ledger and report."""
+    request = name_of_command("align", locals())
     started = _random.clock()
     settings = Settings(
         out=out,
@@ -118,10 +123,10 @@ def align(
         bound=bound,
         second_moment=second_moment,
         metrics_epsilon=metrics_epsilon,
-        budget=budget,
+        budget=Budget(budget, budget_delta),
         ledger=ledger,
         data=data,
-        dimension=dimension,
+        asked_dimension=dimension,
         asked_temperature=temperature,
         draws=draws,
         ridge=ridge,
@@ -131,7 +136,10 @@ def align(
         scale=scale,
         simulate_seed=simulate_seed,
         force=force,
+        all_offered=all_offered,
+        named_offered=named_offered,
         place=Place(kind=engine, address=address, scratch=scratch),
+        request=request,
     )
     inputs = read_inputs(
         prefs,

@@ -215,10 +215,12 @@ def training(
         bool, typer.Option("--policy", help="Train a policy by DPO; a reward otherwise.")
     ] = False,
     lora: chosen.Lora = 0,
-    clipping: Annotated[
-        chosen.Clipping,
-        typer.Option("--clipping", help="How gradients of whole records are found."),
-    ] = chosen.Clipping.ghost,
+    partners: Annotated[
+        int,
+        typer.Option(
+            "--partners", min=2, max=2048, help="Made-up records that share a step with a long one."
+        ),
+    ] = 32,
     delta: Annotated[float, typer.Option("--delta", help="Failure probability.")] = DELTA,
     neighbors: options.NeighborsOption = options.Neighbors.add_remove,
     chance: Annotated[
@@ -245,12 +247,12 @@ def training(
             model,
             policy=policy,
             lora=lora,
-            clipping=clipping.value,
             epsilon=epsilon,
             delta=delta,
             neighbors=neighbors.relation,
             chance=chance,
             steps=steps,
+            partners=partners,
             trials=trials,
             confidence=confidence,
             simulate_seed=simulate_seed,

@@ -9,6 +9,7 @@ import typer
 
 from sordino import _random
 from sordino.cli import _options as options
+from sordino.cli._accounts import Budget
 from sordino.cli._app import app
 from sordino.cli._bandit_inputs import read_bandit_inputs
 from sordino.cli._bandit_run import BanditRun
@@ -187,6 +188,7 @@ def bandit(
     ] = None,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     data: options.Data = "preferences",
     simulate_seed: options.Seed = None,
     force: options.Force = False,
@@ -223,7 +225,7 @@ def bandit(
         reference=reference,
         ledger=ledger,
         data=data,
-        budget=budget,
+        budget=Budget(budget, budget_delta),
         simulate_seed=simulate_seed,
         force=force,
     )

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from sordino._files import atomic_writer, refuse_output, refuse_unwritable
-from sordino.auditing.runs.stored import read_result
+from sordino.auditing.runs.stored import RESULT, malformed, read_result
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish, say_simulated
@@ -126,7 +126,10 @@ def choose(
     )
     result = read_result(folder)
     reward = RewardModel.load(folder / "reward.json")
-    free = remake_policy(reward, result["policy"], temperature=temperature)
+    with malformed(RESULT):
+        settings = dict(result["policy"])
+        remake_policy(reward, settings, temperature=None)  # what the file says, before an option
+    free = remake_policy(reward, settings, temperature=temperature)
     with Bar.shown("Choosing") as bar:
         rows = list(_drawn(free, _questions(prompts, bar), simulate_seed))
     simulated = reward.guarantee.simulated

@@ -18,8 +18,15 @@ from sordino.rewards import forecast as planning
 @app.command()
 def estimate(
     n: Annotated[int, typer.Option("--n", help="Number of labels.")],
-    dimension: Annotated[int, typer.Option("--dimension", help="Number of features.")],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss of one label.")],
+    dimension: Annotated[
+        int,
+        typer.Option(
+            "--dimension",
+            help="Number of directions in which answers differ alike; text features of `align` "
+            "teach as much as about 12.",
+        ),
+    ] = 12,
     delta: Annotated[
         float,
         typer.Option("--delta", help="Failure probability allowed; the local way needs none."),

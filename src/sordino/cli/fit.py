@@ -49,10 +49,10 @@ def fit(
 ) -> None:
     """Fit a reward on answers that are randomized already."""
     refuse_output(out, force=force)
-    _validate.positive("--ball", ball)
+    _validate.workable("--ball", ball)
     _validate.one_of("--method", method, METHODS)
     if ridge is not None:
-        _validate.positive("--ridge", ridge)
+        _validate.workable("--ridge", ridge)
     reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
     place = Place(kind=engine, address=address, scratch=scratch)
     if place.reads(answers):

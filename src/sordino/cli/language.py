@@ -10,6 +10,7 @@ import typer
 from sordino.cli import _language_central as central
 from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
+from sordino.cli._accounts import Budget
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
 from sordino.cli._language_answers import AnswerTerms
@@ -55,7 +56,10 @@ def tiny(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Build a tiny label-free model: it reads both answers of every pair, and no judgment."""
+    """Build a tiny label-free model: it reads both answers of every pair, and no judgment.
+
+    Their texts count as public: training with --way central needs a model of other texts.
+    """
     chosen.refuse_folder(out, force=force)
     size = chosen.language_module("references.tiny").TinyModel(
         architecture=architecture.value,
@@ -100,8 +104,10 @@ def reward(
     clip: central.Clip = None,
     save_every: central.SaveEvery = None,
     resume: central.Resume = False,
+    declare_unread: central.DeclareUnread = False,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     data: options.Data = "preferences",
     loss: chosen.LossOption = chosen.Loss.debiased,
     lora: chosen.Lora = 0,
@@ -138,13 +144,14 @@ def reward(
         clip=clip,
         save_every=save_every,
         resume=resume,
+        declare_unread=declare_unread,
     )
     answers = AnswerTerms(
         source=source,
         out=out,
         epsilon=epsilon,
         ledger=ledger,
-        budget=budget,
+        budget=Budget(budget, budget_delta),
         data=data,
         settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
         simulate_seed=simulate_seed,
@@ -191,8 +198,10 @@ def dpo(
     clip: central.Clip = None,
     save_every: central.SaveEvery = None,
     resume: central.Resume = False,
+    declare_unread: central.DeclareUnread = False,
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     data: options.Data = "preferences",
     temperature: chosen.Temperature = 0.1,
     lora: chosen.Lora = 0,
@@ -228,13 +237,14 @@ def dpo(
         clip=clip,
         save_every=save_every,
         resume=resume,
+        declare_unread=declare_unread,
     )
     answers = AnswerTerms(
         source=source,
         out=out,
         epsilon=epsilon,
         ledger=ledger,
-        budget=budget,
+        budget=Budget(budget, budget_delta),
         data=data,
         settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
         simulate_seed=simulate_seed,

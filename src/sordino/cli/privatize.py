@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,7 +10,13 @@ import typer
 
 from sordino._files import refuse_output, refuse_unwritable
 from sordino.cli import _options as options
-from sordino.cli._accounts import future_ledger, open_ledger, spending_limit
+from sordino.cli._accounts import (
+    Budget,
+    future_ledger,
+    name_of_command,
+    open_ledger,
+    spending_limit,
+)
 from sordino.cli._app import app
 from sordino.cli._console import Bar, finish
 from sordino.cli._engines import Address, EngineOption, Place, Scratch
@@ -17,6 +24,7 @@ from sordino.cli._sharded_answers import FilesCrossing, privatize_files
 from sordino.cli._table import dropped_row, plan_rows, unit_rows
 from sordino.errors import UsageError
 from sordino.preferences.manifest import manifest_path
+from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.stream import (
@@ -63,6 +71,7 @@ def privatize(
     ],
     ledger: options.LedgerPath = None,
     budget: options.Budget = None,
+    budget_delta: options.BudgetDelta = None,
     data: options.Data = "preferences",
     unit: options.UnitOption = options.Unit.label,
     cap: options.Cap = None,
@@ -78,6 +87,8 @@ def privatize(
     as_json: options.AsJson = False,
 ) -> None:
     """Randomize every label once, and write answers with a manifest that says how."""
+    request = name_of_command("privatize", locals())
+    wanted = Budget(budget, budget_delta)
     place = Place(kind=engine, address=address, scratch=scratch)
     if place.reads(sources):
         if on_device:
@@ -89,17 +100,22 @@ def privatize(
             unit=unit,
             cap=cap,
             ledger=ledger,
-            budget=budget,
+            budget=wanted,
             data=data,
             simulate_seed=simulate_seed,
             force=force,
+            request=request,
         )
         reading = {"drop_identical": drop_identical, "person_field": person_field}
         privatize_files(sources, asked, reading=reading, dry_run=dry_run, as_json=as_json)
         return
     (source,) = sources
+    if out.name in {"", ".."}:
+        raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
     options.refuse_records(unit)
     where = ledger or default_ledger_path(out)
+    # A killed run may have left a manifest whose file has not appeared.
+    force = force or (not os.path.lexists(out) and is_begun(where, request))
     _refuse_clashes(source, out, where, force=force)
     settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
     simulated = simulate_seed is not None
@@ -107,9 +123,9 @@ def privatize(
         epsilon, unit=unit, cap=cap, most=lambda: count_labels(source, settings)
     )
     limit = spending_limit(
-        epsilon, budget, unit=unit.counted, trust="local" if on_device else "central"
+        epsilon, wanted, unit=unit.counted, trust="local" if on_device else "central"
     )
-    known = future_ledger(where, data, limit, change=budget is not None)
+    known = future_ledger(where, data, limit, request=request)
     crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap)
     with Bar.shown("Reading") as bar:
         spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
@@ -117,8 +133,8 @@ def privatize(
         finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
         return
     refuse_unwritable(out)
-    account = open_ledger(where, data, limit, change=budget is not None)
-    with Bar.shown("Randomizing") as bar:
+    account = open_ledger(where, data, limit)
+    with account.attempt(request), Bar.shown("Randomizing") as bar:
         manifest = privatize_file(
             source,
             out,

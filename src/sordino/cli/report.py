@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sordino._files import write_text
-from sordino.auditing.runs.stored import read_result
+from sordino.auditing.runs.stored import RESULT, malformed, read_result
 from sordino.cli import _options as options
 from sordino.cli._app import app
 from sordino.cli._console import finish
@@ -29,11 +29,13 @@ def report(
 ) -> None:
     """Write the report of a run again, with its ledger as it stands now."""
     result = read_result(folder)
-    account = Ledger.read(
-        ledger or folder / "spend.db", expected_head=result["certificate"]["ledger"]["head"]
-    )
+    with malformed(RESULT):
+        head = str(result["certificate"]["ledger"]["head"])
+        simulated = result["guarantee"]["randomness"] == "simulated"
+    account = Ledger.read(ledger or folder / "spend.db", expected_head=head)
+    with malformed(RESULT):
+        text = page(result, account)
     target = out or folder / "report.html"
-    write_text(target, page(result, account), force=force)
-    simulated = result["guarantee"]["randomness"] == "simulated"
+    write_text(target, text, force=force)
     rows, value = {"written": str(target)}, {"report": target.name}
     finish("sordino report", rows, value, as_json=as_json, simulated=simulated)

@@ -16,7 +16,7 @@ from typing import Final
 
 from sqlalchemy import Connection, Engine, func, select
 
-from sordino._files import atomic_draft, refuse_output, sha256_of, to_json
+from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.collection.database import ANSWERS, reading
 from sordino.collection.questions import Question
 from sordino.collection.study import Study
@@ -76,7 +76,7 @@ def export_answers(
         manifest = manifest_of(study.coin, promise, sha256_of(draft.path))
         note.file.write(to_json(manifest.to_dict()).encode())
         note.finish()
-        out.unlink(missing_ok=True)  # no moment with a file and another's manifest
+        clear(out, force=force)  # no moment with a file and another's manifest
     return manifest
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from sordino._files import sole_holder
+from sordino.errors import FileSystemError
+
 __all__ = ["passing_folder"]
 
+_PREFIX: Final = "sordino-"
+_OWNER: Final = ".owner"
+_TAKEN: Final = "A folder for temporary files is in use by another run. Nothing was done."
 _TRIES: Final = 50
 _PAUSE: Final = 0.1  # seconds
 
@@ -30,11 +37,23 @@ def passing_folder(where: str | None) -> Iterator[str]:
     Warns:
         UserWarning: It could not be taken away.
     """
-    folder = tempfile.mkdtemp(prefix="sordino-", dir=where)
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
     try:
-        yield folder
+        with sole_holder(folder / _OWNER, "A folder for temporary files cannot be held", _TAKEN):
+            _tidy(folder.parent)
+            yield str(folder)
     finally:
-        _remove(Path(folder))
+        _remove(folder)
+
+
+def _tidy(parent: Path) -> None:
+    """Take away what killed runs of this user left: folders that name an owner, who is dead."""
+    for left in parent.glob(f"{_PREFIX}*"):
+        with suppress(OSError, FileSystemError):
+            owner = left / _OWNER
+            if left.lstat().st_uid == os.geteuid() and owner.exists():
+                with sole_holder(owner, "", _TAKEN):  # refused while its owner lives
+                    shutil.rmtree(left)
 
 
 def _remove(folder: Path) -> None:

@@ -55,7 +55,7 @@ class Exchange:
         ends = np.searchsorted(parts[order], np.arange(PARTS + 1)).astype("<u8")
         assert ends[0] == 0, "a part below 0"  # noqa: S101 - rows would be lost without a word
         assert ends[-1] == len(rows), "a part beyond the last"  # noqa: S101
-        with atomic_writer(self._path(piece), force=True) as file:
+        with atomic_writer(self._path(piece), force=True, held=False) as file:
             file.write(ends.tobytes())
             file.write(rows[order].tobytes())
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from sordino.language.central.dpo_trainer import CentralDPOConfig, CentralDPOTrainer
     from sordino.language.central.privacy_terms import CentralPrivacy
     from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
-    from sordino.language.clipping.methods import PerPairClipping
+    from sordino.language.clipping.clipped_sums import ClippedSum
     from sordino.language.people.policy_settings import CentralPolicyConfig
     from sordino.language.people.policy_trainer import CentralPolicyTrainer
     from sordino.language.people.slot_privacy import SlotPrivacy
@@ -35,7 +35,7 @@ _HOMES = {
     "CentralPrivacy": "central.privacy_terms",
     "CentralRewardConfig": "central.reward_trainer",
     "CentralRewardTrainer": "central.reward_trainer",
-    "PerPairClipping": "clipping.methods",
+    "ClippedSum": "clipping.clipped_sums",
     "PrivateDPOConfig": "policies.dpo_training",
     "PrivateDPOTrainer": "policies.dpo_training",
     "PrivateRewardConfig": "rewards.reward_training",
@@ -54,7 +54,7 @@ __all__ = [
     "CentralPrivacy",
     "CentralRewardConfig",
     "CentralRewardTrainer",
-    "PerPairClipping",
+    "ClippedSum",
     "PrivateDPOConfig",
     "PrivateDPOTrainer",
     "PrivateRewardConfig",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int32, Int64
 
 from sordino import _validate
 from sordino._random import Entropy, normals
@@ -27,6 +27,7 @@ __all__ = [
     "refuse_persons",
     "root_above",
     "vector_array",
+    "whole_steps",
     "with_noise",
 ]
 
@@ -156,25 +157,39 @@ def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
     """Return which rows count: the first ``most`` of each person, by that person's rows alone.
 
     Args:
-        persons: The id of each row's person, text or whole numbers. (NaN is no id: it differs
-            from itself, so that a person would have no cap.)
+        persons: The id of each row's person, text or whole numbers.
         n: How many rows there are.
         most: How many rows of one person count.
 
     Raises:
         DataError: An id cannot be used, or there is not one for each row.
     """
-    ids = np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
-    if len(ids) != n:
-        raise DataError("persons must hold one id for each row of values. Nothing was released.")
-    seen: dict[object, int] = {}
+    seen: dict[str, int] = {}
     counts = np.zeros(n, dtype=bool)
-    for index, person in enumerate(ids):
-        if not isinstance(person, str | int | np.integer):
-            raise DataError(f"persons must be text or whole numbers: index {index} is neither.")
+    for index, person in enumerate(_validate.person_ids(persons, n)):
         seen[person] = seen.get(person, 0) + 1
         counts[index] = seen[person] <= most
     return counts
+
+
+def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarray, "n d"]:
+    """Return public vectors rounded to whole steps; refuse what the grid does not hold.
+
+    Args:
+        values: In steps, before rounding.
+        most: Largest norm of a vector, at most 2^24; beyond it integers could overflow.
+
+    Raises:
+        DataError: A vector is longer, or holds what is no finite number.
+    """
+    steps = np.rint(values)
+    if not (np.einsum("ij,ij->i", steps, steps) <= most**2).all():  # also NaN
+        raise DataError(
+            "These features are too far apart in size to be rounded to the grid. Nothing was "
+            "spent. Measure the features in one unit, or leave out the columns that are tiny "
+            "beside the others."
+        )
+    return np.asarray(steps, dtype=np.int32)
 
 
 def with_noise(
@@ -199,13 +214,16 @@ def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[n
     """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``.
 
     Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
-    summation, and so on the other rows.
+    summation, and so on the other rows. What is no number counts as 0: as an integer it would be
+    the least there is, whose square is 0 in 64 bits.
     """
     largest = np.abs(vectors).max(axis=1, keepdims=True)
-    shape = vectors / np.where(largest > 0, largest, 1.0)
-    with np.errstate(over="ignore", under="ignore"):  # a huge row is cut, a tiny one rounds to 0
+    # a huge row is cut, a tiny one rounds to 0
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        shape = vectors / np.where(largest > 0, largest, 1.0)
         size = np.minimum(largest / step, float(most))
-    return np.asarray(np.rint(shape * size), dtype=np.int64)
+        steps = np.nan_to_num(shape * size, copy=False, nan=0.0)
+    return np.asarray(np.rint(steps), dtype=np.int64)
 
 
 def _shortened(steps: Int64[np.ndarray, "n d"], most: int) -> Int64[np.ndarray, "n d"]:

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
 
+from sordino import _validate
 from sordino.errors import DataError
-from sordino.mechanisms._grid import PersonIds, first_rows, root_above
+from sordino.mechanisms._grid import PersonIds, first_rows, root_above, whole_steps
 from sordino.mechanisms._row_sums import Rows, dense_parts
 from sordino.mechanisms.randomized_response import label_array
 from sordino.privacy.label_values import UNDECIDED
@@ -72,27 +73,41 @@ def counted_rows(
     if ((order < 0) | (order >= n)).any() or len(np.unique(order)) != len(order):
         raise DataError("rows must be numbers of rows, each at most once. Nothing was released.")
     if persons is not None and most is not None:
-        first_rows(persons, n, most)  # refuses what is no id, also in rows that do not count
-        ids = _listed(persons)
+        ids = _validate.person_ids(persons, n)  # also of rows that do not count
         order = order[first_rows([ids[i] for i in order], len(order), most)]
     used = np.zeros(n, dtype=bool)
     used[order] = True
     return used
 
 
-def _listed(persons: PersonIds) -> list[str | int]:
-    """Return ids as a list."""
-    return np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
-
-
 def half_steps(
-    differences: Rows, used: Bool[np.ndarray, " n"], whiten: Float[np.ndarray, "r d"]
+    differences: Rows,
+    used: Bool[np.ndarray, " n"],
+    whiten: Float[np.ndarray, "r d"],
+    *,
+    longest: float,
 ) -> Int32[np.ndarray, "n r"]:
-    """Return every whitened row that counts, halved and rounded to the grid; else zeros."""
+    """Return every whitened row that counts, halved and rounded to the grid; else zeros.
+
+    A row that does not count is not read: its product may be no number, and no number times 0 is
+    not 0.
+
+    Args:
+        differences: x_i.
+        used: Which rows count; all of them are inside the ellipsoid.
+        whiten: From a row to steps.
+        longest: What no half row of them is longer than, in steps; at most 2^24.
+
+    Raises:
+        DataError: A row that counts leaves the grid.
+    """
     turned = np.ascontiguousarray(whiten.T) / 2
     halves = np.zeros((len(used), len(whiten)), dtype=np.int32)
     for part, values in dense_parts(differences):
-        halves[part] = np.rint(values @ turned) * used[part, np.newaxis]
+        counted = used[part]
+        with np.errstate(over="ignore", invalid="ignore"):  # it is refused, and not warned of
+            turned_rows = values[counted] @ turned
+        halves[part][counted] = whole_steps(turned_rows, longest)
     return halves
 
 
@@ -124,8 +139,9 @@ def farthest(
     One change replaces the label of one row, or of all rows of one person: then the triangle
     inequality adds their lengths.
     """
-    names = range(len(moves)) if persons is None else _listed(persons)
-    numbers: dict[object, int] = {}
+    n = len(moves)
+    names = range(n) if persons is None else _validate.person_ids(persons, n)
+    numbers: dict[str | int, int] = {}
     codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
     sums = np.zeros(len(numbers), dtype=np.int64)
     np.add.at(sums, codes, moves)

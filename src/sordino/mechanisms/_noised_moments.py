@@ -174,7 +174,7 @@ class NoisedMoments:
     ) -> Int64[np.ndarray, " d"]:
         """Return the exact ΣxA in steps, of the very rows that Σxxᵀ is made of, cut to ±2^62."""
         most = 2**self._target_bits
-        share = np.clip(targets / self.target_bound, -1.0, 1.0)
+        share = np.nan_to_num(np.clip(targets / self.target_bound, -1.0, 1.0))
         whole = np.rint(share * most).astype(np.int64)
         total = np.zeros(rows.shape[1], dtype=object)
         for start in range(0, len(rows), _CHUNK):

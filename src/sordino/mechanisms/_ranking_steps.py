@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int32, Int64
 
 from sordino.errors import UsageError
+from sordino.mechanisms._grid import whole_steps
 from sordino.mechanisms._ranking_sensitivity import borda_moves, choice_moves
 from sordino.mechanisms._row_sums import Rows, dense_parts
 from sordino.mechanisms._slates import centering, groups_by_size, pair_signs, part_of
@@ -79,7 +80,7 @@ def of_slates(
     weighted, longest = _weighted(known, cuts, ellipsoid, statistic)
     unit = grid * 2 * longest
     vectors = np.zeros((int(starts[-1]), ellipsoid.rank), dtype=np.int32)
-    vectors[rows] = np.rint(weighted / unit)
+    vectors[rows] = whole_steps(weighted / unit, 1 / grid)
     _refuse_long_sums(cuts, len(ranked), grid)
     moves = np.zeros(len(starts) - 1, dtype=np.int64)
     moves[live] = _moves(vectors[rows], cuts, statistic)

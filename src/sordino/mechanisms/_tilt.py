@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy, normals
-from sordino.errors import ConvergenceError, DataError, PrivacyError
+from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms._tilt_sizes import OUTPUT_SHARE
 from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.guarantee import (
@@ -20,12 +20,51 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-__all__ = ["SLACK", "Tilt"]
+__all__ = ["SLACK", "Tilt", "usable_atol"]
 
 SLACK = 1 + 1e-9
 """What clipping to a bound may lose to rounding."""
 
 _ACCOUNTED = 2.0  # times atol: what rounding may hide from a gradient is paid for too
+_OF_MOVE = 2.0**-32  # of what one record adds to a gradient: the least atol
+_OF_TILT = 2.0**-36  # of one coordinate of the tilt: likewise
+_USUAL = 1e-8  # of the bound: next to no noise
+
+
+def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
+    """Return the norm of a gradient that is accepted, above what rounding leaves of one.
+
+    With a smaller one it would depend on the records, and even on one of them, whether a
+    minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in up to
+    2^20 coordinates by 2^-42; and of slopes at weights that are rounded by 2^-53 of their norm w:
+    of n records that all point one way by n·w·bound/4·2^-53 of what one record moves, which is
+    below 2^-32 for n·w·bound up to 2^23, and with the default for twice what is accepted for
+    n·w·bound up to 2^29. What exceeds ``atol`` is not refused; see
+    :func:`sordino.rewards.solver.nearest_minimum`.
+
+    Args:
+        atol: What was asked for; None for the default.
+        bound: Of the features.
+        moved: The most that one record adds to a gradient.
+        deviation: Of every coordinate of the tilt.
+
+    Raises:
+        UsageError: It is below what only public sizes say that rounding may leave.
+
+    Source:
+        docs/central.md, "Objective perturbation": an inexact minimizer.
+    """
+    least = max(moved * _OF_MOVE, deviation * _OF_TILT)
+    if atol is None:
+        return max(bound * _USUAL, least)
+    atol = _validate.positive("atol", atol)
+    if atol < least:
+        raise UsageError(
+            f"atol must be at least {least:.3g} with these settings, got {atol!r}: rounding alone "
+            "may leave more of a gradient, and whether it does would tell of the records. Nothing "
+            "was spent. Leave it out; a smaller one saves no noise that matters."
+        )
+    return atol
 
 
 class Tilt(ABC):
@@ -108,7 +147,9 @@ class Tilt(ABC):
             entropy: Source of 64-bit words.
 
         Raises:
-            ConvergenceError: The gradient is larger than ``atol``, or not a number.
+            ConvergenceError: The gradient is larger than ``atol``, or not a number. Minimizers of
+                this library never are; one of your own must not be either, on any records, for
+                this refusal tells of them.
             DataError: A weight is not finite.
 
         Guarantee:

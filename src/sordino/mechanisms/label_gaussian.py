@@ -16,6 +16,7 @@ from sordino._random import Entropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms._designed_sum import DesignedSum
 from sordino.mechanisms._grid import (
+    STEPS_OF_NOISE,
     PersonIds,
     refuse_persons,
     with_noise,
@@ -35,7 +36,7 @@ from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
     checked_rows,
     isotropic_ellipsoid,
-    minimum_volume_ellipsoid,
+    least_noise_ellipsoid,
 )
 from sordino.privacy import accounting
 from sordino.privacy.events import GaussianEvent
@@ -58,7 +59,7 @@ class LabelGaussian:
         epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
             of one person if ``records_per_person`` is given.
         delta: Failure probability, in (0, 1).
-        shaped: Noise in the shape of the smallest ellipsoid that holds all x_i; False for the
+        shaped: Noise in the shape that has nearly the least variance in all; False for the
             same noise in every direction.
         records_per_person: How many rows of one person count (m); the others are left out,
             whatever their labels. Needed for unit ``"person"``.
@@ -88,7 +89,7 @@ class LabelGaussian:
         0.236704
         >>> design = noise.prepare(np.array([[3.0, 0.0], [0.0, 0.1]]))
         >>> np.sqrt(np.diag(design.covariance)).round(3).tolist()
-        [12.674, 0.422]
+        [12.674, 0.446]
     """
 
     epsilon: float
@@ -110,6 +111,15 @@ class LabelGaussian:
             raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
         if self.mu == 0:
             raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
+        # The longest row is 1/grid steps, whatever the rows are: what they will be refused for is
+        # known here, before anything else of the same run was paid for.
+        steps, (least, most) = 1 / (self.grid * self.mu), STEPS_OF_NOISE
+        if not least <= steps <= most / (self.records_per_person or 1):
+            raise UsageError(
+                f"epsilon={self.epsilon!r} leaves noise of {steps:.3g} steps of the grid "
+                f"({self.grid!r}), of which {least} to {most} can be drawn. Nothing was released. "
+                "Give another epsilon."
+            )
 
     @property
     def mu(self) -> float:
@@ -205,8 +215,9 @@ class LabelGaussian:
         differences = checked_rows("differences", differences)
         used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
         fitted = differences if used.all() else differences[used]
-        ellipsoid = (minimum_volume_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
-        halves = half_steps(differences, used, ellipsoid.whiten / self.grid)
+        ellipsoid = (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
+        # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
+        halves = half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
         design = LabelDesign(self, ellipsoid, halves, used, persons)
         design.refuse_unusable_noise()
         return design
@@ -330,13 +341,15 @@ class LabelDesign(DesignedSum):
         """Return labels that differ in the row, or the person, that moves the sum farthest.
 
         The labels of one row attain the sensitivity. Those of one person are turned to one side
-        as far as they can be; if the person's vectors are parallel they attain it too.
+        as far as they can be; if the person's vectors are parallel they attain it too. Labels of
+        rows that do not count differ as well: they are promised to change nothing.
         """
         self.sensitivity(neighbors)
         vectors = self.halves[self.worst].astype(np.float64)
         side = vectors @ np.linalg.svd(vectors, full_matrices=False)[2][0] > 0
         one, other = np.zeros((2, len(self.halves)), dtype=np.int8)
         one[self.worst], other[self.worst] = side, ~side
+        one[~self.used] = 1
         return WorstCase(one, other)
 
     def _total(self, labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:

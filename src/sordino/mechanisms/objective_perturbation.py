@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -18,7 +18,7 @@ from sordino import _validate
 from sordino._random import Entropy, normals
 from sordino.errors import UsageError
 from sordino.mechanisms import _tilted
-from sordino.mechanisms._tilt import SLACK, Tilt
+from sordino.mechanisms._tilt import SLACK, Tilt, usable_atol
 from sordino.mechanisms._tilt_sizes import joint_delta, largest_mu
 from sordino.mechanisms.base import WorstCase
 from sordino.privacy.curves import (
@@ -48,8 +48,9 @@ __all__ = [
     "usable_bound",
 ]
 
-_ATOL = 1e-8  # of the bound: above the rounding of a gradient, and next to no noise
 _LEAST_RIDGE = 0.75  # of the squared bound: with less, noise rules where few records differ
+_SPREAD = 0.8277  # of reward differences where a perfect reward predicts 65 % of judgments
+_USUAL_RECORDS = 2_000  # where their number is private
 _POWERS_OF_BOUND = 200  # of two: a minimizer takes fourth powers
 _UNSET = cast("float", None)  # replaced in __post_init__
 
@@ -82,7 +83,8 @@ class ObjectivePerturbation(Tilt):
         neighbors: What one change is; no default.
         ridge: Λ; by default R²/(2(e^{ε/2} − 1)), so that the Jacobian costs less than ε/2, or
             ¾R² if that is more.
-        atol: Largest norm of the gradient at which a minimizer is accepted; by default R·10^-8.
+        atol: Largest norm of the gradient at which a minimizer is accepted, at least 2^-32·R and
+            2^-36 of the noise of the tilt; by default R·10^-8, or the latter if that is more.
         second_moment_mu: μ of a :class:`~sordino.mechanisms.second_moment.SecondMoment` released
             along with it, for one record made empty, added or removed. :attr:`event` pays for
             both.
@@ -121,8 +123,6 @@ class ObjectivePerturbation(Tilt):
         """Refuse what no noise can protect, and find the noise."""
         object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
         object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
-        atol = self.bound * _ATOL if self.atol is _UNSET else self.atol
-        object.__setattr__(self, "atol", _validate.positive("atol", atol))
         delta = _validate.failure_probability("delta", self.delta, zero=False)
         object.__setattr__(self, "delta", delta)
         _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
@@ -138,7 +138,9 @@ class ObjectivePerturbation(Tilt):
                 f"noise suffices. ridge={usual:.6g} would do."
             )
         self._refuse_a_full_second_moment()
-        assert self.mu > 0  # noqa: S101 - found now, so that settings fail here and not later
+        moved, deviation = self.bound, self.standard_deviation  # settings fail here and not later
+        atol = usable_atol(self.atol, bound=moved, moved=moved, deviation=deviation)
+        object.__setattr__(self, "atol", atol)
 
     @property
     def kappa(self) -> float:
@@ -161,6 +163,63 @@ class ObjectivePerturbation(Tilt):
         """Return how far one change moves the gradient of the objective, at most."""
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
         return self.bound * (2 if neighbors == REPLACE_ONE else 1)
+
+    @classmethod
+    def for_sizes(
+        cls,
+        epsilon: float,
+        *,
+        n: int | None,
+        d: int,
+        delta: float,
+        bound: float,
+        neighbors: NeighboringRelation,
+        second_moment_mu: float = 0.0,
+    ) -> ObjectivePerturbation:
+        """Return the mechanism with the ridge that suits so many records and features.
+
+        The ridge is public and stands before any record is read. It is the inverse variance of a
+        prior under which a perfect reward predicts 65 % of judgments, times one plus the variance
+        of the tilt over the curvature that n records give each direction: with less noise rules
+        where few records differ, with more the reward is lost.
+
+        Source:
+            docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83.
+
+        Args:
+            epsilon: As for the class, as are delta, bound and neighbors.
+            n: Number of records; None where it is private: then as for 2,000.
+            d: Number of features.
+            delta: See above.
+            bound: See above.
+            neighbors: See above.
+            second_moment_mu: See above.
+
+        Example:
+            >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
+            >>> settings = {"delta": 1e-6, "bound": 1.0, "neighbors": REPLACE_SPECIAL}
+            >>> found = [ObjectivePerturbation.for_sizes(1.0, n=n, d=28, **settings).ridge
+            ...          for n in (500, 20_000)]
+            >>> [round(ridge, 2) for ridge in found]
+            [7.38, 1.61]
+        """
+        rest: dict[str, Any] = {"delta": delta, "bound": bound, "neighbors": neighbors}
+        usual = cls(epsilon, **rest, second_moment_mu=second_moment_mu)
+        ridge = usual.ridge_for(_USUAL_RECORDS if n is None else max(n, 1), d)
+        return cls(epsilon, **rest, ridge=ridge, second_moment_mu=second_moment_mu)
+
+    def ridge_for(self, n: float, d: int) -> float:
+        """Return the ridge that suits so many records and features, or that of these settings.
+
+        Source:
+            docs/central.md, "Objective perturbation": Λ = (R/s)²(1 + 4dσ²/(nR²)), s = 0.83.
+
+        Args:
+            n: Number of records, > 0.
+            d: Number of features.
+        """
+        noise = 4 * d * (self.standard_deviation / self.bound) ** 2 / n
+        return max(self._ridge, (self.bound / _SPREAD) ** 2 * (1 + noise))
 
     def clipped(self, values: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n d"]:
         """Return every record shrunk to the bound, whatever the others are.

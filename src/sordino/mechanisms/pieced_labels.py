@@ -18,7 +18,7 @@ from sordino.mechanisms._row_sums import dense_parts
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
     isotropic_ellipsoid,
-    minimum_volume_ellipsoid,
+    least_noise_ellipsoid,
 )
 from sordino.mechanisms.label_gaussian import LabelGaussian
 
@@ -80,7 +80,7 @@ class PiecedLabels:
             DataError: A vector cannot be used, or all are 0.
             UsageError: There are too many directions.
         """
-        shape = minimum_volume_ellipsoid if mechanism.shaped else isotropic_ellipsoid
+        shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
         return cls(mechanism, shape(rows))
 
     def total(self, rows: PiecedRows) -> PiecedTotal:
@@ -115,11 +115,16 @@ class PiecedLabels:
         Guarantee:
             What the mechanism's ``guarantee`` returns.
         """
+        noised = with_noise(total.found.total, total.scale, entropy).astype(np.float64)
+        step = self.ellipsoid.unwhiten * self.mechanism.grid
+        return self.described(total, np.asarray(step @ noised))
+
+    def described(self, total: PiecedTotal, value: Float[np.ndarray, " d"]) -> PiecedStatistic:
+        """Return a noised sum with what is public of it."""
         found, scale = total.found, total.scale
-        noised = with_noise(found.total, scale, entropy).astype(np.float64)
         step = self.ellipsoid.unwhiten * self.mechanism.grid
         return PiecedStatistic(
-            value=np.asarray(step @ noised),
+            value=value,
             factor=step * scale,
             rows=found.rows,
             squares=found.squares,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
+from typing import cast
 
 import numpy as np
 from jaxtyping import Float
@@ -18,11 +19,11 @@ from sordino._random import Entropy, normals
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import _ranked_density
 from sordino.mechanisms._ranked_sizes import largest_ranked_mu, ranked_delta
-from sordino.mechanisms._tilt import SLACK, Tilt
+from sordino.mechanisms._tilt import SLACK, Tilt, usable_atol
 from sordino.mechanisms._tilted import clipped as shortened
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.objective_perturbation import Solution
-from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, NeighboringRelation
 from sordino.privacy.ranked_curves import slack_of_trace
 
 __all__ = ["RankedPerturbation", "ranked_delta"]
@@ -44,7 +45,9 @@ class RankedPerturbation(Tilt):
         dimension: Number of features, d.
         neighbors: What one change is; no default.
         ridge: Λ; by default twice that at which the Jacobian would cost ε/2.
-        atol: Largest norm of the gradient at which a minimizer is accepted.
+        atol: Largest norm of the gradient at which a minimizer is accepted, at least 2^-32 of what
+            one record adds to it and 2^-36 of the noise of the tilt; by default L·10^-8, or the
+            larger of the two if that is more.
 
     Raises:
         UsageError: A setting is out of range, or the ridge is so small that no noise suffices.
@@ -77,11 +80,11 @@ class RankedPerturbation(Tilt):
     dimension: int
     neighbors: NeighboringRelation
     ridge: float | None = None
-    atol: float = 1e-8
+    atol: float = cast("float", None)  # replaced in __post_init__
 
     def __post_init__(self) -> None:
         """Refuse what no noise can protect, and find the noise."""
-        for name in ("epsilon", "bound", "atol"):
+        for name in ("epsilon", "bound"):
             object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
         delta = _validate.failure_probability("delta", self.delta, zero=False)
         object.__setattr__(self, "delta", delta)
@@ -99,7 +102,9 @@ class RankedPerturbation(Tilt):
                 f"{self.candidates!r}, got {ridge!r}: with less no noise suffices. "
                 f"ridge={usual:.6g} would do."
             )
-        assert self.mu > 0  # noqa: S101 - found now, so that settings fail here and not later
+        moved, deviation = self.sensitivity(REPLACE_SPECIAL), self.standard_deviation
+        atol = usable_atol(self.atol, bound=self.bound, moved=moved, deviation=deviation)
+        object.__setattr__(self, "atol", atol)
 
     @property
     def rank(self) -> int:

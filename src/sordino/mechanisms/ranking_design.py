@@ -70,7 +70,7 @@ class RankingDesign(DesignedSum):
 
     def __post_init__(self) -> None:
         """Find what the noise must hide: nobody else may say it."""
-        moved, worst = farthest(self.steps.moves[self.slates] * self.used, self.persons)
+        moved, worst = farthest(np.where(self.used, self.steps.moves[self.slates], 0), self.persons)
         object.__setattr__(self, "moved", moved)
         object.__setattr__(self, "worst", worst)
         self.used.setflags(write=False)
@@ -139,13 +139,15 @@ class RankingDesign(DesignedSum):
         """Return orders that differ in the ballot, or the person, that moves the sum farthest.
 
         One ballot attains the sensitivity up to five candidates, and a first choice always; those
-        of one person are turned to one side as far as they can be.
+        of one person are turned to one side as far as they can be. Ballots that do not count are
+        reversed: they are promised to change nothing.
         """
         self.sensitivity(neighbors)
         _, cuts = self._flat
         sizes = np.diff(cuts)
         one = 2 * (np.arange(cuts[-1]) - np.repeat(cuts[:-1], sizes) + 1)
-        other = one.copy()
+        counted = np.repeat(self.used, sizes)
+        other = np.where(counted, one, 2 * np.repeat(sizes, sizes) + 2 - one)
         for ballot in self.worst:
             part = slice(int(cuts[ballot]), int(cuts[ballot + 1]))
             one[part], other[part] = self._extremes(int(ballot))

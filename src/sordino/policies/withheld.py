@@ -21,7 +21,7 @@ from sordino.privacy.chain import canonical_json
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import Guarantee, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 __all__ = ["WithheldPolicy"]
 
@@ -247,6 +247,7 @@ class WithheldPolicy(Withholding):
         self._refuse_other_ledger(ledger)
         entropy = entropy_of(simulate_seed)
         promise = self._promise(event, count, ledger.budget.delta)
+        refuse_large_delta(promise, None)
         promise = replace(promise, randomness=entropy.randomness)
         reservation = ledger.reserve(
             event,
@@ -254,11 +255,14 @@ class WithheldPolicy(Withholding):
             count=count,
             public_digest=self.estimate.public_digest,
         )
-        drawn = np.concatenate(
-            [
-                sampling.release(self.estimate.scores(options), entropy=entropy)
-                for options, sampling in questions
-            ]
+        drawn = reservation.drawn_once(
+            lambda: np.concatenate(
+                [
+                    # the one caller of a name that is private so that nobody else asks for scores
+                    sampling.release(self.estimate._scores(options), entropy=entropy)  # noqa: SLF001
+                    for options, sampling in questions
+                ]
+            )
         )
         text = canonical_json({"draws": drawn.tolist()})
         reservation.commit(hashlib.sha256(text.encode()).hexdigest())

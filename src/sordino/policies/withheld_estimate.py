@@ -53,6 +53,6 @@ class WithheldEstimate(Protocol):
         """
         ...
 
-    def scores(self, options: Any) -> Scores:
+    def _scores(self, options: Any) -> Scores:
         """Return the score of every option; confidential."""
         ...

@@ -15,9 +15,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from sordino.errors import DataError
+from sordino import _validate
+from sordino.errors import DataError, UsageError
 
 __all__ = [
+    "OFFERS",
+    "UNSAID",
     "array_ranks",
     "bounds_of",
     "complete_ballots",
@@ -25,11 +28,22 @@ __all__ = [
     "doubled_average_ranks",
     "flat_ranks",
     "number_rank",
+    "offered_table",
     "order_ranks",
 ]
 
 _MOST = 2**31  # ranks that count; larger numbers are no ranks of candidates
 _NUMBER = "iuf"
+OFFERS = ("all", "named")
+"""What can be said of all ballots: everything was offered, or what they name."""
+UNSAID = (
+    "offered: ballots may leave items out, and nothing says whether those people could have listed "
+    "them. Nothing was done. Say for each ballot what it was offered (field 'offered'), or for all "
+    'that do not say it "all" (--all-offered: everybody could list every item; what a ballot '
+    'leaves out stays private) or "named" (--named-offered: each was offered just what it names, '
+    "which makes public what it names)."
+)
+"""Why ballots that may be short are refused, and the ways out."""
 
 
 def consecutive_ranks(
@@ -184,6 +198,53 @@ def _two_dimensional(ranks: Any) -> np.ndarray:
             f"{given.dtype} and shape {given.shape}."
         )
     return given
+
+
+def offered_table(
+    ranks: Integer[np.ndarray, "n k"], offered: Any
+) -> tuple[Bool[np.ndarray, "n k"], bool]:
+    """Return which items each ballot was offered, and whether it names all of them in public.
+
+    An item that a ballot was offered and does not list ties below those that it lists, and that
+    is private. An item that it was not offered says nothing, and that is public.
+
+    Args:
+        ranks: Ranks of the items, a row for each ballot; 0 where not listed.
+        offered: Which items, True or False for each rank. Or ``"all"``: everybody could list
+            every item. Or ``"named"``: each ballot was offered what it names, which makes public
+            what it names. None refuses to guess: every ballot must name every item, and that it
+            does is public then.
+
+    Raises:
+        DataError: A ballot lists what it was not offered, or was offered fewer than two items.
+        UsageError: Nothing is said, and a ballot leaves items out. Which one is not told.
+
+    Example:
+        >>> offered_table(np.array([[1, 0, 2]]), "named")[0].tolist()
+        [[True, False, True]]
+    """
+    listed = ranks > 0
+    if offered is None and not listed.all():
+        raise UsageError(UNSAID)
+    if offered is None or isinstance(offered, str):
+        kind = "named" if offered is None else _validate.one_of("offered", offered, OFFERS)
+        if kind == "named" and (listed.sum(axis=1) < 2).any():  # noqa: PLR2004 (a ranking compares)
+            raise DataError(
+                'offered="named": a ballot names fewer than two items, so that it was offered '
+                "nothing to compare. Nothing was done. Leave such ballots out of the file, or say "
+                'what they were offered, or "all" (--all-offered).'
+            )
+        return (listed, True) if kind == "named" else (np.ones_like(listed), False)
+    shown = np.asarray(offered)
+    if shown.shape != ranks.shape or shown.dtype != np.bool_:
+        raise DataError(
+            f"offered must say True or False of each item for each ballot, or be one of "
+            f"{', '.join(map(repr, OFFERS))}; got dtype {shown.dtype} and shape {shown.shape}."
+        )
+    if (listed & ~shown).any():
+        index = int(np.argmax((listed & ~shown).any(axis=1)))
+        raise DataError(f"offered: ballot {index} lists an item that it was not offered.")
+    return shown, False
 
 
 def order_ranks(

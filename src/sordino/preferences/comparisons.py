@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 from scipy.sparse import csr_array
 
+from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features, differences
 from sordino.preferences.labels import UNDECIDED
@@ -62,7 +63,7 @@ class Comparisons:
     dropped: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths: one question, one answer, one coin."""
+        """Read ids in one way, and refuse columns of different lengths: one question, one coin."""
         for name in ("prompts", "first", "second", "given", "persons"):
             column = getattr(self, name)
             if column is not None and len(column) != self._expected(name):
@@ -70,6 +71,8 @@ class Comparisons:
                     f"{name} must have {self._expected(name)} entries beside {len(self)} keys "
                     f"(texts and features exclude each other), got {len(column)}."
                 )
+        if self.persons is not None:
+            object.__setattr__(self, "persons", _validate.person_ids(self.persons, len(self)))
 
     def _expected(self, name: str) -> int:
         """Return the length of a column: beside features there are no texts to hide an order in."""

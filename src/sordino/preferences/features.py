@@ -23,7 +23,7 @@ from sordino._validate import finite_array, integer, non_negative, positive
 from sordino.errors import DataError, PrivacyError, UsageError
 
 from ._signals import SIGNALS, shape_signals
-from ._tokens import Numbers, flatten, hashed_words, tokenize
+from ._tokens import Numbers, Tokens, flatten, hashed_words, tokenize
 from .records import Text
 
 __all__ = [
@@ -33,7 +33,9 @@ __all__ = [
     "clipped_rows",
     "differences",
     "features_from_dict",
+    "usable_dimension",
     "usable_feature_bound",
+    "usual_features",
 ]
 
 Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
@@ -44,8 +46,9 @@ FeatureFunction: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Any]
 
 _INSIDE = 1 - 2.0**-40  # rows are clipped to this share of the bound: rounding stays within it
 _SMALLEST = 1e-100
+_MOST = 2**20  # hashed features; words and word pairs of English are no more
 _SHAPE_SCALE = 0.4  # of a signal's full range; typical rows then have norm 0.5, few are clipped
-_MOST = 2**31 - 1  # features, because columns are numbered by 32-bit integers
+_MANY = 20_000  # judgments from which words can be learned
 _CHUNK = 1 << 20  # characters that are worked on at once, which bounds the memory
 
 
@@ -76,15 +79,15 @@ class Features(Protocol):
 class HashedText:
     """The shape of an answer, and its words and word pairs hashed with signs.
 
-    The first min(28, dimension // 2) features say how much is said, what is asked or refused,
-    how it is laid out, and how much it takes up the prompt; they carry most of the norm,
-    because under privacy a few strong directions are learned and hundreds of weak ones are
-    not. The others are hashed words. The map is independent of the data: only public constants
-    enter, so that the same text gives the same row, bit by bit, on every machine. Words are
-    told apart by spaces and punctuation, and the listed words (refusals, openings) are English.
+    The first min(28, dimension // 2) features (28 where words weigh nothing) say how much is said,
+    what is asked or refused, how it is laid out, and how much it takes up the prompt; they carry
+    most of the norm, because under privacy a few strong directions are learned and hundreds of weak
+    ones are not. The others are hashed words. The map is independent of the data: only public
+    constants enter, so that the same text gives the same row, bit by bit, on every machine. Words
+    are told apart by spaces and punctuation, and the listed words (refusals, openings) are English.
 
     Args:
-        dimension: d, at least 1.
+        dimension: d, from 1 to 1,048,576.
         feature_bound: L, within 1e-100 and 1e100; it scales all rows, and each row is clipped to
             it on its own.
         word_norm: Norm of the hashed words, as a share of L; 0 leaves only the shape. More lets
@@ -106,14 +109,11 @@ class HashedText:
 
     def __post_init__(self) -> None:
         """Refuse settings for which the bound could not hold."""
-        object.__setattr__(self, "dimension", integer("dimension", self.dimension, at_least=1))
+        object.__setattr__(self, "dimension", usable_dimension("dimension", self.dimension))
         object.__setattr__(self, "feature_bound", usable_feature_bound(self.feature_bound))
         object.__setattr__(self, "word_norm", non_negative("word_norm", self.word_norm))
-        if self.dimension > _MOST or self.word_norm > 1:
-            raise UsageError(
-                f"dimension must be at most {_MOST} and word_norm at most 1, got "
-                f"{self.dimension} and {self.word_norm}."
-            )
+        if self.word_norm > 1:
+            raise UsageError(f"word_norm must be at most 1, got {self.word_norm}.")
 
     def transform(self, prompts: Sequence[Text], answers: Sequence[Text]) -> scipy.sparse.csr_array:
         """Return one sparse row for each prompt and answer; a row depends on nothing else.
@@ -147,6 +147,11 @@ class HashedText:
         rows = (self._rows(numbers, *part) for part in _chunks(sides))
         return self._stacked([one - other for one, other in rows])
 
+    @property
+    def signals(self) -> int:
+        """Return how many features say the shape of an answer; they come first."""
+        return min(len(SIGNALS), self.dimension if self.word_norm == 0 else self.dimension // 2)
+
     def _stacked(self, parts: list[scipy.sparse.csr_array]) -> scipy.sparse.csr_array:
         """Return the parts below each other."""
         return scipy.sparse.vstack(
@@ -158,14 +163,19 @@ class HashedText:
     ) -> list[scipy.sparse.csr_array]:
         """Return the rows of each list of answers to the same prompts."""
         asked = tokenize(prompts, numbers)
-        kept = min(len(SIGNALS), self.dimension // 2)
+        kept = self.signals
         rows = []
         for answers in sides:
             words = tokenize(answers, numbers)
             shape = _SHAPE_SCALE * shape_signals(answers, words, asked)[:kept]
-            hashed = hashed_words(words, self.dimension - kept)
-            rows.append(self._joined(shape, hashed))
+            rows.append(self._joined(shape, self._hashed(words, self.dimension - kept)))
         return rows
+
+    def _hashed(self, words: Tokens, width: int) -> scipy.sparse.csr_array:
+        """Return hashed words; nothing where they weigh nothing."""
+        if self.word_norm == 0:
+            return scipy.sparse.csr_array((len(words.ends), width))
+        return hashed_words(words, width)
 
     def _joined(
         self, shape: Float[np.ndarray, "s n"], hashed: scipy.sparse.csr_array
@@ -176,6 +186,26 @@ class HashedText:
         scale = self.feature_bound * _INSIDE / np.maximum(1.0, np.sqrt(square))
         hashed.data *= np.repeat(self.word_norm * scale, np.diff(hashed.indptr))
         return scipy.sparse.hstack([scipy.sparse.csr_array((shape * scale).T), hashed], "csr")
+
+
+def usual_features(n: int | None) -> HashedText:
+    """Return the features that so many private judgments can teach the weights of.
+
+    A word is in few answers. Fewer than 20,000 judgments under noise say nothing about single
+    buckets of words, whatever epsilon is between 0.5 and 4, and hiding records costs noise in
+    each of them; the shape of answers is learned from some hundred. Only the number of judgments
+    decides, and only where it is public.
+
+    Args:
+        n: How many judgments there are; None where that is private.
+
+    Example:
+        >>> usual_features(2_000).dimension, usual_features(50_000).dimension
+        (28, 512)
+    """
+    if n is None or n < _MANY:
+        return HashedText(dimension=len(SIGNALS), word_norm=0.0)
+    return HashedText()
 
 
 @dataclass(frozen=True)
@@ -341,6 +371,20 @@ def _same_features(features: Features, settings: Any) -> Features:
             "differ. Nothing was loaded. Give the features that the reward was fitted with."
         )
     return features
+
+
+def usable_dimension(name: str, value: Any) -> int:
+    """Return a number of hashed features; refuse more than a reward is kept and fitted for.
+
+    Raises:
+        UsageError: It is no whole number, or out of range.
+    """
+    if (dimension := integer(name, value, at_least=1)) <= _MOST:
+        return dimension
+    raise UsageError(
+        f"{name} must be at most {_MOST}, got {dimension}: a reward keeps one number for each "
+        "feature, and every pass of its fit goes over all of them. Nothing was done. Give fewer."
+    )
 
 
 def usable_feature_bound(value: Any) -> float:

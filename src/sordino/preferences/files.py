@@ -52,19 +52,21 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
     """Yield (line number, bytes) of every line, without a byte-order mark; unpacks ``.gz``.
 
     Raises:
-        DataError: The file is no valid gzip, or one line is larger than 16 MiB.
+        DataError: The file is no valid gzip, or one line, or the blank lines between two others,
+            are larger than 16 MiB.
         FileSystemError: It cannot be read.
     """
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The input is a folder; give a file.")
     with explained("The input cannot be read"), path.open("rb") as raw:
         total = path.stat().st_size
-        number = 0
+        number = blank = 0
         try:
             reader = unpacked(path, raw)
             while line := reader.readline(LONGEST_LINE):
                 number += 1
-                if len(line) == LONGEST_LINE:
+                blank = 0 if line.strip() else blank + len(line)
+                if max(len(line), blank) >= LONGEST_LINE:
                     break
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if progress and number % 1024 == 0:
@@ -73,6 +75,10 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
                 return
         except UNPACKING_ERRORS:
             line = b""
+    if blank >= LONGEST_LINE:
+        raise DataError(
+            f"line {number}: more than 16 MiB of blank lines; a file has no use for it."
+        )
     if line:
         raise DataError(f"line {number}: longer than 16 MiB; one record per line is expected.")
     raise DataError(f"after line {number}: the file is not valid gzip, or it was cut short.")

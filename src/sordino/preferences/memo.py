@@ -9,22 +9,25 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from sordino._files import refuse_special
 from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 
 __all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
 
 _SCHEMA = """
-CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS settings (
+  name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS answers (
-  person BLOB NOT NULL, question BLOB NOT NULL, answer INTEGER NOT NULL, release_id TEXT NOT NULL,
-  PRIMARY KEY (person, question)) WITHOUT ROWID;
+  person BLOB NOT NULL, question BLOB NOT NULL,
+  answer INTEGER NOT NULL CHECK (answer IN (0, 1)), release_id TEXT NOT NULL,
+  PRIMARY KEY (person, question)) STRICT, WITHOUT ROWID;
 """
 _STAGE = """
 CREATE TEMP TABLE staged (person BLOB NOT NULL, question BLOB NOT NULL,
@@ -48,6 +51,11 @@ SELECT COUNT(*), COALESCE(MAX(labels), 0), COALESCE(MAX(fresh), 0),
 _EVER = """
 SELECT COALESCE(MAX(n), 0) FROM (SELECT SUM(n) AS n FROM (
   SELECT person, COUNT(*) AS n FROM answers GROUP BY person
+  UNION ALL SELECT person, fresh FROM kept) GROUP BY person)
+"""
+_ON_ENTRY = """
+SELECT COALESCE(MAX(n), 0) FROM (SELECT SUM(n) AS n FROM (
+  SELECT person, COUNT(*) AS n FROM answers WHERE release_id = :release_id GROUP BY person
   UNION ALL SELECT person, fresh FROM kept) GROUP BY person)
 """
 _OVER = """
@@ -147,6 +155,16 @@ class AnswerMemo:
         persons, labels, fresh, left_out = map(int, found)
         return Counts(persons, labels, fresh, int(ever), left_out)
 
+    def coins_on(self, release_id: str, cap: int | None) -> int:
+        """Return the most coins of one person that an entry pays for if it pays for the staged.
+
+        Args:
+            release_id: The entry, of which some answers may be stored.
+            cap: As for :meth:`counts`.
+        """
+        given = {"cap": _NO_CAP if cap is None else cap, "release_id": release_id}
+        return int(self._connection.execute(_PEOPLE + _ON_ENTRY, given).fetchone()[0])
+
     def choose(self, cap: int, entropy: Entropy) -> None:
         """Keep at most ``cap`` staged questions of every person, chosen uniformly at random.
 
@@ -210,10 +228,15 @@ def _connected(path: Path, *, dry_run: bool) -> sqlite3.Connection:
     """Return a connection; for a dry run read-only, or to a memo in memory."""
     if dry_run and not path.exists():
         return _nowhere()
+    refuse_special(path, links=False)
+    if not dry_run:
+        with suppress(FileNotFoundError):  # without a folder SQLite has words of its own
+            path.touch(0o600)  # there is no moment at which others could open it
     mode = "ro" if dry_run else "rwc"
     uri = f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(uri, uri=True, timeout=60.0, isolation_level=None)
     if not dry_run:
+        path.chmod(0o600)  # who answered what is for nobody else; SQLite's own files follow it
         connection.execute("PRAGMA synchronous=FULL")
         connection.executescript(_SCHEMA)
     connection.execute("PRAGMA temp_store=FILE")

@@ -17,9 +17,9 @@ from sordino.preferences.files import records_of
 from sordino.preferences.frames import frame_rows
 from sordino.preferences.gathering import gathered
 from sordino.preferences.labels import UNDECIDED, turned
-from sordino.preferences.records import canonical, person_text
+from sordino.preferences.records import canonical
 
-__all__ = ["Pairs", "known_people", "number_labels", "turned_rows"]
+__all__ = ["Pairs", "number_labels", "turned_rows"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -150,7 +150,7 @@ class Pairs(Comparisons):
             raise DataError("differences is empty: no record in it.")
         rows, outcome = turned_rows(rows, outcome)
         keys = tuple(map(_row_key, rows))
-        people = None if persons is None else known_people(persons, len(rows))
+        people = None if persons is None else _validate.person_ids(persons, len(rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
             digest.add(key, people[index] if people else None)
@@ -189,15 +189,6 @@ def number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
     if given.shape != (n,) or not np.isin(given, (0, 1, 0.5)).all():
         raise DataError(f"labels must be 0 or 1 (or 0.5: undecided), one for each of the {n} rows.")
     return np.where(given == 0.5, UNDECIDED, given).astype(np.int8)  # noqa: PLR2004 (y = ½)
-
-
-def known_people(persons: Iterable[Any], n: int) -> tuple[str, ...]:
-    """Return one person id for each of n rows."""
-    found = [person_text(value, f"persons: entry {at}") for at, value in enumerate(persons)]
-    people = tuple(person for person in found if person is not None)
-    if len(people) != n or len(found) != n:
-        raise DataError(f"persons must have one entry for each of the {n} rows.")
-    return people
 
 
 def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:

@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino import _random
-from sordino.errors import DataError
-from sordino.preferences.ballots import order_ranks
+from sordino.errors import DataError, UsageError
+from sordino.preferences.ballots import OFFERS, UNSAID, order_ranks
 from sordino.preferences.files import Progress, read_lines
 from sordino.preferences.ranking_records import item_names
 from sordino.preferences.rankings import Rankings
@@ -32,14 +32,14 @@ _KINDS = {
 """Of each kind, whether a ballot lists everything, and whether it may hold ties."""
 
 _OTHERS = (".cat", ".wmd", ".pwg", ".tog", ".mjg", ".wmg")
-_MOST = 2**31  # candidates of all ballots together
+_MOST_BALLOTS = 10**6
+_MOST_CELLS = 5 * 10**7  # candidates of all ballots together
 _WHOLE = r"[0-9]{1,9}"
 _PLACE = rf"(?:{_WHOLE}|\{{{_WHOLE}(?:,{_WHOLE})*\}})"
 _ORDER = re.compile(rf"(?:{_PLACE}(?:,{_PLACE})*)?")
 _PLACES = re.compile(_PLACE)
 _MODERN = re.compile(rf"({_WHOLE}):(.*)")
 _OLD = re.compile(rf"({_WHOLE})(?:,(.*))?")
-_FIELD = re.compile(r"#\s*([^:]+?)\s*:(.*)")
 _NAME = re.compile(rf"ALTERNATIVE NAME ({_WHOLE})")
 _ALTERNATIVES, _VOTERS, _ORDERS = "NUMBER ALTERNATIVES", "NUMBER VOTERS", "NUMBER UNIQUE ORDERS"
 
@@ -81,7 +81,9 @@ class _Header:
     ballots: _Lines
 
 
-def read_preflib(path: Path, *, progress: Progress | None = None) -> Rankings:
+def read_preflib(
+    path: Path, *, offered: str | None = None, progress: Progress | None = None
+) -> Rankings:
     """Return the ballots of a PrefLib file, one for every person, in random order.
 
     The name's ending decides what a ballot may be: ``.soc`` lists everything without ties, ``.soi``
@@ -91,11 +93,14 @@ def read_preflib(path: Path, *, progress: Progress | None = None) -> Rankings:
 
     Args:
         path: A ``.soc``, ``.soi``, ``.toc`` or ``.toi`` file, also with ``.gz``.
+        offered: For ``.soi`` and ``.toi``, whose ballots may leave out: ``"all"`` or ``"named"``,
+            as for :func:`sordino.preferences.ballots.offered_table`. The other endings say it.
         progress: Called with (bytes read, size of the file).
 
     Raises:
         DataError: A line cannot be used, or the header does not agree with the ballots. The
             message gives the line.
+        UsageError: Ballots may leave out, and nothing says whether they were offered it.
         FileSystemError: The file cannot be read.
 
     Source:
@@ -108,8 +113,7 @@ def read_preflib(path: Path, *, progress: Progress | None = None) -> Rankings:
     header = _modern_header(lines) if modern else _old_header(lines)
     complete, ties = _KINDS[_kind(path)]
     k = len(header.names)
-    if header.voters * k > _MOST:
-        raise DataError("The header says that there are more ballots than can be held.")
+    _refuse_size(header, k)
     counts, orders = [], []
     for number, line in header.ballots:
         count, order = _ballot(line, header.pattern, f"line {number}")
@@ -118,7 +122,10 @@ def read_preflib(path: Path, *, progress: Progress | None = None) -> Rankings:
         orders.append(_ranks(order, k, f"line {number}"))
     _refuse_counts(header, counts)
     table = np.repeat(np.array(orders, dtype=np.int64), counts, axis=0)
-    return Rankings.from_ranks(header.names, _shuffled(table), unlisted=0)
+    if not complete and offered not in OFFERS:
+        raise UsageError(UNSAID)
+    shown = "named" if complete else offered
+    return Rankings.from_ranks(header.names, _shuffled(table), unlisted=0, offered=shown)
 
 
 def _lines(path: Path, progress: Progress | None) -> _Lines:
@@ -138,16 +145,17 @@ def _modern_header(lines: _Lines) -> _Header:
     names: dict[int, str] = {}
     end = next((at for at, (_, line) in enumerate(lines) if line[0] != "#"), len(lines))
     for number, line in lines[:end]:
-        found = _FIELD.fullmatch(line)
-        if not found:
+        said, colon, value = line[1:].partition(":")
+        field = said.strip()
+        if not colon or not field:
             continue  # a remark
-        name = _NAME.fullmatch(found[1])
-        if found[1] in values or (name and int(name[1]) in names):
+        name = _NAME.fullmatch(field)
+        if field in values or (name and int(name[1]) in names):
             raise DataError(f"line {number}: the header says this twice.")
         if name:
-            names[int(name[1])] = found[2].strip()
+            names[int(name[1])] = value.strip()
         else:
-            values[found[1]] = found[2].strip()
+            values[field] = value.strip()
     k = _whole(values.get(_ALTERNATIVES), f"header: {_ALTERNATIVES}")
     voters = _whole(values.get(_VOTERS), f"header: {_VOTERS}")
     orders = _whole(values[_ORDERS], f"header: {_ORDERS}") if _ORDERS in values else None
@@ -184,7 +192,7 @@ def _whole(text: str | None, what: str) -> int:
 
 def _names(names: dict[int, str], k: int) -> tuple[str, ...]:
     """Return the names of k alternatives, in the order of their numbers."""
-    if sorted(names) != list(range(1, k + 1)):
+    if len(names) != k or sorted(names) != list(range(1, k + 1)):
         raise DataError("header: there must be one name for each alternative, numbered from 1.")
     return item_names([names[number] for number in sorted(names)], "header: alternatives")
 
@@ -225,6 +233,20 @@ def _ranks(order: list[list[int]], k: int, where: str) -> list[int]:
         what=f"the number of an alternative, 1 to {k}",
         field=f"{where}: the ballot",
     )
+
+
+def _refuse_size(header: _Header, k: int) -> None:
+    """Refuse a file of a few bytes that stands for more ballots than are read, before any is."""
+    if header.voters > _MOST_BALLOTS or header.voters * k > _MOST_CELLS:
+        raise DataError(
+            f"The header says that there are more ballots than are read: up to {_MOST_BALLOTS:,}, "
+            f"and up to {_MOST_CELLS:,} places in all of them together. Nothing was read. Draw "
+            "some of the ballots at random and write the counts of those."
+        )
+    if len(header.ballots) > header.voters:
+        raise DataError(
+            "There are more lines with ballots than the header has voters: the file was edited."
+        )
 
 
 def _refuse_counts(header: _Header, counts: list[int]) -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Integer
 from sordino.errors import PrivacyError
 from sordino.preferences.comparisons import Comparisons, PublicDigest, outcomes
 from sordino.privacy.conversions import flip_probability
-from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.guarantee import Guarantee, never_less
 
 __all__ = ["PrivatePairs", "digest_of_answers", "label_loss", "most_questions"]
 
@@ -69,7 +69,7 @@ class PrivatePairs(Comparisons):
         flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon)
         if not math.isclose(self.flip_probability, flips, rel_tol=_SLACK):
             raise PrivacyError(
-                f"Answers that promise epsilon={epsilon:g} are flipped with probability "
+                f"Answers that promise epsilon={never_less(epsilon)} are flipped with probability "
                 f"{flips:.9g}, not {self.flip_probability:.9g}."
             )
 
@@ -88,8 +88,9 @@ class PrivatePairs(Comparisons):
         loss = label_loss(self.flip_probability)
         if self.guarantee.epsilon < labels * loss * (1 - _SLACK):
             raise PrivacyError(
-                f"A promise of epsilon={self.guarantee.epsilon:g} for one person does not cover "
-                f"{labels} answers of one person at epsilon={loss:g} each."
+                f"A promise of epsilon={never_less(self.guarantee.epsilon)} for one person does "
+                "not cover "
+                f"{labels} answers of one person at epsilon={never_less(loss)} each."
             )
 
     @property

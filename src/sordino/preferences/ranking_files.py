@@ -9,13 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from sordino import _validate
 from sordino.errors import DataError, SordinoError, UsageError
+from sordino.preferences.ballots import OFFERS, UNSAID
 from sordino.preferences.files import Progress, read_mappings
 from sordino.preferences.preflib import is_preflib, read_preflib
 from sordino.preferences.ranking_records import (
     Ballot,
     item_names,
-    items_key,
     parse_ballot,
     refuse_person_name,
 )
@@ -50,6 +51,7 @@ def read_rankings(
     *,
     items: Sequence[str] | None = None,
     person_field: str = "person",
+    offered: str | None = None,
     progress: Progress | None = None,
 ) -> Rankings:
     """Return the rankings of a file, or of any iterable of mappings.
@@ -60,7 +62,9 @@ def read_rankings(
     the same items: a first record ``{"items": [...]}``, or ``items=``, names them all, and the
     others hold ``ranking`` (names) or ``ranks`` alone. A list inside ``ranking`` is a tie; who is
     missing there, or null in ``ranks``, was not listed. A ballot that lists nothing is a ballot.
-    Candidates are put into an order that their texts decide, so it tells nothing about a ranking.
+    Where people could not choose from all items, ``offered`` in a ballot lists those that they
+    could. Candidates are put into an order that their texts decide, which tells nothing of a
+    ranking.
 
     Args:
         source: A ``.jsonl`` file, or one of PrefLib (``.soc``, ``.soi``, ``.toc``, ``.toi``), also
@@ -68,11 +72,17 @@ def read_rankings(
         items: What everybody ranks, if no record says it. It must be public: it cannot be
             collected from the ballots.
         person_field: Name of the optional public person id.
+        offered: What ballots over items were offered that do not say it: ``"all"``, every item,
+            and which of them a ballot lists is private; ``"named"``, what the ballot lists,
+            which makes that public; ``"each"``, every ballot must say it. None refuses to guess:
+            such ballots must list every item, and that they do is public then. The endings
+            ``.soc`` and ``.toc`` say that ballots list every item.
         progress: Called with (bytes read, size of the file).
 
     Raises:
         DataError: A record cannot be used; place and field are named.
-        UsageError: The person field is one of the others, or ``items`` is given twice.
+        UsageError: The person field is one of the others, ``items`` is given twice, or a ballot
+            leaves items out and nothing says whether it was offered them.
         FileSystemError: The file cannot be read.
 
     Example:
@@ -81,9 +91,10 @@ def read_rankings(
         Rankings(n=1)
     """
     refuse_person_name(person_field)
+    _validate.one_of("offered", offered, (None, *OFFERS, "each"))
     if not isinstance(source, (str, Path)):
         numbered = ((f"record {number}", row) for number, row in enumerate(source, start=1))
-        return _gathered(numbered, items, person_field)
+        return _gathered(numbered, items, person_field, offered)
     path = Path(source)
     if is_preflib(path):
         if items is not None or person_field != "person":
@@ -91,16 +102,18 @@ def read_rankings(
                 "items and person_field must be left out for a PrefLib file: it names its "
                 "alternatives and nobody else. Nothing was read."
             )
-        return read_preflib(path, progress=progress)
+        return read_preflib(path, offered=offered, progress=progress)
     if separator(path):
         raise DataError(
             "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
             "give arrays to sordino.Rankings.from_ranks."
         )
-    return _gathered(read_mappings(path, progress), items, person_field)
+    return _gathered(read_mappings(path, progress), items, person_field, offered)
 
 
-def _gathered(rows: _Rows, items: Sequence[str] | None, person_field: str) -> Rankings:
+def _gathered(
+    rows: _Rows, items: Sequence[str] | None, person_field: str, offered: str | None
+) -> Rankings:
     """Return the rankings of (place, record), after what may be said of items in the first."""
     names, rows = _items(rows, None if items is None else item_names(items, "items"))
     ballots = [
@@ -113,8 +126,15 @@ def _gathered(rows: _Rows, items: Sequence[str] | None, person_field: str) -> Ra
             raise DataError(
                 f"{ballot.where}: a person id is given for some ballots and not for others."
             )
-    columns = _columns(ballots) if names is None else _election(names, len(ballots))
     persons = tuple(ballot.person for ballot in ballots if ballot.person is not None) or None
+    if names is not None:
+        return _election(tuple(sorted(names)), ballots, persons, offered)
+    if offered in OFFERS:
+        raise UsageError(
+            "offered (--all-offered, --named-offered) is for ballots over items; what these were "
+            "offered are their candidates. Nothing was done. Leave it out."
+        )
+    columns = _columns(ballots)
     sizes = [len(ballot.ranks) for ballot in ballots]
     return Rankings(
         **columns,
@@ -148,6 +168,18 @@ def _columns(ballots: Sequence[Ballot]) -> dict[str, Any]:
     }
 
 
-def _election(names: tuple[str, ...], n: int) -> dict[str, Any]:
-    """Return the public columns of n ballots over the same items."""
-    return {"keys": (items_key(names),) * n, "items": tuple(sorted(names))}
+def _election(
+    items: tuple[str, ...],
+    ballots: Sequence[Ballot],
+    persons: tuple[str, ...] | None,
+    offered: str | None,
+) -> Rankings:
+    """Return the rankings of ballots over items, each of those that it was offered."""
+    table = np.array([ballot.ranks for ballot in ballots], dtype=np.int64)
+    said = [ballot.offered for ballot in ballots]
+    if all(shown is None for shown in said) and offered != "each":
+        return Rankings.of_items(items, table, offered=offered, persons=persons)
+    if None in said and offered != "all":
+        raise UsageError(UNSAID)
+    shown = np.array([[True] * len(items) if row is None else row for row in said])
+    return Rankings.of_items(items, table, offered=shown, persons=persons)

@@ -8,6 +8,7 @@ a ballot that is private.
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -37,7 +38,7 @@ __all__ = [
 ]
 
 _JUDGED = ("ranking", "ranks")
-_PUBLIC = ("prompt", "candidates", "items")
+_PUBLIC = ("prompt", "candidates", "items", "offered")
 _PAIRS = ("chosen", "rejected", "label", "labels", "answer")
 
 
@@ -46,8 +47,9 @@ class Ballot:
     """One ballot in canonical order.
 
     ``candidates`` is empty where all ballots rank the same items. ``ranks`` has one number for each
-    candidate or item: 1 for the best, equal in a tie, 0 where not listed. ``key`` identifies the
-    question, not the ranking; ``where`` says where it stood, for messages.
+    candidate or item: 1 for the best, equal in a tie, 0 where not listed. ``offered`` says of each
+    item whether the ballot was offered it; None where the record does not say. ``key`` identifies
+    the question, not the ranking, of a ballot with candidates; ``where`` says where it stood.
     """
 
     prompt: Text
@@ -56,6 +58,7 @@ class Ballot:
     person: str | None
     key: bytes
     where: str
+    offered: tuple[bool, ...] | None = None
 
 
 def items_key(items: Sequence[str]) -> bytes:
@@ -94,7 +97,8 @@ def item_names(values: Any, what: str) -> tuple[str, ...]:
     if len(names) < 2:  # noqa: PLR2004 (a ranking compares)
         raise DataError(f"{what} must be a list of at least two names.")
     for index, name in enumerate(names):
-        if not isinstance(name, str) or name != person_text(name, f"{what}: entry {index}"):
+        plain = isinstance(name, str) and unicodedata.normalize("NFC", name).strip()
+        if not plain or name != plain or name != name.encode(errors="replace").decode():
             raise DataError(f"{what}: entry {index} must be a text without spaces around it.")
     if len(set(names)) < len(names):
         raise DataError(f"{what} names an item twice; each must be there once.")
@@ -120,12 +124,13 @@ def parse_ballot(
 
     Args:
         row: A mapping with ``prompt`` and ``candidates`` (texts, or lists of messages), or neither
-            where everybody ranks the same items; and either ``ranking``, a list, best first, of
-            numbers of candidates (from 0) or of their texts, in which a list is a tie and who is
-            missing was not listed; or ``ranks``, one whole number from 1 (the best) for each
-            candidate, null where not listed.
+            where there are items, of which ``offered`` may list those that this ballot could
+            list; and either ``ranking``, a list, best first, of numbers of candidates (from 0) or
+            of their texts, in which a list is a tie and who is missing was not listed; or
+            ``ranks``, one whole number from 1 (the best) for each candidate, null where not
+            listed.
         where: Where it stands, for messages: ``"line 3"``.
-        items: What everybody ranks, in the order that ``ranks`` has them in.
+        items: All that ballots choose from, in the order that ``ranks`` has them in.
         person_field: Name of the optional public person id.
 
     Raises:
@@ -141,7 +146,9 @@ def parse_ballot(
     if items is not None:
         order = sorted(range(len(items)), key=items.__getitem__)
         ranks = _ranks(row, where, names=items, numbers=False)
-        return Ballot("", (), tuple(ranks[index] for index in order), person, b"", where)
+        shown = _offered(row, where, items, ranks)
+        in_place = None if shown is None else tuple(shown[index] for index in order)
+        return Ballot("", (), tuple(ranks[index] for index in order), person, b"", where, in_place)
     prompt = read_text(row, "prompt", where)
     candidates = _candidates(row, where)
     try:
@@ -171,14 +178,36 @@ def _refuse_fields(row: Mapping[str, Any], where: str, *, items: Any) -> None:
         raise DataError(f"{where}: field 'ranking' (or 'ranks') is missing.")
     if items is not None and ("candidates" in row or "items" in row):
         raise DataError(
-            f"{where}: everybody ranks the same items here, so a ballot has neither 'candidates' "
-            "nor 'items'. Do not mix the two formats."
+            f"{where}: ballots choose from the same items here, so a ballot has neither "
+            "'candidates' nor 'items'; 'offered' lists the items that it could choose from. Do not "
+            "mix the two formats."
+        )
+    if items is None and "offered" in row:
+        raise DataError(
+            f"{where}: field 'offered' is for items; what this ballot was offered are its "
+            "'candidates'."
         )
     if items is None and "candidates" not in row:
         raise DataError(
             f"{where}: field 'candidates' is missing. Where everybody ranks the same items, name "
             'them in a first line {"items": [...]}, or with items=.'
         )
+
+
+def _offered(
+    row: Mapping[str, Any], where: str, items: Sequence[str], ranks: Sequence[int]
+) -> list[bool] | None:
+    """Return which items a ballot was offered; None where it does not say."""
+    if row.get("offered") is None:
+        return None
+    field = f"{where}: field 'offered'"
+    found = _from_ranking(row["offered"], items, field=field, numbers=False)
+    shown = [rank > 0 for rank in found]
+    if sum(shown) < 2 or sum(shown) != len(row["offered"]):  # noqa: PLR2004 (a ranking compares)
+        raise DataError(f"{field} must be a list of at least two items, without lists inside it.")
+    if any(rank and not known for rank, known in zip(ranks, shown, strict=True)):
+        raise DataError(f"{where}: the ballot lists an item that was not offered.")
+    return shown
 
 
 def _candidates(row: Mapping[str, Any], where: str) -> list[Text]:

@@ -18,12 +18,13 @@ from sordino.preferences.ballots import (
     complete_ballots,
     doubled_average_ranks,
     flat_ranks,
+    offered_table,
     order_ranks,
 )
-from sordino.preferences.pairs import Pairs, known_people, number_labels
-from sordino.preferences.ranking_records import item_names, items_key, row_order
+from sordino.preferences.pairs import Pairs, number_labels
+from sordino.preferences.ranking_records import item_names, row_order
 from sordino.preferences.records import candidate_order
-from sordino.preferences.slates import Slates, digest_of_ballots
+from sordino.preferences.slates import Slates, digest_of_ballots, keys_of_offers
 
 __all__ = ["Rankings"]
 
@@ -89,9 +90,16 @@ class Rankings(Slates):
             return Pairs.from_features(rows[::2] - rows[1::2], labels, persons=self.persons)
         texts = self.candidates
         if self.items is not None:
-            order, _ = candidate_order("", self.items)
-            texts = tuple(self.items[index] for index in order) * len(self)
-            labels = 1 - labels if order[0] else labels
+            assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
+            names = [self.items[number] for number in self.offered.tolist()]
+            both = list(zip(names[::2], names[1::2], strict=True))
+            turned = [candidate_order("", pair)[0][0] == 1 for pair in both]
+            texts = tuple(
+                name
+                for pair, other in zip(both, turned, strict=True)
+                for name in (reversed(pair) if other else pair)
+            )
+            labels = np.where(turned, 1 - labels, labels)
         return Pairs(
             keys=self.keys,
             public_digest=self.public_digest,
@@ -120,6 +128,8 @@ class Rankings(Slates):
             columns["candidates"] = tuple(self.candidates[row] for row in flat)
         if self.given is not None and self.items is None:
             columns["given"] = self.given[flat]
+        if self.offered is not None:
+            columns["offered"] = self.offered[flat]
         columns["public_digest"] = digest_of_ballots(columns["keys"], columns["persons"])
         return replace(self, **columns)
 
@@ -148,8 +158,9 @@ class Rankings(Slates):
         *,
         features: Any = None,
         unlisted: float | None = None,
+        offered: Any = None,
     ) -> Rankings:
-        """Return rankings from an array of ranks, each ballot over as many candidates.
+        """Return rankings from an array of ranks, each row of which is a ballot.
 
         Candidates are put into an order that ignores the ranks: items by name, and rows of
         features from the largest to the smallest, by the first entry in which they differ.
@@ -162,13 +173,17 @@ class Rankings(Slates):
             features: Features of the named items, shape (K, d), in the same order.
             unlisted: Another number, 0 or -1, say, that means "not listed". There is none by
                 default, because ranks that count from 0 would be read upside down.
+            offered: What each ballot was offered of the named items: an array of True and False,
+                (n, K); or ``"all"`` or ``"named"``, as for :func:`offered_table`.
 
         Raises:
             DataError: Shapes disagree, a number is not finite or no rank, a name stands there
                 twice, or two candidates of a ballot have the same features.
+            UsageError: A ballot leaves items out, and nothing says whether it was offered them.
 
         Example:
-            >>> Rankings.from_ranks(["b", "a"], [[1, 2], [1, None]]).doubled_ranks().tolist()
+            >>> short = Rankings.from_ranks(["b", "a"], [[1, 2], [1, None]], offered="all")
+            >>> short.doubled_ranks().tolist()
             [4, 2, 4, 2]
         """
         if unlisted is not None and _validate.number("unlisted", unlisted) >= 1:
@@ -179,9 +194,12 @@ class Rankings(Slates):
         if named:
             names = item_names(candidates, "candidates")
             _refuse_shape("ranks", table.shape, (n, len(names)))
-            return cls._of_items(names, table, persons=persons, features=features)
-        if features is not None:
-            raise UsageError("features= is for named items; the candidates are features already.")
+            return cls.of_items(names, table, offered=offered, persons=persons, features=features)
+        if features is not None or offered is not None:
+            raise UsageError(
+                "features= and offered= are for named items; the candidates here are features "
+                "already, and all of them were offered."
+            )
         cube = _validate.finite_array("candidates", candidates, ndim=_CUBE)
         _refuse_shape("candidates", cube.shape, (n, k, cube.shape[2]))
         starts = np.arange(n + 1) * k
@@ -195,19 +213,28 @@ class Rankings(Slates):
         persons: Iterable[str] | None = None,
         *,
         features: Any = None,
+        offered: Any = None,
     ) -> Rankings:
         """Return rankings of one list of items, each ballot a list of names, best first.
 
         Args:
-            items: What everybody ranks: all of it, also what nobody listed. It is public, so it
+            items: All that ballots choose from, also what nobody listed. It is public, so it
                 cannot be collected from the ballots.
             orders: One list of names per ballot. A list inside it is a tie; whoever is missing
                 was not listed, and an empty ballot counts.
             persons: Public person ids, one per ballot.
             features: Features of the items, shape (K, d), in the same order.
+            offered: What each ballot was offered: one list of names per ballot; or ``"all"`` or
+                ``"named"``, as for :func:`offered_table`.
 
         Raises:
             DataError: A name is unknown or stands twice; the message gives the ballot, from 0.
+            UsageError: A ballot leaves items out, and nothing says whether it was offered them.
+
+        Example:
+            >>> duels = [["tea", "milk"], ["beer", "tea"]]
+            >>> Rankings.from_orders(["tea", "milk", "beer"], duels, offered="named").sizes.tolist()
+            [2, 2]
         """
         names = item_names(items, "items")
         places: dict[Any, int] = {name: index for index, name in enumerate(names)}
@@ -216,7 +243,15 @@ class Rankings(Slates):
             for index, order in enumerate(orders)
         ]
         table = np.array(ranks, dtype=np.int64).reshape(-1, len(names))
-        return cls._of_items(names, table, persons=persons, features=features)
+        if offered is not None and not isinstance(offered, str):
+            what = "an item"
+            offered = [
+                [rank > 0 for rank in order_ranks(
+                    list(shown), places, len(names), what=what, field=f"offered: ballot {index}"
+                )]
+                for index, shown in enumerate(offered)
+            ]  # fmt: skip
+        return cls.of_items(names, table, offered=offered, persons=persons, features=features)
 
     @classmethod
     def from_flat(
@@ -253,15 +288,29 @@ class Rankings(Slates):
         )
 
     @classmethod
-    def _of_items(
+    def of_items(
         cls,
         names: tuple[str, ...],
         table: Integer[np.ndarray, "n k"],
         *,
+        offered: Any,
         persons: Iterable[str] | None,
         features: Any = None,
     ) -> Rankings:
-        """Return rankings of one list of items, whose columns are put in the order of names."""
+        """Return rankings of one list of items, whose columns are put in the order of names.
+
+        Args:
+            names: The items.
+            table: Ranks, a row for each ballot; 0 where not listed.
+            offered: As for :meth:`from_ranks`.
+            persons: Public person ids, one per ballot.
+            features: Features of the items, in the order of ``names``.
+
+        Raises:
+            DataError: As :meth:`from_ranks`.
+            UsageError: As :meth:`from_ranks`.
+        """
+        shown, named = offered_table(table, offered)
         order = sorted(range(len(names)), key=names.__getitem__)
         items = tuple(names[index] for index in order)
         given = None
@@ -269,10 +318,20 @@ class Rankings(Slates):
             given = _validate.finite_array("features", features, ndim=2)
             _refuse_shape("features", given.shape, (len(names), given.shape[1]))
             given = given[order] + 0.0
-        starts = np.arange(len(table) + 1) * len(names)
-        ranks = table[:, order].ravel()
-        keys = (items_key(items),) * len(table)
-        return cls._made(keys, persons, starts=starts, ranks=ranks, items=items, given=given)
+        shown = shown[:, order]
+        starts = np.concatenate([[0], np.cumsum(shown.sum(axis=1))])
+        flat = np.nonzero(shown)[1]
+        keys = keys_of_offers(items, flat, starts)
+        return cls._made(
+            keys,
+            persons,
+            starts=starts,
+            ranks=table[:, order][shown],
+            items=items,
+            offered=flat,
+            named=named,
+            given=given,
+        )
 
     @classmethod
     def _made(
@@ -281,7 +340,7 @@ class Rankings(Slates):
         """Return rankings of at least one ballot, with the digest of what is public."""
         if not keys:
             raise DataError("There is no ballot.")
-        people = None if persons is None else known_people(persons, len(keys))
+        people = None if persons is None else _validate.person_ids(persons, len(keys))
         digest = digest_of_ballots(keys, people)
         return cls(keys=keys, public_digest=digest, persons=people, **columns)
 

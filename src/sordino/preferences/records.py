@@ -10,13 +10,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any, TypeAlias
 
+from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.labels import LABELS, UNDECIDED, WANTED, label_value, separate, turned
 
@@ -296,29 +295,12 @@ def _label(row: Mapping[str, Any], where: str) -> int:
 
 
 def person_text(value: Any, where: str) -> str | None:
-    """Return a public person id as text, or None if there is none.
-
-    Spaces around it are taken off and equal characters are written in one way (NFC), so that one
-    person does not count as two; otherwise ids are compared letter by letter.
+    """Return the public person id of a record as text, or None if there is none.
 
     Raises:
-        DataError: It is neither a text nor a whole number, empty, or no valid Unicode.
+        DataError: As :func:`sordino._validate.person_id`.
     """
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (str, Integral)):
-        raise DataError(f"{where} must be a text or a whole number.")
-    person = None
-    with suppress(ValueError):  # a number of thousands of digits
-        person = str(value)
-    if person is None:
-        raise DataError(f"{where} is too long.")
-    if not person.isascii() and person != person.encode(errors="replace").decode():
-        raise DataError(f"{where} is not valid Unicode.")
-    person = unicodedata.normalize("NFC", person).strip()
-    if not person:
-        raise DataError(f"{where} is empty; leave it out where nobody is named.")
-    return person
+    return None if value is None else _validate.person_id(where, value)
 
 
 def _shared_prompt(chosen: Text, rejected: Text) -> tuple[Text, Text, Text]:

@@ -94,7 +94,7 @@ def write_sides(folder: str, piece: int, held_out: Bool[np.ndarray, " n"]) -> No
     Raises:
         FileSystemError: The folder is not seen here, or cannot be written.
     """
-    with atomic_writer(_sides_of(folder, piece), force=True) as file:
+    with atomic_writer(_sides_of(folder, piece), force=True, held=False) as file:
         file.write(held_out.astype(np.bool_).tobytes())
 
 

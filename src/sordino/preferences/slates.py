@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
+from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.ballots import bounds_of
 from sordino.preferences.comparisons import Comparisons, PublicDigest
@@ -16,7 +17,7 @@ from sordino.preferences.features import Features, Matrix, refuse_learned
 from sordino.preferences.ranking_records import items_key, row_order
 from sordino.preferences.records import Text, candidate_order
 
-__all__ = ["Slates", "digest_of_ballots"]
+__all__ = ["Slates", "digest_of_ballots", "keys_of_offers"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -31,8 +32,12 @@ class Slates:
         starts: Where each ballot begins, and m at the end; n + 1 numbers.
         prompts: Texts or chat messages, one per ballot; empty without texts.
         candidates: Texts or chat messages, m of them; empty without texts.
-        items: The names of what everybody ranks, sorted; None if ballots have candidates of
-            their own.
+        items: The names of all that ballots choose from, sorted; None if ballots have candidates
+            of their own.
+        offered: Which item every flat candidate is, from 0 and rising within a ballot: what this
+            ballot was offered, listed or not. All items, if left out.
+        named: Whether, in public, every ballot names all that it was offered. Then which items a
+            ballot names is public; else it is as private as their order.
         given: Features of the m candidates, or of the K items, when made from features.
         persons: Public person ids, or None.
     """
@@ -43,11 +48,13 @@ class Slates:
     prompts: tuple[Text, ...] = ()
     candidates: tuple[Text, ...] = ()
     items: tuple[str, ...] | None = None
+    offered: Integer[np.ndarray, " m"] | None = None
+    named: bool = False
     given: Float[np.ndarray, "rows d"] | None = None
     persons: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse columns that do not fit together."""
+        """Read ids in one way, and refuse columns that do not fit together."""
         starts = bounds_of(self.starts, len(self))
         object.__setattr__(self, "starts", starts)
         texts = self.items is None and self.given is None
@@ -62,8 +69,12 @@ class Slates:
             column = getattr(self, name)
             if column is not None and len(column) != length:
                 raise DataError(f"{name} must have {length} entries, got {len(column)}.")
-        if self.items is not None and not (self.sizes == k).all():
-            raise DataError("starts must be every multiple of the number of items.")
+        if self.persons is not None:
+            object.__setattr__(self, "persons", _validate.person_ids(self.persons, len(self)))
+        if self.items is not None:
+            object.__setattr__(self, "offered", _offered_items(self.offered, starts, k))
+        elif self.offered is not None or self.named:
+            raise DataError("offered and named are for ballots over items.")
 
     def __len__(self) -> int:
         """Return the number of ballots."""
@@ -88,7 +99,7 @@ class Slates:
     def flat_features(self, features: Features | None) -> Matrix:
         """Return the features of all candidates of all ballots, shape (m, d), dense or sparse.
 
-        Where everybody ranks the same items, the rows of the items are repeated for each ballot;
+        Of items the rows are repeated for each ballot that was offered them;
         :meth:`item_features` has them once.
 
         Args:
@@ -98,8 +109,7 @@ class Slates:
             UsageError: Features are missing, or were given twice.
         """
         if self.items is not None:
-            rows = np.tile(np.arange(len(self.items)), len(self))
-            return self.item_features(features)[rows]
+            return self.item_features(features)[self.offered]
         self._refuse_features(features, needed=self.given is None)
         refuse_learned(features)
         if features is None:
@@ -146,15 +156,59 @@ class Slates:
     def canonical_keys(self) -> Iterator[bytes | None]:
         """Yield the key of every question, or None where its candidates are in another order."""
         if self.items is not None:
-            key = items_key(self.items) if list(self.items) == sorted(self.items) else None
-            yield from (key for _ in self.keys)
+            assert self.offered is not None  # noqa: S101 (for the type checker; set at the start)
+            in_order = list(self.items) == sorted(self.items)
+            keys = keys_of_offers(self.items, self.offered, self.starts)
+            yield from (key if in_order else None for key in keys)
             return
+        key: bytes | None
         for index, (start, stop) in enumerate(pairwise(self.starts.tolist())):
             if self.given is None:
                 order, key = candidate_order(self.prompts[index], self.candidates[start:stop])
             else:
                 order, key = row_order(self.given[start:stop])
             yield key if order == list(range(stop - start)) else None
+
+
+def keys_of_offers(
+    items: Sequence[str],
+    offered: Integer[np.ndarray, " m"],
+    starts: Integer[np.ndarray, " bounds"],
+) -> tuple[bytes, ...]:
+    """Return the key of every ballot over items: that of the items that it was offered."""
+    known: dict[bytes, bytes] = {}
+    keys = []
+    for start, stop in pairwise(starts.tolist()):
+        numbers = offered[start:stop]
+        what = numbers.tobytes()
+        if what not in known:
+            known[what] = items_key([items[number] for number in numbers.tolist()])
+        keys.append(known[what])
+    return tuple(keys)
+
+
+def _offered_items(
+    offered: Integer[np.ndarray, " m"] | None, starts: Integer[np.ndarray, " bounds"], k: int
+) -> Integer[np.ndarray, " m"]:
+    """Return which item every flat candidate is, which nobody can change afterwards.
+
+    Raises:
+        DataError: They are no items, or do not rise within a ballot.
+    """
+    if offered is None:
+        if not (np.diff(starts) == k).all():
+            raise DataError("starts must be every multiple of the number of items.")
+        offered = np.tile(np.arange(k), len(starts) - 1)
+    numbers = np.array(offered)
+    if numbers.shape != (int(starts[-1]),) or numbers.dtype.kind not in "iu":
+        raise DataError("offered must be one whole number for each candidate of each ballot.")
+    rises = np.diff(numbers) > 0
+    rises[starts[1:-1] - 1] = True  # from one ballot to the next
+    if not rises.all() or numbers.min(initial=0) < 0 or numbers.max(initial=0) >= k:
+        raise DataError(f"offered must rise from 0 to at most {k - 1} within each ballot.")
+    numbers = numbers.astype(np.int64)
+    numbers.setflags(write=False)
+    return numbers
 
 
 def digest_of_ballots(keys: Sequence[bytes], persons: Sequence[str] | None) -> str:

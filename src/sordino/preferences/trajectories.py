@@ -12,7 +12,7 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino.errors import DataError
 from sordino.preferences.features import clipped_rows, usable_feature_bound
-from sordino.preferences.pairs import Pairs, known_people, number_labels
+from sordino.preferences.pairs import Pairs, number_labels
 
 __all__ = ["Trajectories", "step_sum", "steps_of"]
 
@@ -158,9 +158,7 @@ class Trajectories:
             raise DataError("The steps of all trajectories must have as many features.")
         rows = np.array(sums)
         number_labels(labels, len(rows))  # refuses them before any is left out
-        people = (
-            None if persons is None else np.array(known_people(persons, len(rows)), dtype=object)
-        )
+        people = None if persons is None else _validate.person_ids(persons, len(rows))
         kept = rows.any(axis=1)
         if not (kept.all() or drop_identical):
             raise DataError(
@@ -171,7 +169,7 @@ class Trajectories:
         pairs = Pairs.from_features(
             rows[kept],
             np.asarray(labels)[kept],
-            persons=None if people is None else people[kept].tolist(),
+            persons=people and [people[row] for row in np.flatnonzero(kept)],
         )
         pairs = replace(pairs, dropped=int(len(rows) - kept.sum()))
         return cls(pairs, horizon=horizon, feature_bound=feature_bound)

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from decimal import Decimal
 
-__all__ = ["bracket_down", "bracket_up", "narrow", "raised"]
+__all__ = ["bracket_down", "bracket_up", "float_up", "narrow", "raised"]
 
 _LARGEST = 1e308
 _TINIEST = 1e-120
+
+
+def float_up(value: Decimal) -> float:
+    """Return a float whose printed decimal number is at least value.
+
+    What counts is what is written, here as everywhere in accounting: 0.1 is written for a float
+    that is a little larger, other numbers for one that is smaller, and whoever adds up what is
+    written must not be told too little.
+    """
+    result = float(value)
+    while Decimal(repr(result)) < value:
+        result = math.nextafter(result, math.inf)
+    return result
 
 
 def raised(value: float) -> float:

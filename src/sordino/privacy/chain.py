@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino import _validate
+from sordino._files import refuse_special
 from sordino._random import new_release_id
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError, UsageError
 
@@ -168,12 +169,19 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is anything at ``path``.
+    """Return whether there is a file at ``path``.
 
     Raises:
+        UsageError: It is a folder, a device or a pipe, for which a ledger would wait for ever.
         FileSystemError: The system refuses to say.
     """
     with _explained(path):
+        if path.name in {"", ".."} or path.is_dir():
+            raise UsageError(
+                f"{path.name or path} is a folder, and a ledger is a file. Nothing was released. "
+                "Give the name of a file, by convention NAME.db."
+            )
+        refuse_special(path, links=True)
         return path.exists()
 
 

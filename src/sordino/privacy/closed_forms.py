@@ -15,7 +15,7 @@ from functools import partial
 
 from dp_accounting import NeighboringRelation
 
-from ._search import narrow, raised
+from ._search import float_up, narrow, raised
 from .bounded_range import (
     bounded_range_composition_delta,
     bounded_range_composition_epsilon,
@@ -134,7 +134,7 @@ class Bound:
         if rest < 0:
             return 1.0
         total = _EXACT.add(self.failed, decimal(self.curve(rest)))
-        return min(1.0, _float_up(total))
+        return min(1.0, float_up(total))
 
     def epsilon(self, delta: float) -> float:
         """Return the epsilon that this bound shows at delta; infinite if it shows nothing."""
@@ -144,7 +144,7 @@ class Bound:
         rest = self.inverse(max(0.0, float_down(spare)))
         if rest == math.inf:
             return math.inf
-        total = _float_up(_EXACT.add(self.added, decimal(rest)))
+        total = float_up(_EXACT.add(self.added, decimal(rest)))
         for _ in range(8):  # the sum may have rounded the rest away
             if self.fits(total, delta):
                 return total
@@ -337,9 +337,3 @@ def _root_sum(terms: list[tuple[float, int]]) -> float:
     if largest == 0:
         return 0.0
     return largest * math.sqrt(math.fsum(n * (mu / largest) ** 2 for mu, n in terms)) * _UP
-
-
-def _float_up(value: Decimal) -> float:
-    """Return a float that prints as at least value."""
-    nearest = float(value)
-    return nearest if decimal(nearest) >= value else math.nextafter(nearest, math.inf)

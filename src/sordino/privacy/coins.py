@@ -12,6 +12,8 @@ from decimal import ROUND_CEILING, Context, Decimal
 from sordino._validate import integer, positive
 from sordino.errors import UsageError
 
+from ._search import float_up
+
 __all__ = [
     "flip_probability",
     "randomized_response_epsilon",
@@ -91,15 +93,17 @@ def realized_epsilon(threshold: int, categories: int = 2) -> float:
         docs/privacy.md, "Randomness and arithmetic".
 
     Guarantee:
-        an upper bound on the exact loss, above it by at most one unit in the last place; valid for
-        every accepted argument.
+        an upper bound on the exact loss, above it by at most two units in the last place, and so
+        is the decimal number that it prints as; valid for every accepted argument.
 
     Example:
         >>> realized_epsilon(2**63)
         0.0
     """
     threshold = integer("threshold", threshold, at_least=1, at_most=_WORDS - 1)
-    return _round_up(_exact_loss(threshold, integer("categories", categories, at_least=2) - 1))
+    loss = _exact_loss(threshold, integer("categories", categories, at_least=2) - 1)
+    stated = float_up(loss)
+    return stated if Decimal(stated) >= loss else math.nextafter(stated, math.inf)
 
 
 def randomized_response_epsilon(epsilon: float, categories: int = 2) -> float:
@@ -160,9 +164,3 @@ def _exact_loss(threshold: int, others: int) -> Decimal:
     """Return |log((2^64 - threshold) others / threshold)| to 100 digits."""
     odds = _DECIMAL.divide(Decimal((_WORDS - threshold) * others), Decimal(threshold))
     return abs(_DECIMAL.ln(odds))
-
-
-def _round_up(value: Decimal) -> float:
-    """Return the smallest float that is at least value."""
-    nearest = float(value)
-    return nearest if Decimal(nearest) >= value else math.nextafter(nearest, math.inf)

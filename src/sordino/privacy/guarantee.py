@@ -42,6 +42,8 @@ Trust = Literal["local", "central"]
 CAVEATS: Mapping[str, str] = {
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
     "treated as public.",
+    "named-offered": "Which items a ballot names is treated as public: they count as what it was "
+    "offered. How it orders them is protected.",
     "person-group": "Epsilon and delta are for one label or record. A person who gave m of them is "
     "protected with m times epsilon at most, and with more than m times delta.",
     "person-total": "Epsilon is per label. A person who judged m different pairs is protected "
@@ -53,6 +55,8 @@ CAVEATS: Mapping[str, str] = {
     "record counts as a person of its own.",
     "simulated": "Randomness came from a seed. Whoever knows the seed can undo the noise: for "
     "study only, never for release.",
+    "texts-declared": "That the models which training started from, or asked, had not read these "
+    "records before is what the user declared; it was not checked.",
     "timing": "How long the draw took depends on the data: whoever can time it learns more than "
     "what was released.",
 }

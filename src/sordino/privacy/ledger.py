@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from sordino import _random
+from sordino._files import sole_holder
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerMismatch, PrivacyError, UsageError
-from sordino.privacy import cards, chain
+from sordino.privacy import attempts, cards, chain
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import Guarantee, merge
@@ -21,6 +25,15 @@ from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 __all__ = ["Head", "Ledger", "Reservation"]
 
 _ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the same
+
+
+def _moment(budget: Guarantee) -> str:
+    """Return when a row is written: to the second for labels, else the day alone.
+
+    How long reading and fitting took tells of the number of records and of their texts, and of
+    how long people took to answer; the first row comes after reading, like all others.
+    """
+    return _random.today() if budget.unit in {"record", "person"} else _random.now()
 
 
 class Head(NamedTuple):
@@ -44,6 +57,23 @@ class Reservation:
             PrivacyError: This reservation was committed before: one entry, one draw.
         """
         self.ledger._outcome("commit", self.release_id, artifact_digest)  # noqa: SLF001 (its own ledger)
+
+    @property
+    def is_noted(self) -> bool:
+        """Return whether the same command, given again, would go on with this entry."""
+        return self.ledger._notes(self.release_id)  # noqa: SLF001 (its own ledger)
+
+    def drawn_once(self, draw: Callable[[], np.ndarray], *, part: int = 0) -> np.ndarray:
+        """Return what this entry released: as it was stored, or drawn now and then stored.
+
+        Outside :meth:`Ledger.attempt` nothing is stored, and each entry is drawn on once.
+
+        Args:
+            draw: Draws the noise and returns what may be seen. If it raises an error, that was
+                seen too, and the entry is never drawn on again.
+            part: Which part of the release, where it is drawn bit by bit.
+        """
+        return self.ledger._drawn(self.release_id, part, draw)  # noqa: SLF001 (its own ledger)
 
 
 class Ledger:
@@ -70,6 +100,7 @@ class Ledger:
     def __init__(self, path: Path, rows: Sequence[Row]) -> None:
         """Hold verified rows; use :meth:`open` instead."""
         self.path = path
+        self._attempt: attempts.Attempt | None = None
         self._rows = list(rows)
         self._books = Books.of(rows[0])
         for row in rows[1:]:
@@ -146,7 +177,8 @@ class Ledger:
             "budget": budget.to_dict(),
         }
         try:
-            chain.create(path, kind="open", time=_random.now(), payload=canonical_json(payload))
+            time = _moment(budget)
+            chain.create(path, kind="open", time=time, payload=canonical_json(payload))
         except FileExistsError:
             return
 
@@ -161,12 +193,12 @@ class Ledger:
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
-        # How long a fit took tells of number and texts, and how long people took to answer.
-        hidden = self.budget.unit in {"record", "person"}
-        time = _random.today() if hidden else _random.now()
+        time = _moment(self.budget)
 
-        def write(**values: Any) -> None:
+        def write(*, request: str | None = None, **values: Any) -> None:
             written.append(chain.append(connection, self._rows[-1], time=time, **values))
+            if request is not None:
+                attempts.note(connection, values["release_id"], request)
 
         with _ONE_THREAD, chain.connect(self.path) as connection:
             with chain.transaction(connection):
@@ -211,6 +243,14 @@ class Ledger:
         """Return the digest of the public fields that this ledger is bound to, if any."""
         return self._books.public_digest
 
+    @property
+    def open_entries(self) -> tuple[str, ...]:
+        """Return the entries of the command on its way that it has not gone on with yet."""
+        own = self._attempt
+        if own is None or not own.held:
+            return ()
+        return tuple(name for name in own.entries if name not in own.used)
+
     def total(self, *, delta: float | None = None) -> Guarantee | None:
         """Return what everything spent so far promises together; None before any spend.
 
@@ -238,8 +278,10 @@ class Ledger:
             PrivacyError: The promise is of another unit, relation or weaker trust.
             BudgetExceeded: The total would pass the budget.
         """
-        event_to_row(event)
         chain.text("scope", scope)
+        columns = _columns(event, promise, scope, chain.count(count))
+        if self._begun(columns) is not None:  # an interrupted run paid for it
+            return
         self._books.check(event, promise, scope, chain.count(count), name=self.path.name)
 
     def reserve(
@@ -251,6 +293,7 @@ class Ledger:
         count: int = 1,
         public_digest: str | None = None,
         details: dict[str, Any] | None = None,
+        needed: Mapping[str, int | None] | None = None,
     ) -> Reservation:
         """Write one spend durably, before its noise is drawn, and return the permission to draw.
 
@@ -261,6 +304,9 @@ class Ledger:
             count: How many such events, one after the other, this entry stands for.
             public_digest: Under unit ``label`` only, the digest of the public fields.
             details: Public numbers to keep with the entry (for example person totals).
+            needed: Only for what is drawn answer by answer and stored elsewhere: how many events
+                one unit would have on each of :attr:`open_entries` if that were gone on with;
+                None if it cannot be.
 
         Raises:
             UsageError: An argument cannot be written.
@@ -270,7 +316,7 @@ class Ledger:
         """
         if public_digest is not None and promise.unit != "label":
             raise PrivacyError("Only under unit='label' may public fields be digested.")
-        kind, parameters = event_to_row(event)
+        columns = _columns(event, promise, chain.text("scope", scope), chain.count(count))
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
@@ -279,21 +325,126 @@ class Ledger:
         stored = chain.strict_json("details", payload)
         with self._writing() as write:
             self.check_data(None, public_digest)
-            self.check(event, promise=promise, scope=scope, count=count)
+            columns |= {"payload": stored}
+            if (begun := self._taken_over(columns, needed)) is not None:
+                return Reservation(self, begun)
+            self._books.check(event, promise, scope, count, name=self.path.name)
+            own = self._attempt if self._attempt is not None and self._attempt.held else None
             write(
                 kind="reserve",
                 release_id=release_id,
-                scope=scope,
-                event=kind,
-                parameters=canonical_json(parameters),
-                count=chain.count(count),
-                unit=promise.unit,
-                neighbors=promise.neighbors.name,
-                trust=promise.trust,
-                randomness=promise.randomness,
-                payload=stored,
+                request=None if own is None else own.request,
+                **columns,
             )
+        if own is not None:
+            own.entries.append(release_id)
+            own.used.add(release_id)
         return Reservation(self, release_id)
+
+    def continuing(self, request: str | None) -> Ledger:
+        """Return this ledger as the plan of a command sees it: what that paid for before is free.
+
+        Nothing is written, and no entry is taken over: :meth:`attempt` does that.
+
+        Args:
+            request: The name of the command; None if it has none.
+        """
+        self._attempt = None
+        if request is not None:
+            self._attempt = attempts.Attempt(request)
+            if chain.exists(self.path):
+                with chain.connect_reader(self.path) as connection:
+                    self._attempt.entries = attempts.begun_entries(connection, request)
+        return self
+
+    def was_paid(self, event: Event, promise: Guarantee, count: int = 1) -> bool:
+        """Return whether an entry of the planned command, if it was interrupted, pays for this.
+
+        The next spend of that kind finds the next entry.
+        """
+        row = self._begun(_columns(event, promise, EVERYTHING, count))
+        if row is None or self._attempt is None:
+            return False
+        self._attempt.used.add(row.release_id)
+        return True
+
+    @contextmanager
+    def attempt(self, request: str | None) -> Iterator[None]:
+        """Go on with what the same command paid for before it was interrupted, if it was.
+
+        Entries that are reserved inside are noted under the name of the command. If the block
+        ends without an error they are forgotten: whoever gives the command again pays again.
+
+        Args:
+            request: The name of the command, from :func:`sordino.privacy.attempts.request_of`;
+                None if it has none.
+
+        Raises:
+            FileSystemError: The same command is still running.
+        """
+        if request is None:
+            yield
+            return
+        lock = self.path.with_name(f".{self.path.name}.{request[:16]}.lock")
+        busy = "The same command is running already. Nothing was done. Let it end."
+        with sole_holder(lock, f"{self.path.name} cannot be locked", busy):
+            self.continuing(request)
+            assert self._attempt is not None  # noqa: S101 - for the type checker
+            self._attempt.held = True
+            try:
+                yield
+                self._forget(self._attempt.entries)
+            finally:
+                self._attempt = None
+
+    def _begun(self, columns: dict[str, Any]) -> Row | None:
+        """Return the entry of an interrupted run that pays for this, if there is one."""
+        return None if self._attempt is None else self._attempt.entry_like(self._rows, columns)
+
+    def _taken_over(
+        self, columns: dict[str, Any], needed: Mapping[str, int | None] | None
+    ) -> str | None:
+        """Return the id of an entry of an interrupted run that is gone on with."""
+        own = self._attempt
+        if own is None or not own.held or (row := self._begun(columns)) is None:
+            return None
+        if needed is None:
+            fits = row.count == columns["count"]
+        else:
+            most = needed.get(row.release_id)
+            fits = most is not None and most <= row.count
+        if not fits:
+            return None
+        own.used.add(row.release_id)
+        return row.release_id
+
+    def _drawn(self, release_id: str, part: int, draw: Callable[[], np.ndarray]) -> np.ndarray:
+        """Return what an entry released; see :meth:`Reservation.drawn_once`."""
+        if not self._notes(release_id):
+            return draw()
+        with chain.connect(self.path) as connection:
+            known = attempts.stored(connection, release_id, part)
+        if known is not None:
+            return known
+        if release_id in self._books.committed:
+            raise PrivacyError("What this entry released is gone. Nothing was drawn again.")
+        try:
+            value = draw()
+        except Exception:
+            self._forget([release_id])
+            raise
+        with chain.connect(self.path) as connection, chain.transaction(connection):
+            attempts.keep(connection, release_id, part, value)
+        return value
+
+    def _notes(self, release_id: str) -> bool:
+        """Return whether an entry is noted under the name of a command on its way."""
+        return self._attempt is not None and release_id in self._attempt.used
+
+    def _forget(self, release_ids: Sequence[str]) -> None:
+        """Let no later run go on with some entries."""
+        with chain.connect(self.path) as connection, chain.transaction(connection):
+            attempts.forget(connection, release_ids)
 
     def check_data(self, data: str | None, public_digest: str | None) -> None:
         """Refuse another data set, by its name or by its public fields.
@@ -331,10 +482,17 @@ class Ledger:
                     "on another ledger. Nothing was released. Use that ledger."
                 )
             if kind == "commit" and release_id in self._books.committed:
+                if self._attempt is not None and self._released(release_id) == artifact_digest:
+                    return  # an interrupted run came as far as this
                 raise PrivacyError(
                     "This reservation was already committed: one entry pays for one draw."
                 )
             write(kind=kind, release_id=release_id, payload=payload)
+
+    def _released(self, release_id: str) -> str:
+        """Return the SHA-256 of what a committed entry released."""
+        rows = (row for row in self._rows if row.kind == "commit" and row.release_id == release_id)
+        return str(json.loads(next(rows).payload)["artifact"])
 
     def receive(self, artifact_digest: str, promise: Guarantee) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
@@ -398,3 +556,18 @@ class Ledger:
     def _repr_html_(self) -> str:
         """Return budget, spend and head as a card, for notebooks; no path."""
         return cards.ledger_card(self)
+
+
+def _columns(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:
+    """Return what a row says of a spend, but for its payload."""
+    kind, parameters = event_to_row(event)
+    return {
+        "scope": scope,
+        "event": kind,
+        "parameters": canonical_json(parameters),
+        "count": count,
+        "unit": promise.unit,
+        "neighbors": promise.neighbors.name,
+        "trust": promise.trust,
+        "randomness": promise.randomness,
+    }

@@ -21,6 +21,7 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
     Unit,
     never_less,
+    never_more,
 )
 
 __all__ = [
@@ -38,6 +39,8 @@ EVERYTHING = "all"
 """The scope of a spend that names none: it concerns every unit."""
 
 _MOST_WORLDS = 10_000
+_OFFERED = tuple(digit * 10**power for power in range(7) for digit in (1, 2, 3, 5))
+_LEAST_OFFERED, _MOST_OFFERED = 1e-6, 1e-3  # a delta that a message may propose
 _NOT_OURS = (
     ArithmeticError,
     AttributeError,
@@ -116,6 +119,21 @@ class Spend:
             )
             for world in self.worlds()
         )
+
+    def finite_above(self, budget: Guarantee) -> tuple[float, float] | None:
+        """Return (ε, δ) at a delta above a budget's where epsilon is finite; None if none is found.
+
+        One of a few round multiples, for a message: not the least.
+        """
+        start = budget.delta or _LEAST_OFFERED
+        for times in _OFFERED:
+            delta = float(f"{start * times:.3g}")
+            if not delta < _MOST_OFFERED:
+                break
+            epsilon = self.epsilon(neighbors=budget.neighbors, delta=delta)
+            if math.isfinite(epsilon):
+                return epsilon, delta
+        return None
 
     def remaining_epsilon(self, budget: Guarantee) -> float:
         """Return the largest further pure epsilon, in a shared scope, that still fits."""
@@ -291,12 +309,14 @@ class Books:
         if after.fits(budget):
             return
         would = after.epsilon(neighbors=budget.neighbors, delta=budget.delta)
-        left = never_less(-self.spend.remaining_epsilon(budget)).lstrip("-")  # never more
+        if math.isinf(would) and (way := after.finite_above(budget)):
+            raise BudgetExceeded(_delta_too_small(self.spend, budget, way, name))
+        left = never_more(self.spend.remaining_epsilon(budget))
         raise BudgetExceeded(
             f"This release would spend epsilon={never_less(would)} in total, over the budget of "
-            f"epsilon={budget.epsilon:.15g} (delta={budget.delta:.15g}) in {name}; {left} is "
-            "left. Nothing was released. Lower the mechanism's epsilon, or have the data's owner "
-            "raise the budget (the ledger records it)."
+            f"epsilon={never_more(budget.epsilon, 15)} (delta={never_more(budget.delta, 15)}) in "
+            f"{name}; {left} is left. Nothing was released. Lower the mechanism's epsilon, or have "
+            "the data's owner raise the budget (the ledger records it)."
         )
 
     def _reserve(self, row: Row, payload: dict[str, Any]) -> None:
@@ -349,6 +369,23 @@ class Books:
                 "A scope can be declared disjoint only before it is first spent in. Nothing was "
                 "recorded."
             )
+
+
+def _delta_too_small(before: Spend, budget: Guarantee, way: tuple[float, float], name: str) -> str:
+    """Return that a budget's delta leaves a release no finite epsilon, and the ways out."""
+    allowed = f"delta={never_more(budget.delta)}"
+    problem = f"delta is used up: what was spent in {name} leaves too little of its {allowed}"
+    if not budget.delta or not before.events:
+        problem = f"delta is too small: {name} allows {allowed}"
+    epsilon, delta = way
+    return (
+        f"{problem} for this release to have a finite epsilon beside it. Nothing was released. "
+        "Use a mechanism with a smaller delta, or with none; or have the data's owner raise the "
+        "limit on delta with change_budget (on the command line --budget-delta), which the ledger "
+        f"records: at delta={never_less(delta)} everything together would have epsilon="
+        f"{never_less(epsilon)}, and the budget's epsilon is {never_more(budget.epsilon)}. A new "
+        "ledger would not count what was spent."
+    )
 
 
 def refuse_other_terms(old: Guarantee, new: Guarantee) -> None:

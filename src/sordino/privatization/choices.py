@@ -14,7 +14,7 @@ from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse, 
 from sordino.preferences.private_pairs import digest_of_answers
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.slates import Slates
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 
 __all__ = ["PrivateChoices", "privatize_choices"]
@@ -50,7 +50,8 @@ class PrivateChoices(Slates):
         promised = self.guarantee.epsilon
         if not math.isclose(promised, self.mechanism.realized_epsilon, rel_tol=_SLACK):
             raise PrivacyError(
-                f"These answers were not randomized for epsilon={promised:g}, which they promise."
+                f"These answers were not randomized for epsilon={never_less(promised)}, which "
+                "they promise."
             )
 
 
@@ -83,7 +84,7 @@ def privatize_choices(
     Guarantee:
         ε of the mechanism for one ballot, unit ``"label"``, ``REPLACE_ONE``, δ = 0, trust
         ``"central"``; caveats ``randomized-at-ingestion`` and, where persons are known,
-        ``person-group``. Shown by tests/soundness/test_rankings_release.py.
+        ``person-group``, and ``named-offered``. Shown by tests/soundness/test_rankings_release.py.
 
     Source:
         docs/local.md, "Randomized response".
@@ -98,7 +99,9 @@ def privatize_choices(
     reservation = ledger.reserve(
         mechanism.event, promise=promise, public_digest=rankings.public_digest
     )
-    answers = mechanism.release(_first_choices(used, entropy), entropy=entropy)
+    answers = reservation.drawn_once(
+        lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy)
+    )
     artifact = digest_of_answers(used.public_digest, answers)
     reservation.commit(artifact)
     return PrivateChoices(
@@ -148,6 +151,7 @@ def _promise(
         "randomized-at-ingestion": True,
         "person-group": rankings.persons is not None,
         "repeats-not-linked": rankings.persons is None and len(set(rankings.keys)) < len(rankings),
+        "named-offered": rankings.named,
         "simulated": entropy.randomness == "simulated",
     }
     named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))

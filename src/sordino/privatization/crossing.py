@@ -67,6 +67,10 @@ class Survey:
         """Return how many questions of how many people are about to be answered, if linked."""
         return None if self.memo is None else self.memo.counts(self.cap)
 
+    def coins_on(self, release_id: str) -> int | None:
+        """Return the most coins of one person on an entry, those about to be tossed included."""
+        return None if self.memo is None else self.memo.coins_on(release_id, self.cap)
+
     def details(self, epsilon: float) -> dict[str, Any]:
         """Return the public numbers that the ledger keeps: the largest total of one person."""
         counts = self.counts()
@@ -233,13 +237,23 @@ class Crossing:
         fresh = self._fresh(survey)
         if not fresh:
             return None
+        needed = {name: self._needed(survey, name) for name in self.ledger.open_entries}
         return self.ledger.reserve(
             self.mechanism.event,
             promise=self.promise(survey),
             count=fresh,
             public_digest=public_digest if self.unit == "label" else None,
             details=survey.details(self.mechanism.realized_epsilon),
+            needed=needed if survey.linked else None,
         )
+
+    def _needed(self, survey: Survey, release_id: str) -> int | None:
+        """Return how many coins of one unit an entry would have paid for if it were gone on with.
+
+        A label has one coin, whenever it is tossed: what is stored is never tossed again.
+        """
+        most = survey.coins_on(release_id)
+        return most if most is None or self.unit == "person" else min(most, 1)
 
     def choose(self, survey: Survey) -> None:
         """Choose which questions are used if their number is capped; the spend is written."""
@@ -270,6 +284,8 @@ class Crossing:
         self.ledger.check_data(data, public_digest)
         if fresh:
             self.ledger.check(self.mechanism.event, promise=promise, count=fresh)
+            if self.ledger.was_paid(self.mechanism.event, promise, fresh):
+                fresh = 0
         spend = [(self.mechanism.event, fresh)]
         return {
             "spend": accounting.composed_epsilon(spend, neighbors=promise.neighbors, delta=0.0),
@@ -288,10 +304,29 @@ class Crossing:
         keys: Sequence[Key],
         memo: AnswerMemo | None,
         reservation: Reservation | None,
+        *,
+        place: int = 0,
     ) -> Integer[np.ndarray, " n"]:
-        """Return randomized answers: stored ones where there are any, fresh coins elsewhere."""
-        if memo is None:
-            return self.mechanism.release(labels, entropy=self.entropy)
+        """Return randomized answers: stored ones where there are any, fresh coins elsewhere.
+
+        Args:
+            labels: One for each record.
+            keys: Who was asked what, if answers are stored by person.
+            memo: Where they are, or None.
+            reservation: What pays; None if all answers are stored.
+            place: Number of the first record, where they come in batches.
+
+        Raises:
+            DataError: Other records are asked than were counted.
+        """
+        if memo is None and reservation is not None:
+            drawn = reservation.drawn_once(
+                lambda: self.mechanism.release(labels, entropy=self.entropy), part=place
+            )
+            if len(drawn) != len(labels):
+                raise DataError("The input changed while it was read. Nothing was released.")
+            return drawn
+        assert memo is not None  # noqa: S101 - for the type checker: all were stored
         stored = memo.recall(keys)
         first: dict[Key, int] = {}
         for index, key in enumerate(keys):

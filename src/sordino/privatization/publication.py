@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
-from sordino._files import read_json, write_json
+from sordino._files import clear, explained, read_json, write_json
 from sordino.errors import DataError, FileSystemError
 from sordino.preferences.manifest import Manifest, digest_of_files, manifest_path, read_manifest
 from sordino.preferences.shards import Shards
@@ -24,8 +23,10 @@ from sordino.privatization.stored_answers import rows_on_disk
 
 __all__ = [
     "DONE",
+    "bind",
     "digest_of_request",
     "has_begun",
+    "is_drawing",
     "note_files",
     "noted_request",
     "publish",
@@ -39,11 +40,20 @@ _FORMAT: Final = "sordino.publication"
 _VERSION: Final = 1
 _NOTED: Final = "noted.json"
 _BEGUN: Final = "begun.json"
+_DRAWING: Final = "drawing.json"
 
 
 def digest_of_request(shards: Shards, crossing: Crossing) -> str:
-    """Return one SHA-256 for files as they are now, and for how they are to be answered."""
-    request = asdict(shards) | {
+    """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold.
+
+    It outlives a run that is killed, so neither their size nor their time may be in it.
+    """
+    request = {
+        "files": list(dict.fromkeys(piece.path for piece in shards.pieces)),
+        "layout": shards.layout,
+        "dimension": shards.dimension,
+        "person_field": shards.person_field,
+        "drop_identical": shards.drop_identical,
         "settings": crossing.memo_settings,
         "unit": crossing.unit,
         "cap": crossing.cap,
@@ -52,16 +62,41 @@ def digest_of_request(shards: Shards, crossing: Crossing) -> str:
     return hashlib.sha256(canonical_json(request).encode()).hexdigest()
 
 
-def note_files(work: Path, request: str, manifests: Mapping[str, Manifest]) -> None:
+def note_files(work: Path, request: str, manifests: Mapping[str, Manifest], *, force: bool) -> None:
     """Write what each file says of itself, and then what they answer.
 
     Raises:
         FileSystemError: It cannot be written.
     """
     for name, manifest in manifests.items():
-        write_json(manifest_path(work / name), manifest.to_dict())
-    content = {"format": _FORMAT, "version": _VERSION, "request": request}
-    write_json(work / _NOTED, content)
+        write_json(manifest_path(work / name), manifest.to_dict(), force=True)
+    content = {"format": _FORMAT, "version": _VERSION, "request": request, "force": force}
+    write_json(work / _NOTED, content, force=True)
+
+
+def is_drawing(work: Path, request: str) -> bool:
+    """Return whether a folder of a run holds answers to a request, as far as they were drawn."""
+    return _request(work / _DRAWING) == request
+
+
+def bind(work: Path, request: str, entry: str) -> None:
+    """Tie what will be drawn in a folder of a run to the entry that pays; other draws go.
+
+    Args:
+        work: The folder.
+        request: What is answered, down to its public fields.
+        entry: Id on the ledger.
+
+    Raises:
+        FileSystemError: It cannot be written.
+    """
+    content = {"format": _FORMAT, "version": _VERSION, "request": request, "entry": entry}
+    with explained("The folder for the answers cannot be written"):
+        known = (work / _DRAWING).exists() and json.loads((work / _DRAWING).read_bytes())
+        if known != content:
+            for path in work.iterdir():
+                path.unlink()
+            write_json(work / _DRAWING, content)
 
 
 def noted_request(work: Path) -> str | None:
@@ -124,14 +159,17 @@ def publish(work: Path, folder: Path, names: Iterable[str]) -> None:
     The folder of the run is then called as one of which nothing is needed.
 
     Raises:
+        UsageError: Another file has one of their names, and the run was not to overwrite any.
         FileSystemError: One cannot be written; the others wait.
     """
     reason = None
     try:
+        note = next(work / name for name in (_NOTED, _BEGUN) if (work / name).exists())
+        force = json.loads(note.read_bytes()).get("force") is True
         if (work / _NOTED).exists():
             (work / _NOTED).replace(work / _BEGUN)
         for name in names:
-            _show(work / name, folder / name)
+            _show(work / name, folder / name, force=force)
         work.rename(work.with_suffix(DONE))  # nothing is left to do, wherever this is killed
     except OSError as error:
         reason = error.strerror or type(error).__name__
@@ -142,10 +180,10 @@ def publish(work: Path, folder: Path, names: Iterable[str]) -> None:
         )
 
 
-def _show(made: Path, final: Path) -> None:
+def _show(made: Path, final: Path, *, force: bool) -> None:
     """Let one file appear, unless it did."""
     if made.exists():
-        final.unlink(missing_ok=True)  # no moment with a file and another's manifest
+        clear(final, force=force)  # no moment with a file and another's manifest
         if manifest_path(made).exists():
             manifest_path(made).replace(manifest_path(final))
         made.replace(final)

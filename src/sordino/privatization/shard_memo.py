@@ -204,7 +204,7 @@ def agreeing_parts(
         if dry_run:
             yield memo
             return
-        memo.close(sorted(_unfinished(rows)))
+        memo.close(sorted(_unfinished(rows) - set(ledger.open_entries)))
         try:
             yield memo
         finally:

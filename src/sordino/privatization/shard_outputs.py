@@ -9,18 +9,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from typing import Final
 
 from sordino import _random
-from sordino._files import explained, refuse_output, written_once
+from sordino._files import explained, refuse_output, sole_holder, written_once
 from sordino.errors import FileSystemError, UsageError
 from sordino.preferences.manifest import Manifest, manifest_path, stem
 from sordino.preferences.published_folder import ENDINGS, WORK
 from sordino.preferences.shards import Piece, Shards
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.folder_lock import sole_run
 from sordino.privatization.publication import (
     DONE,
     has_begun,
+    is_drawing,
     note_files,
     noted_request,
     publish,
@@ -28,7 +29,9 @@ from sordino.privatization.publication import (
 )
 from sordino.privatization.shard_answers import ShardOfWork
 
-__all__ = ["ShardOutputs", "see_folder"]
+__all__ = ["ShardOutputs", "see_folder", "sole_run"]
+
+_LOCK: Final = ".sordino.lock"
 
 
 @dataclass(frozen=True)
@@ -105,18 +108,11 @@ class ShardOutputs:
         """Refuse to overwrite unless asked to.
 
         Raises:
-            UsageError: A file is there already, or what an interrupted run left.
+            UsageError: A file is there already.
         """
         for shard in self.shards:
             for path in (self.folder / shard.name, manifest_path(self.folder / shard.name)):
                 refuse_output(path, force=self.force)
-        left = self._left()
-        if left and not self.force:
-            raise UsageError(
-                f"{left[0].name} lies in the folder for the answers: another run was interrupted, "
-                "or is still going on. Nothing was done. Let it end, take it away, or pass "
-                "--force; a run without person ids then pays again."
-            )
 
     def _left(self) -> list[Path]:
         """Return the folders of runs that have not ended."""
@@ -142,19 +138,22 @@ class ShardOutputs:
                 if noted_request(work) != request:
                     continue
                 if manifests := published(work, self.folder, names, ledger):
-                    self.publish(str(work))
+                    self.publish(work)
                     _take_away(work)
                     return manifests
             self.refuse_existing()
         return ()
 
     @contextmanager
-    def working(self) -> Iterator[str]:
+    def working(self, request: str) -> Iterator[Path]:
         """Yield a folder that only this user can read, inside the one for the answers.
 
-        It is gone afterwards, with everything that was drawn and not used, unless only some files
-        appeared. What an interrupted run left is taken away first. No other run can write there
-        until the context ends.
+        It is the one that an interrupted run left that was asked the same; what others left is
+        taken away. It is gone afterwards, unless it is noted there what entry it draws on, or only
+        some files appeared. No other run can write there until the context ends.
+
+        Args:
+            request: What is answered, down to its public fields.
 
         Raises:
             UsageError: Another run wrote there since it was looked at.
@@ -166,30 +165,49 @@ class ShardOutputs:
         with sole_run(self.folder):
             self.refuse_existing()
             with explained("The folder for the answers cannot be written"):
+                mine = next((left for left in self._left() if is_drawing(left, request)), None)
                 for left in [*self._left(), *self.folder.glob(str(Path(WORK).with_suffix(DONE)))]:
-                    shutil.rmtree(left)
-                work.mkdir(mode=0o700)
+                    if left != mine:
+                        shutil.rmtree(left)
+                work = mine or work
+                work.mkdir(mode=0o700, exist_ok=True)
             try:
-                yield str(work)
+                yield work
             finally:
-                if not has_begun(work):
+                if not has_begun(work) and not is_drawing(work, request):
                     _take_away(work)
 
-    def note(self, work: str, request: str, manifests: Mapping[str, Manifest]) -> None:
+    def note(self, work: Path, request: str, manifests: Mapping[str, Manifest]) -> None:
         """Write what each file says of itself, and what was asked.
 
         Raises:
             FileSystemError: It cannot be written.
         """
-        note_files(Path(work), request, manifests)
+        note_files(work, request, manifests, force=self.force)
 
-    def publish(self, work: str) -> None:
+    def publish(self, work: Path) -> None:
         """Let all files appear; what they cost is on the ledger.
 
         Raises:
             FileSystemError: One cannot be written.
         """
-        publish(Path(work), self.folder, [shard.name for shard in self.shards])
+        publish(work, self.folder, [shard.name for shard in self.shards])
+
+
+@contextmanager
+def sole_run(folder: Path) -> Iterator[None]:
+    """Hold a folder for as long as the context is open; nobody is waited for.
+
+    Raises:
+        FileSystemError: Another run holds the folder, or it cannot be locked.
+    """
+    what = "The folder for the answers cannot be locked"
+    refusal = (
+        "Another run is writing into the folder for the answers. Nothing was released. Try "
+        "again when it is done, or give another folder."
+    )
+    with sole_holder(folder / _LOCK, what, refusal):
+        yield
 
 
 def _take_away(work: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from operator import add
 from pathlib import Path
 from typing import Final
@@ -105,6 +106,19 @@ class ShardPeople:
     def tally(self, engine: Engine) -> Tally:
         """Return what answering these questions takes; nothing is drawn."""
         return engine.fold(range(PARTS), self._tally, Tally.plus)
+
+    def coins_on(self, engine: Engine, release_id: str) -> int | None:
+        """Return the most coins of one person on an entry, those about to be tossed included.
+
+        None if a part of the people has its answers on that entry and asks for more.
+        """
+        most = engine.fold(range(PARTS), partial(self._coins_on, release_id), max)
+        return None if most == _NO_CAP else most
+
+    def _coins_on(self, release_id: str, part: int) -> int:
+        """Return the same for one part of the people, all of whose coins fall at once."""
+        fresh = self._tally(part).counts.fresh
+        return _NO_CAP if fresh and self.memo.has(part, release_id) else fresh
 
     def _tally(self, part: int) -> Tally:
         """Return what answering one part of the people takes."""

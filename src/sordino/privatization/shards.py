@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,7 +21,7 @@ from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey
-from sordino.privatization.publication import digest_of_request
+from sordino.privatization.publication import bind, digest_of_request
 from sordino.privatization.shard_answers import AnswerPiece, JoinShard, PieceOfWork
 from sordino.privatization.shard_memo import agreeing_parts
 from sordino.privatization.shard_outputs import ShardOutputs, see_folder
@@ -38,10 +39,12 @@ class ShardTotals(Survey):
     Attributes:
         doubled: Whether a question occurs twice and nothing says who answered.
         tally: What answering takes, if it is known who answered.
+        coins: What an entry would have paid for, then.
     """
 
     doubled: bool = False
     tally: Tally | None = None
+    coins: Callable[[str], int | None] | None = None
 
     @property
     def linked(self) -> bool:
@@ -51,6 +54,10 @@ class ShardTotals(Survey):
     def repeats(self) -> bool:
         """Return whether a question occurs twice with nothing to link who answered."""
         return self.doubled
+
+    def coins_on(self, release_id: str) -> int | None:
+        """Return the most coins of one person on an entry, those about to be tossed included."""
+        return None if self.coins is None else self.coins(release_id)
 
     def counts(self) -> Counts | None:
         """Return how many questions of how many people are about to be answered, if linked."""
@@ -70,6 +77,27 @@ class _Surveyed:
     found: ShardSurvey
     totals: ShardTotals
     people: ShardPeople | None
+
+    def request(self, request: str) -> str:
+        """Return what is asked, down to the public fields of every piece, if nobody is named.
+
+        What was drawn for pieces can then be used again. Under a unit that hides persons these
+        are named, and answers are stored by person.
+        """
+        if self.people is not None:
+            return request
+        parts = (request.encode(), *self.found.digests)
+        return hashlib.sha256(b"".join(parts)).hexdigest()
+
+    def tally_without(self, release_ids: tuple[str, ...], engine: Engine) -> Tally | None:
+        """Return what answering takes where some entries of an interrupted run never go on.
+
+        A lost task of that run may have answered on them since they were counted.
+        """
+        if self.people is None or not release_ids:
+            return self.totals.tally
+        self.people.memo.close(release_ids)
+        return self.people.tally(engine)
 
     def written_to(self, work: str) -> tuple[str, ...]:
         """Return the folders that tasks write answers to."""
@@ -159,23 +187,27 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     place = _Place(engine, scratch, taken)
     with (
         _surveyed(shards, crossing, place, surveyed, dry_run=False) as known,
-        outputs.working() as work,
+        outputs.working(drawing := known.request(request)) as folder,
     ):
+        work = str(folder)
         promise = crossing.promise(known.totals)
         engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
         _refuse_changes(shards)
         reservation = crossing.reserve(known.totals, known.found.public_digest)
         entry = None if reservation is None else reservation.release_id
+        tally = known.tally_without(ledger.open_entries, engine)
+        if reservation is not None and reservation.is_noted and known.people is None:
+            bind(folder, drawing, reservation.release_id)
         _answer_people(known, crossing, place, work, seed=simulate_seed, release_id=entry)
         sums = _written(known, crossing, place, work, outputs, seed=simulate_seed)
         manifests = {
             shard.name: manifest_of(mechanism, promise, sums[shard.name])
             for shard in outputs.shards
         }
-        outputs.note(work, request, manifests)
-        payers = () if known.totals.tally is None else known.totals.tally.payers
+        outputs.note(folder, request, manifests)
+        payers = () if tally is None else tally.payers
         record_release(ledger, reservation, payers, digest_of_files(manifests.values()))
-        outputs.publish(work)
+        outputs.publish(folder)
     return tuple(manifests.values())
 
 
@@ -274,7 +306,11 @@ def _surveyed(
             agreeing_parts(crossing.ledger, settings=settings, dry_run=dry_run) as memo,
             ShardPeople.gathered(found, memo, place.engine, cap=crossing.cap, **where) as people,
         ):
-            totals = replace(totals, tally=people.tally(place.engine))
+            totals = replace(
+                totals,
+                tally=people.tally(place.engine),
+                coins=partial(people.coins_on, place.engine),
+            )
             yield _Surveyed(found, totals, people)
 
 

@@ -7,7 +7,6 @@ nobody paid for them here. Both are refused.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import threading
@@ -16,6 +15,7 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
 from sordino import _random
+from sordino._files import lock_taken
 from sordino.errors import FileSystemError, PrivacyError
 from sordino.preferences.memo import AnswerMemo
 from sordino.privacy.chain import Row
@@ -24,7 +24,6 @@ from sordino.privacy.ledger import Ledger, Reservation
 __all__ = [
     "agreeing_memo",
     "linked_entries",
-    "lock_taken",
     "memo_of_parts",
     "one_memo",
     "record_release",
@@ -198,12 +197,3 @@ def turn(path: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def lock_taken(handle: int) -> bool:
-    """Return whether this process now holds the lock of an open file; it ends with the process."""
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

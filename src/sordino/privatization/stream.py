@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
-from sordino._files import atomic_draft, refuse_output, sha256_of, to_json
+from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.comparisons import PublicDigest
@@ -223,9 +223,10 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
         ):
             reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
             crossing.choose(surveyed.survey)
-            again = PublicDigest()
+            again, place = PublicDigest(), 0
             for batch in settings.records(source, again, _half(progress, 1)):
-                used, answers = _answered(batch, crossing, memo, reservation)
+                used, answers = _answered(batch, crossing, memo, reservation, place)
+                place += len(batch)
                 out.file.writelines(map(to_line, used, answers))
             if again.hexdigest() != surveyed.public_digest:
                 raise DataError("The input changed while it was read. Nothing was released.")
@@ -235,7 +236,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             note.finish()
             paid = memo.release_ids() if memo else ()
             record_release(ledger, reservation, paid, manifest.sha256)
-            destination.unlink(missing_ok=True)  # no moment with a file and another's manifest
+            clear(destination, force=force)  # no moment with a file and another's manifest
     return manifest
 
 
@@ -257,6 +258,7 @@ def _answered(
     crossing: Crossing,
     memo: AnswerMemo | None,
     reservation: Reservation | None,
+    place: int,
 ) -> tuple[list[Record], Integer[np.ndarray, " n"]]:
     """Return the records of a batch that are used, and their answers."""
     if memo is not None:
@@ -264,7 +266,7 @@ def _answered(
         rows = crossing.rows(keys, memo)
         batch, keys = [batch[index] for index in rows], [keys[index] for index in rows]
     labels = np.array([row.outcome for row in batch], dtype=np.int8)
-    return batch, crossing.answers(labels, keys if memo else [], memo, reservation)
+    return batch, crossing.answers(labels, keys if memo else [], memo, reservation, place=place)
 
 
 def manifest_of(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:

@@ -93,6 +93,26 @@ ATTACKS: Mapping[str, tuple[str, str]] = {
         "One coin for a changed answer",
         "Looks whether a person who changed a judgment was answered by the same flip again.",
     ),
+    "label-flips": (
+        "One label flipped less often than the other",
+        "Compares how often each answer was written for either label.",
+    ),
+    "block-flips": (
+        "Parts of the file flipped less often",
+        "Counts the flips in every part of the file, and in every second, third, tenth row.",
+    ),
+    "stratum-flips": (
+        "Rows alike flipped less often",
+        "Counts the flips among rows alike in lengths, orders, persons and other columns.",
+    ),
+    "neighbor-flips": (
+        "Flips that follow from those of other rows",
+        "Counts the flips at each distance from a flip, and from a label that was kept.",
+    ),
+    "exact-flips": (
+        "Numbers of flips that were fixed",
+        "Looks whether just the expected number of labels is flipped, again and again.",
+    ),
     "shared-answers": (
         "People who agree too often",
         (

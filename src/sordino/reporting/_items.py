@@ -17,17 +17,22 @@ _NAMED = 3  # of those whose order is open
 _EDGE = 3.0  # percent of a chart left free at each end
 _TIGHT = 4  # a text beside zero takes up to this part of the axis
 _SHORT = (
-    "A ballot need not list everybody: items that it leaves out count as tied for its last place. "
-    "Not to know an item and to rank it last look alike, so short ballots shrink the worths."
+    "A ballot need not list all that it was offered: what it leaves out counts as tied for its "
+    "last place. Not to know an item and to rank it last look alike, so short ballots shrink the "
+    "worths by an unknown part, and no interval could be relied on."
 )
 _UNKNOWN = (
     "No intervals are known: ballots are private, and would decide them. How much of the order is "
     "settled cannot be said."
 )
-_NO_ERRORS = "No intervals are known, so how much of the order is settled cannot be said."
+_NO_ERRORS = (
+    "No intervals are known: there are too few ballots for this epsilon, or it is private whether "
+    "they are complete. How much of the order is settled cannot be said."
+)
 _APPROXIMATE = (
-    "Each interval is approximate, for many ballots, and holds for one item by itself. The noise "
-    "is counted in."
+    "Each 95% interval holds for one item by itself. The noise is counted in, and that the "
+    "estimate is drawn towards the mean; worths are taken to be of size 3 or less, as a standard "
+    "deviation."
 )
 
 
@@ -48,9 +53,11 @@ def describe_items(result: _Plain, *, records: bool) -> dict[str, Any] | None:
         DataError: A worth, an end of an interval or a chance is not a number.
     """
     chances = _chances(result.get("policy"))
-    rows = [row for item in result.get("items") or () if (row := _row(item, chances))]
+    items = result.get("items") or ()
+    rows = [row for item in items if (row := _row(item, chances))]
     if not rows:
         return None
+    unknown = [str(item.get("name") or "unnamed") for item in items if item.get("worth") is None]
     known = all(row["ends"] for row in rows)
     groups = _grouped(rows) if known else [rows]
     for group in groups[1:]:
@@ -60,13 +67,26 @@ def describe_items(result: _Plain, *, records: bool) -> dict[str, Any] | None:
         "rows": rows,
         "notes": [
             *([_order(groups), _APPROXIMATE] if known else [_UNKNOWN if records else _NO_ERRORS]),
-            *([_SHORT] if name == "ranking-gaussian" else []),
+            *([_SHORT] if name == "ranking-gaussian" and _may_be_short(result) else []),
+            *([_no_data(unknown)] if unknown else []),
         ],
         "intervals": known,
         "choices": bool(chances),
         "groups": len(groups) > 1,
         "count": whole(len(rows)),
     }
+
+
+def _may_be_short(result: _Plain) -> bool:
+    """Return whether ballots may leave out what they were offered, as far as is public."""
+    return "named-offered" not in (result.get("caveats") or ())
+
+
+def _no_data(names: Sequence[str]) -> str:
+    """Return that nothing is known of items that no ballot was offered."""
+    more = len(names) - _AT_ONCE
+    shown = [*names[:_AT_ONCE], *([f"{whole(more)} more"] if more > 0 else [])]
+    return f"No data, because no ballot was offered it: {_listed(shown)}."
 
 
 def _chances(policy: _Plain | None) -> dict[str, float]:

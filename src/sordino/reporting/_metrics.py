@@ -14,6 +14,7 @@ _Plain = Mapping[str, Any]
 _Z = 1.96  # a 95% interval, normal approximation
 _GUESSING = f"log\u00a02\u00a0=\u00a0{math.log(2):.3f}"
 _REASON = "This run did not release it: it was not measured, or measuring it would have cost more."
+_FEW = "There are too few answers to tell: the standard error would be larger than what is told."
 _EXPLAINED = {
     "accuracy": (
         "Accuracy",
@@ -61,12 +62,16 @@ def _metric(source: _Plain, key: str, reasons: Mapping[str, str]) -> dict[str, A
     """Return one metric: label, text, explanation, and a reason if there is no value."""
     value = real(key, source.get(key))
     label, explained = _EXPLAINED[key]
+    vague = value is None and f"{key}_reason" in source
+    missing = _FEW if vague else reasons.get(key, _REASON)
     return {
         "key": key,
         "label": label,
         "value": value,
-        "text": "not available" if value is None else _shown(key, value),
-        "reason": reasons.get(key, _REASON) if value is None else "",
+        "text": ("too few to tell" if vague else "not available")
+        if value is None
+        else _shown(key, value),
+        "reason": missing if value is None else "",
         "explained": explained,
         "interval": None,
         "detail": "",
@@ -82,7 +87,16 @@ def _with_error(metric: dict[str, Any], source: _Plain) -> dict[str, Any]:
     half = _Z * error
     share = metric["key"] in _PERCENT
     size = f"{100 * half:.1f} points" if share else plain(half, 2)
-    return {**metric, "interval": [value - half, value + half], "detail": f"± {size} (95%)"}
+    return {
+        **metric,
+        "interval": _possible(value - half, value + half, share=share),
+        "detail": f"± {size} (95%)",
+    }
+
+
+def _possible(low: float, high: float, *, share: bool) -> list[float]:
+    """Return an interval, within 0 and 1 where it is one of a share."""
+    return [max(low, 0.0), min(high, 1.0)] if share else [low, high]
 
 
 def _with_interval(metric: dict[str, Any], interval: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ def feature_names(features: Features | None, dimension: int) -> list[str]:
         ['feature 0', 'feature 1']
     """
     if isinstance(features, HashedText):
-        named = list(SIGNALS)[: dimension // 2]
+        named = list(SIGNALS)[: features.signals]
         return named + [f"word group {place}" for place in range(len(named), dimension)]
     given = [str(name) for name in getattr(features, "names", ())]
     if len(given) == dimension:

@@ -66,8 +66,7 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
     )
     return {
         "temperature": temperature,
-        "win_rate": rate.value,
-        "win_rate_interval": [rate.lower, rate.upper],
+        **metrics.legible({"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}),
         "kl": mean_kl(held_out.differences, temperature),
     }
 

@@ -55,12 +55,20 @@ class Point:
 class Work:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
-    def __init__(self, loss: DebiasedLogistic | MarginLoss, atol: float, max_passes: int) -> None:
+    def __init__(
+        self,
+        loss: DebiasedLogistic | MarginLoss,
+        atol: float,
+        max_passes: int,
+        *,
+        settles: bool = False,
+    ) -> None:
         self.loss = as_margin_loss(loss)
         self.matrix = self.loss.rows
         self.transposed = self.loss.rows.T
         self.atol = atol
         self.max_passes = max_passes
+        self.settles = settles  # for a point at which rounding ends the descent
         self.passes = 0
 
     def first(self, start: np.ndarray | None) -> Point:
@@ -161,6 +169,8 @@ def descend(
 ) -> Point:
     """Return an exact point where the gradient with the shift is at most atol, or one to leave.
 
+    Where rounding stops the descent before, and the work settles for that, it is the last point.
+
     Source:
         docs/local.md, the fit: F(θ) without its ball.
 
@@ -182,7 +192,8 @@ def descend(
         metric.age(point)
         following = _step(work, point, -metric.solve(gradient), gradient, shift)
         if following is None:
-            metric.recover(point)
+            if not metric.recover(point):
+                return point if point.exact else work.exactly(point.theta)
             continue
         metric.learn(point, following)
         point = following
@@ -218,11 +229,14 @@ class Metric:
             self._refresh(point)
         self._age += 1
 
-    def recover(self, point: Point) -> None:
-        """Forget what was learned; where there is nothing to forget, give up."""
+    def recover(self, point: Point) -> bool:
+        """Forget what was learned; where there is nothing to forget, give up or settle."""
         if self._age <= 1:
+            if self.work.settles:
+                return False
             raise self.work.failure()
         self._refresh(point)
+        return True
 
     def _refresh(self, point: Point) -> None:
         self._curvature.refresh(point.margins)

@@ -17,6 +17,7 @@ from sordino.rewards.covariance import (
     debiased_covariance,
     isotropic_efficiency,
     mixture_covariance,
+    roots_of_variances,
 )
 from sordino.rewards.design import MOST_FEATURES, Design, HeldOut
 from sordino.rewards.refinement import refine
@@ -173,7 +174,7 @@ def standard_errors(design: Design, found: Fit) -> Float[np.ndarray, " d"] | Non
         return None
     solution, ridge = found.solution, found.ridge
     covariance = _covariance(design, solution, ridge, found.method, rows=_MANY_ROWS)
-    return np.asarray(np.sqrt(np.diagonal(covariance)))
+    return roots_of_variances(covariance)
 
 
 def answers_ellipsoid(design: Design, found: Fit, ball: float) -> ConfidenceEllipsoid:

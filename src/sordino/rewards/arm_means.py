@@ -19,7 +19,7 @@ from typing import Any, Final
 import numpy as np
 from jaxtyping import Int64
 
-from sordino._withholding import Withholding
+from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms._outward import size
 from sordino.mechanisms.arm_sensitivity import (
@@ -82,8 +82,7 @@ class ArmMeans(Withholding):
     penalty: float
     center: float
     public_digest: str | None
-    _counts: Int64[np.ndarray, " k"]
-    _sums: Int64[np.ndarray, " k"]
+    _arms: int
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
@@ -111,6 +110,7 @@ class ArmMeans(Withholding):
                 f"lower end), got {center!r}."
             )
         counts, sums = _totals(logs)
+        hide(self, counts=counts, sums=sums)
         self._keep(
             unit=unit,
             neighbors=neighbors,
@@ -119,8 +119,7 @@ class ArmMeans(Withholding):
             penalty=size("penalty", penalty, zero=True),
             center=middle,
             public_digest=arms_digest(logs) if unit == "label" else None,
-            _counts=counts,
-            _sums=sums,
+            _arms=len(counts),
         )
 
     @staticmethod
@@ -136,7 +135,7 @@ class ArmMeans(Withholding):
         """
         if context is not None:
             raise UsageError("A multi-armed bandit has no context: leave it out.")
-        k = len(self._counts)
+        k = self._arms
         if candidates is None:
             return np.arange(k)
         arms = np.array(candidates)
@@ -154,7 +153,9 @@ class ArmMeans(Withholding):
         """
         if self.unit == "label":
             return rewards_only_range(
-                self._counts[options], shrinkage=self.shrinkage, reward_range=self.reward_range
+                confidential(self).counts[options],  # of public arms
+                shrinkage=self.shrinkage,
+                reward_range=self.reward_range,
             )
         return changes_of(self.neighbors) * self._range_of_one()
 
@@ -167,9 +168,10 @@ class ArmMeans(Withholding):
             penalty=self.penalty,
         )
 
-    def scores(self, options: Int64[np.ndarray, " c"]) -> Sequence[Decimal]:
+    def _scores(self, options: Int64[np.ndarray, " c"]) -> Sequence[Decimal]:
         """Return the score of every option, exact to 50 digits; confidential."""
-        return [self._score(int(self._counts[arm]), int(self._sums[arm])) for arm in options]
+        held = confidential(self)
+        return [self._score(int(held.counts[arm]), int(held.sums[arm])) for arm in options]
 
     def _score(self, count: int, total: int) -> Decimal:
         """Return the score of an arm with so many pulls and such a sum of steps."""

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from scipy.linalg import cholesky, solve_triangular
 
 from sordino import _validate
-from sordino._withholding import Withholding
+from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import UsageError
 from sordino.mechanisms._outward import farthest_rows, size
 from sordino.mechanisms.ridge_sensitivity import constrained_ridge_range, public_design_ridge_range
@@ -72,9 +72,6 @@ class BallRidge(Withholding):
     penalty: float
     features: JointFeatures
     public_digest: str | None
-    _logs: BanditLogs
-    _weights: Float[np.ndarray, " d"]
-    _factor: Float[np.ndarray, "d d"]
 
     def __init__(
         self,
@@ -96,6 +93,7 @@ class BallRidge(Withholding):
         factor = cholesky(moment, lower=True)
         for held in (weights, factor):
             held.setflags(write=False)
+        hide(self, logs=logs, weights=weights, factor=factor)
         self._keep(
             unit=unit,
             neighbors=neighbors,
@@ -105,9 +103,6 @@ class BallRidge(Withholding):
             penalty=size("penalty", penalty, zero=True),
             features=features,
             public_digest=None if unit != "label" else _digest(logs),
-            _logs=logs,
-            _weights=weights,
-            _factor=factor,
         )
 
     @property
@@ -159,14 +154,15 @@ class BallRidge(Withholding):
             inexactness=_inexactness(self.ridge, spread, _push(self.reward_range, None)),
         )
 
-    def scores(self, options: Float[np.ndarray, "c d"]) -> Float[np.ndarray, " c"]:
+    def _scores(self, options: Float[np.ndarray, "c d"]) -> Float[np.ndarray, " c"]:
         """Return the score of every option; confidential."""
         if farthest_rows(options) == 0:
             return np.zeros(len(options))  # equal options, whatever rounding makes of them
         # of differences, so that what all options share leaves no rounding behind
-        scores = (options - options[:1]) @ self._weights
+        held = confidential(self)
+        scores = (options - options[:1]) @ held.weights
         if self.penalty > 0:
-            inside = solve_triangular(self._factor, options.T, lower=True)
+            inside = solve_triangular(held.factor, options.T, lower=True)
             scores = scores - self.penalty * np.linalg.norm(inside, axis=0)
         return np.asarray(scores)
 
@@ -174,7 +170,9 @@ class BallRidge(Withholding):
     def _design(self) -> Float[np.ndarray, "n d"]:
         """Return φ of every record, where it is public."""
         none = np.zeros((0, self.features.dimension))
-        return np.vstack([none, *(rows for _, rows in self.features.blocks(self._logs))])
+        return np.vstack(
+            [none, *(rows for _, rows in self.features.blocks(confidential(self).logs))]
+        )
 
 
 def ball_ridge_range(

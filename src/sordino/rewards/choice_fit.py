@@ -12,13 +12,14 @@ from sordino.privatization.choices import PrivateChoices
 
 from ._ballot_curvature import gram
 from .composite import FirstChoice
+from .covariance import roots_of_variances
 from .design import MOST_FEATURES
 from .model import RewardModel
 from .ranking_confidence import ranking_covariance
 from .ranking_evidence import Ballots, slate_bound
 from .ranking_fit import RankingFit, fit_ballots
 from .ranking_release import SlateRows, slate_rows
-from .worths import centered_weights, item_rows, worth_errors
+from .worths import centered_weights, offered_items, unoffered_names
 
 __all__ = ["METHOD", "fit_choices"]
 
@@ -70,9 +71,10 @@ def fit_choices(
     small = loss.rows.shape[1] <= MOST_FEATURES
     covariance = _covariance(loss, found, coin) if small else None
     given = None if private.items is None else private.given
-    rows = item_rows(private.items, features, given)
+    plain = private.items is not None and features is None and given is None
+    offered = offered_items(loss) if plain else None
     return RewardModel(
-        weights=centered_weights(found.solution.theta, private.items, rows),
+        weights=centered_weights(found.solution.theta, offered),
         features=features,
         guarantee=private.guarantee,
         method=METHOD,
@@ -81,21 +83,20 @@ def fit_choices(
         gradient_norm=found.solution.gradient_norm,
         atol=found.atol,
         pairs=len(private),
-        standard_errors=None if covariance is None else np.sqrt(np.diagonal(covariance)),
+        standard_errors=None if covariance is None else roots_of_variances(covariance),
         release_ids=private.release_ids,
         artifact=private.artifact,
         items=private.items,
         item_features=given,
-        worth_errors=worth_errors(covariance, private.items, rows),
+        unoffered=() if offered is None else unoffered_names(private.items, offered),
     )
 
 
 def _loss(private: PrivateChoices, slates: SlateRows) -> FirstChoice:
     """Return the likelihood of first choices on the sum with its randomization taken out."""
     rows, starts, counts = slates.of_ballots(np.arange(len(private)))
-    weights = debiased_choices(private.answers, private.mechanism)
-    if private.items is not None:
-        weights = weights.sum(axis=0, keepdims=True)
+    weights = np.zeros((len(counts), private.mechanism.categories))
+    np.add.at(weights, slates.slates, debiased_choices(private.answers, private.mechanism))
     statistic = np.asarray(rows.T @ weights.ravel())
     return FirstChoice(rows, starts=starts, statistic=statistic, counts=counts)
 

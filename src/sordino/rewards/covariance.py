@@ -23,7 +23,10 @@ __all__ = [
     "isotropic_efficiency",
     "mixture_covariance",
     "mixture_information",
+    "roots_of_variances",
 ]
+
+_FAINT = 1e-12  # of the trace of a matrix: next to it, its smallest eigenvalues are rounding
 
 
 def debiased_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
@@ -184,6 +187,19 @@ def answer_sum_covariance(
     return _sandwich(share * bend, share * answers + noise, ridge)
 
 
+def roots_of_variances(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
+    """Return the standard deviations; a variance below the rounding of the largest counts as that.
+
+    Rounding can leave the smallest below 0, and a root of that is no number.
+
+    Source:
+        the definition.
+    """
+    variances = np.diagonal(covariance)
+    faintest = float(np.finfo(np.float64).eps) * len(variances) * variances.max(initial=0.0)
+    return np.asarray(np.sqrt(np.maximum(variances, faintest)))
+
+
 def _share(n: int, step: int) -> float:
     """Return how many rows each row that was taken stands for."""
     return n / max(len(range(0, n, step)), 1)
@@ -193,5 +209,6 @@ def _sandwich(
     bend: Float[np.ndarray, "d d"], noise: Float[np.ndarray, "d d"], ridge: float
 ) -> Float[np.ndarray, "d d"]:
     """Return (bend + ridge)⁻¹ noise (bend + ridge)⁻¹."""
-    inverse = np.linalg.inv(bend + ridge * np.eye(len(bend)))
+    # a ridge that vanishes beside the rest leaves rounding, of which roots are no numbers
+    inverse = np.linalg.inv(bend + max(ridge, _FAINT * np.trace(bend)) * np.eye(len(bend)))
     return np.asarray(inverse @ noise @ inverse)

@@ -164,9 +164,6 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         LedgerMismatch: The ledger belongs to other prompts and answers.
         ConvergenceError: The fit could not be certified.
 
-    Warns:
-        PrivacyWarning: The mechanism's δ is 1/n or more, where n is public.
-
     Guarantee:
         Exactly what the answers promise: this is post-processing. Shown by
         tests/soundness/test_align_bytes.py. With a mechanism for labels, what
@@ -181,9 +178,12 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         "Label privacy, one Gaussian release"; docs/intrinsic.md, "Withheld rewards of
         preferences".
     """
-    ball = _validate.positive("ball", ball)
-    ridge = None if ridge is None else _validate.positive("ridge", ridge)
+    ball = _validate.workable("ball", ball)
+    ridge = None if ridge is None else _validate.workable("ridge", ridge)
     _validate.one_of("method", method, METHODS)
+    if ellipsoid and isinstance(features, Features):
+        d = features.dimension
+        _validate.refuse_unholdable("dimension", d, 4 * d**2)  # of a set: spreads and metric
     if isinstance(pairs, Trajectories):
         pairs = pairs.pairs
     terms = {"unit": unit, "neighbors": neighbors, "bound": bound, "penalty_ridge": penalty_ridge}
@@ -255,7 +255,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         return RewardModel(**vars(found))
     _refuse_settings_of_mechanisms(second_moment, held_out, simulate_seed)
     reward, _ = fit_answers(
-        _private(pairs, mechanism, ledger),
+        _private(pairs, mechanism, ledger, features),
         features=features,
         method=method,
         ridge=ridge,
@@ -373,7 +373,9 @@ def _refuse_mechanism(mechanism: object, ledger: object, simulate_seed: int | No
         raise UsageError("simulate_seed is for a mechanism that adds noise: leave it out here.")
 
 
-def _private(pairs: Any, mechanism: object, ledger: Ledger | None) -> PrivatePairs:
+def _private(
+    pairs: Any, mechanism: object, ledger: Ledger | None, features: Features | None
+) -> PrivatePairs:
     """Return answers that may be fitted; record the spend if raw ones are used as they are."""
     if isinstance(pairs, PrivatePairs):
         _refuse_mechanism(mechanism, ledger)
@@ -392,4 +394,5 @@ def _private(pairs: Any, mechanism: object, ledger: Ledger | None) -> PrivatePai
             "spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
             "infinite."
         )
+    pairs.differences(features)  # what cannot be used is refused before the entry
     return use_unprotected(pairs, mechanism, ledger=ledger)

@@ -168,7 +168,7 @@ def estimate(
         >>> round(forecast.ways["local"].accuracy, 3), forecast.ways["local"].labels_needed
         (0.649, 1976)
         >>> {name: way.labels_needed for name, way in forecast.ways.items()}
-        {'local': 1976, 'label-central': 714, 'record-central': 722}
+        {'local': 1976, 'label-central': 714, 'record-central': 719}
     """
     n = _validate.integer("n", n, at_least=1)
     world = World.of(dimension, accuracy, method)

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino.rewards.confidence import ConfidenceEllipsoid, confidence_ellipsoid
-from sordino.rewards.covariance import answer_sum_covariance
+from sordino.rewards.covariance import answer_sum_covariance, roots_of_variances
 from sordino.rewards.design import MOST_FEATURES
 from sordino.rewards.label_evidence import LabelEvidence
 from sordino.rewards.label_release import ReleasedLabels
@@ -45,7 +45,7 @@ def fit_released(
     if ellipsoid is None:
         ellipsoid = len(evidence.statistic) <= MOST_FEATURES
     return RewardModel(
-        weights=found.solution.theta,
+        weights=found.weights,
         features=released.features,
         guarantee=released.guarantee,
         method="label-gaussian",
@@ -81,7 +81,7 @@ def label_standard_errors(
         ridge=found.ridge + found.solution.multiplier,
         step=max(1, n // (_ROWS * d)),
     )
-    return np.asarray(np.sqrt(np.diagonal(covariance)))
+    return roots_of_variances(covariance)
 
 
 def label_ellipsoid(

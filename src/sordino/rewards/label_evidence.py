@@ -14,6 +14,7 @@ from sordino._random import SimulatedEntropy, normals
 from sordino.rewards._gram import weighted_grams
 from sordino.rewards.covariance import debiased_slope
 from sordino.rewards.likelihoods import DebiasedLogistic
+from sordino.rewards.shrinkage import secant_slope
 
 __all__ = ["SHARE", "LabelEvidence", "Thinned"]
 
@@ -84,10 +85,20 @@ class LabelEvidence:
         Source:
             docs/central.md, "Label privacy, one Gaussian release".
         """
-        n, d = self.differences.shape
-        step = max(1, n // max(_ROWS * d, _FLOPS // d**2))
-        [total] = weighted_grams(self.differences, self._slopes(theta), step=step)
-        return np.asarray(total * (n / len(range(0, n, step))))
+        return self._grams(self._slopes(theta))[0]
+
+    def mean_and_spread(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+        """Return Σ a(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σx/2, and the covariance of T̃.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release"; a of
+            :func:`~sordino.rewards.shrinkage.secant_slope`.
+        """
+        margins = np.asarray(self.differences @ theta)
+        both = self._grams(secant_slope(margins), debiased_slope(margins))
+        return both[0], self.inflation * (both[1] + self.covariance)
 
     def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
         """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made.
@@ -124,6 +135,14 @@ class LabelEvidence:
             fitted = replace(self, statistic=self.statistic + SHARE * drawn, inflation=1 + SHARE**2)
             parts.append(Thinned(fitted, judged=self.statistic - drawn / SHARE))
         return parts
+
+    def _grams(self, *weights: Float[np.ndarray, " n"]) -> list[Float[np.ndarray, "d d"]]:
+        """Return Σ wxxᵀ for each list of weights, from enough rows."""
+        n, d = self.differences.shape
+        step = max(1, n // max(_ROWS * d, _FLOPS // d**2))
+        share = len(range(0, n, step)) / n
+        totals = weighted_grams(self.differences, *weights, step=step)
+        return [np.asarray(total / share) for total in totals]
 
     def _slopes(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " n"]:
         """Return σ′(θᵀx)."""

@@ -48,9 +48,9 @@ def measure_statistic(
     """
     if ridge is None and len(evidence.statistic) > MOST_FEATURES:
         ridge = label_ridges(evidence)[_MIDDLE]
-    pilot = fit_statistic(evidence, ridge=ridge, ball=ball).solution.theta
+    pilot = fit_statistic(evidence, ridge=ridge, ball=ball).weights
     parts = evidence.thinned(pilot, _DRAWS, "measure")
-    fits = [fit_statistic(part.fitted, ridge=ridge, ball=ball).solution.theta for part in parts]
+    fits = [fit_statistic(part.fitted, ridge=ridge, ball=ball).weights for part in parts]
     shared = float(np.mean([evidence.variance_along(theta) for theta in fits]))
     loss = _loss(parts, fits, shared)
     slope = _slope(parts, fits, shared)

@@ -25,7 +25,7 @@ from sordino.privatization.crossing import refuse_unlinked
 from sordino.rewards.design import known_feature_bound
 from sordino.rewards.label_evidence import LabelEvidence
 from sordino.rewards.paid_metrics import UNREAD, checked_rows, refuse_one_sided
-from sordino.rewards.release_checks import entropy_of, warn_of_large_delta
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 __all__ = [
     "LabelSum",
@@ -95,12 +95,9 @@ def release_labels(
             about another unit, or other rows are held out.
         DataError: Persons must be known and are not, features cannot be used, or all questions
             would be held out, or none.
-        UsageError: A setting is out of range.
+        UsageError: A setting is out of range, or δ is 1/n or more.
         BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
         LedgerMismatch: The ledger belongs to other prompts and answers.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more.
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, or
@@ -109,9 +106,8 @@ def release_labels(
         once, when the noise is added. Shown by tests/soundness/test_central_label.py.
     """
     refuse_other_arguments("release_labels", pairs, mechanism, ledger)
-    promise = _checked_promise(pairs, mechanism, ledger, entropy_of(simulate_seed))
+    _checked_promise(pairs, mechanism, ledger, entropy_of(simulate_seed))
     rows = _unread_rows(pairs, held_out)
-    warn_of_large_delta(promise, len(pairs))
     differences = pairs.differences(features)
     found = release_sum(
         pairs,
@@ -189,11 +185,13 @@ def release_sum(
         public_digest=_public_digest(pairs, promise),
         details=entry_details(mechanism, details),
     )
-    released = mechanism.release(pairs.labels, design=design, entropy=entropy)
-    artifact = digest_of_statistic(pairs.public_digest, released.value)
+    value = reservation.drawn_once(
+        lambda: mechanism.release(pairs.labels, design=design, entropy=entropy).value
+    )
+    artifact = digest_of_statistic(pairs.public_digest, value)
     reservation.commit(artifact)
     return LabelSum(
-        statistic=released,
+        statistic=LabelStatistic(value, factor=design.factor, used=design.used),
         scale=design.scale,
         guarantee=promise,
         release_id=reservation.release_id,
@@ -246,7 +244,7 @@ def label_promise(
     """
     linked = pairs.persons is not None
     repeats = not linked and len(set(pairs.keys)) < len(pairs)
-    return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats)
+    return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=len(pairs))
 
 
 def promise_of(
@@ -256,6 +254,7 @@ def promise_of(
     *,
     linked: bool,
     repeats: bool,
+    n: int | None,
 ) -> Guarantee:
     """Return what a release promises, from what is public of the judgments.
 
@@ -265,8 +264,11 @@ def promise_of(
         entropy: Only read is whether it comes from a seed.
         linked: Whether it is known who answered.
         repeats: Whether a question occurs twice and nothing says who answered.
+        n: How many pairs or ballots there are, for :func:`refuse_large_delta`; None if nobody
+            counted yet.
 
     Raises:
+        UsageError: So large a δ protects nobody.
         PrivacyError: The mechanism promises nothing under these terms.
     """
     promise = mechanism.guarantee(
@@ -274,6 +276,7 @@ def promise_of(
         neighbors=REPLACE_ONE,
         trust="central",
     )
+    refuse_large_delta(promise, n)
     caveats = {
         "person-group": promise.unit == "label" and linked,
         "repeats-not-linked": repeats,

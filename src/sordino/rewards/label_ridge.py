@@ -15,6 +15,7 @@ from sordino.errors import UsageError
 from sordino.rewards.design import MOST_FEATURES
 from sordino.rewards.label_evidence import LabelEvidence
 from sordino.rewards.ridge_choice import accepted_gradient, ridges_around
+from sordino.rewards.shrinkage import inside_ball, shrunk_weights
 from sordino.rewards.solver import Solution, minimize_ridge, ridge_path
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "fit_statistic",
     "flattery",
     "label_ridges",
+    "public_ridge",
 ]
 
 CRITERIA = ("tic", "thinning")
@@ -72,12 +74,14 @@ class LabelFit:
     """A certified estimate from one released sum.
 
     Attributes:
-        solution: The estimate.
+        solution: The certified minimizer with a ridge: the center of a confidence set.
+        weights: What is used: the same, or what is left of it without what noise explains.
         ridge: Λ.
         candidates: How many ridges were tried on the same sum.
     """
 
     solution: Solution
+    weights: Float[np.ndarray, " d"]
     ridge: float
     candidates: int
 
@@ -93,10 +97,13 @@ def fit_statistic(
 
     Args:
         evidence: What was released.
-        ridge: Λ > 0; chosen by the criterion if left out.
+        ridge: Λ > 0, and no more is done to the fit. If left out, Λ is made of public numbers,
+            and of the minimizer what noise explains is taken out again
+            (:func:`~sordino.rewards.shrinkage.shrunk_weights`).
         ball: Bound on the norm of the weights, chosen before any data are seen.
-        criterion: ``"tic"``, which is the usual one, or ``"thinning"``, which makes no matrix of
-            features by features and is the usual one where that would be too large.
+        criterion: Choose the ridge on the sum instead, and use the minimizer as it is:
+            ``"tic"``, or ``"thinning"``, which makes no matrix of features by features and is
+            what is done where that would be too large.
 
     Raises:
         UsageError: A setting is out of range, or the matrix would be too large.
@@ -104,14 +111,25 @@ def fit_statistic(
     """
     seen, basis = evidence.in_span() if _is_wide(evidence) else (evidence, None)
     candidates = label_ridges(evidence) if ridge is None else [ridge]
+    shrinks = ridge is None and criterion is None and len(seen.statistic) <= MOST_FEATURES
+    if shrinks:
+        ridge = public_ridge(evidence)
+        candidates = [ridge]
     if ridge is None:
         chosen = _checked(criterion, len(seen.statistic))
         found, ridge = _best(seen, candidates, chosen, ball=ball)
     else:
         found = _fitted(seen, ridge, ball)
+    weights = found.theta
+    if shrinks:
+        squares = seen.squares / len(seen)
+        shift = ridge + found.multiplier
+        weights = shrunk_weights(found.theta, shift, seen.mean_and_spread, mean_square=squares)
+        weights = inside_ball(weights, ball)
     if basis is not None:  # certified for all features, and not in the span alone
         found = _fitted(evidence, ridge, ball, start=basis @ found.theta)
-    return LabelFit(solution=found, ridge=ridge, candidates=len(candidates))
+        weights = basis @ weights if shrinks else found.theta
+    return LabelFit(solution=found, weights=weights, ridge=ridge, candidates=len(candidates))
 
 
 def _fitted(
@@ -162,6 +180,15 @@ def label_ridges(evidence: Released) -> list[float]:
     """
     added = float(np.sum(evidence.factor**2))
     return ridges_around(evidence.feature_bound**2 * (1 + 4 * added / evidence.squares), _POWERS)
+
+
+def public_ridge(evidence: Released) -> float:
+    """Return the ridge in the middle of :func:`label_ridges`, which no label decides.
+
+    Args:
+        evidence: What was released; its statistic is not read.
+    """
+    return label_ridges(evidence)[_POWERS.index(0)]
 
 
 def _by_tic(

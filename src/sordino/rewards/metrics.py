@@ -8,7 +8,9 @@ than these (held-out), or the numbers flatter.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -22,6 +24,7 @@ from .likelihoods import debias, debiased_loss
 
 __all__ = [
     "FARTHEST",
+    "VAGUE",
     "Estimate",
     "Interval",
     "RewardMetrics",
@@ -32,11 +35,18 @@ __all__ = [
     "clustered_error",
     "greedy_picks",
     "increasing_root",
+    "legible",
     "negative_log_likelihood",
     "slope_estimate",
     "slope_scores",
     "win_rate",
 ]
+
+VAGUE = 0.1
+"""A standard error above which a share or a loss is told as a sentence, and not as a number."""
+
+_VAGUE_SLOPE = 0.5  # a slope has no unit: with more, "too bold" and "too timid" are one
+_SHARES = ("accuracy", "win_rate")
 
 FARTHEST = 4.0**166
 """Of slopes, in units of one over the largest difference: beyond it there is none."""
@@ -109,10 +119,10 @@ class RewardMetrics:
     negative_log_likelihood: Estimate
     calibration_slope: Estimate | None
 
-    def to_dict(self) -> dict[str, float | None]:
+    def to_dict(self) -> dict[str, Any]:
         """Return every number and its standard error, as results hold them."""
         slope, likelihood = self.calibration_slope, self.negative_log_likelihood
-        return {
+        found = {
             "accuracy": self.accuracy.value,
             "accuracy_standard_error": self.accuracy.standard_error,
             "negative_log_likelihood": likelihood.value,
@@ -120,6 +130,51 @@ class RewardMetrics:
             "calibration_slope": None if slope is None else slope.value,
             "calibration_slope_standard_error": None if slope is None else slope.standard_error,
         }
+        return legible(found)
+
+
+def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
+    """Return measured numbers as they may be shown: none that is too vague, no impossible share.
+
+    An unbiased estimate from a few answers may be -15 %, and is no accuracy. Where the standard
+    error is above :data:`VAGUE` or unknown the number becomes None, and ``NAME_reason`` says why.
+
+    Args:
+        measured: Numbers by their name, with ``NAME_standard_error`` or ``win_rate_interval``.
+
+    Example:
+        >>> legible({"accuracy": -0.149, "accuracy_standard_error": 0.6})["accuracy_reason"]
+        'too few answers to tell: the standard error would be 0.6'
+    """
+    told = dict(measured)
+    for name in ("accuracy", "negative_log_likelihood", "calibration_slope", "win_rate"):
+        value = told.get(name)
+        if value is None:
+            continue
+        error = _error_of(told, name)
+        if error <= (_VAGUE_SLOPE if name == "calibration_slope" else VAGUE):
+            told[name] = min(max(value, 0.0), 1.0) if name in _SHARES else value
+            continue
+        size = (
+            f"the standard error would be {error:.2g}" if error < math.inf else "no error is known"
+        )
+        told |= {name: None, f"{name}_reason": f"too few answers to tell: {size}"}
+        told |= {"win_rate_interval": None} if name == "win_rate" else {}
+        if error == math.inf and name != "win_rate":
+            told[f"{name}_standard_error"] = None
+    return told
+
+
+def _error_of(measured: Mapping[str, Any], name: str) -> float:
+    """Return the standard error of a number; infinity where none is known."""
+    if name == "win_rate":
+        low, high = measured["win_rate_interval"]
+        # an end that was clipped to what is possible is no nearer than the other one
+        reach = max(high - measured[name], measured[name] - low)
+        error = reach / float(ndtri(0.975))
+    else:
+        error = measured[f"{name}_standard_error"]
+    return math.inf if error is None or math.isnan(error) else float(error)
 
 
 def accuracy(

@@ -32,7 +32,12 @@ _FITTED = (
 )
 _NEW = {"method": "debiased", "standard_errors": None, "ellipsoid": None}  # since version 2
 _NEWER = {"statistic": None, "moment": None}  # since version 3
-_OF_ITEMS = {"items": None, "item_features": None, "worth_errors": None}  # optional in version 3
+_OF_ITEMS: dict[str, Any] = {
+    "items": None,
+    "item_features": None,
+    "worth_intervals": None,
+    "unoffered": [],
+}  # optional in version 3
 REWARD_VERSION = 3
 
 
@@ -70,8 +75,10 @@ class RewardModel:
         items: The names of what everybody ranked; None if it was no election. Without features
             the weights are their worths, in this order, and sum to 0.
         item_features: φ of the items, shape (K, d), if they were given features.
-        worth_errors: Asymptotic standard error of every worth less the mean of all, shape (K,);
-            None where none is known.
+        worth_intervals: Both ends of a 95% interval of every worth, of the items that somebody
+            was offered and in their order; None where none is known.
+        unoffered: Items that no ballot was offered, where that is public: nothing is known of
+            them.
     """
 
     weights: Float[np.ndarray, " d"]
@@ -91,7 +98,8 @@ class RewardModel:
     moment: ReleasedMoment | None = field(default=None)
     items: tuple[str, ...] | None = field(default=None)
     item_features: Float[np.ndarray, "k d"] | None = field(default=None)
-    worth_errors: Float[np.ndarray, " k"] | None = field(default=None)
+    worth_intervals: Float[np.ndarray, "offered 2"] | None = field(default=None)
+    unoffered: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
         """Return size and promise."""
@@ -143,27 +151,24 @@ class RewardModel:
         gap = self.score(prompts, first) - self.score(prompts, second)
         return np.asarray(expit(gap))
 
-    def worths(self, *, confidence: float = 0.95) -> list[Worth]:
-        """Return name, worth and interval of every item that people ranked, the best first.
+    def worths(self) -> list[Worth]:
+        """Return name, worth and 95% interval of every item that people ranked, the best first.
 
-        A worth is the reward of an item less the mean of all: rankings tell no more. Intervals
-        are asymptotic; their ends are None where no error is known.
-
-        Args:
-            confidence: How often each interval should hold the worth, in (0, 1).
+        A worth is the reward of an item less the mean of all: rankings tell no more. Ends of an
+        interval are None where none is known. Items that nobody was offered come last, without a
+        worth.
 
         Raises:
-            UsageError: The reward is not about items that everybody ranked.
+            UsageError: The reward is not about items.
         """
         if self.items is None:
             raise UsageError(
                 "items are needed: this reward was learned from candidates that differ from "
                 "question to question. Use score."
             )
-        level = _validate.failure_probability("confidence", confidence, zero=False)
         rows = item_rows(self.items, self.features, self.item_features)
         worths = self.weights if rows is None else self.score_features(rows)
-        return best_first(self.items, worths, self.worth_errors, level)
+        return best_first(self.items, worths, self.worth_intervals, self.unoffered)
 
     def usable(self) -> bool:
         """Return whether the weights are finite numbers, one for each feature."""
@@ -184,14 +189,21 @@ class RewardModel:
 
     def _usable_items(self) -> bool:
         """Return whether what is said of items is about as many of them as are named."""
-        known = [column for column in (self.item_features, self.worth_errors) if column is not None]
+        known = [] if self.item_features is None else [self.item_features]
+        ends = self.worth_intervals
         if self.items is None:
-            return not known
+            return not known and ends is None and not self.unoffered
         if self.features is None and self.item_features is None:
             known.append(self.weights)
-        k = len(self.items)
+        k, left_out = len(self.items), set(self.unoffered)
         unique = len(set(self.items)) == k >= 2  # noqa: PLR2004 (a ranking compares)
-        return unique and all(len(column) == k and np.isfinite(column).all() for column in known)
+        unique &= left_out < set(self.items) and len(left_out) == len(self.unoffered)
+        fits = ends is None or (
+            ends.shape == (k - len(left_out), 2)
+            and bool(np.isfinite(ends).all() and (ends[:, 0] <= ends[:, 1]).all())
+        )
+        both = all(len(column) == k and np.isfinite(column).all() for column in known)
+        return unique and fits and both
 
     def to_dict(self) -> dict[str, Any]:
         """Return the model as JSON holds it."""
@@ -224,7 +236,8 @@ class RewardModel:
         return {
             "items": list(self.items),
             "item_features": _listed(self.item_features),
-            "worth_errors": _listed(self.worth_errors),
+            "worth_intervals": _listed(self.worth_intervals),
+            "unoffered": list(self.unoffered),
         }
 
     def save(self, path: str | Path, *, force: bool = False) -> None:
@@ -289,7 +302,8 @@ class RewardModel:
                 moment=_read_moment(values["moment"]),
                 items=None if values["items"] is None else _texts(values["items"]),
                 item_features=_array(values["item_features"]),
-                worth_errors=_array(values["worth_errors"]),
+                worth_intervals=_array(values["worth_intervals"]),
+                unoffered=_texts(values["unoffered"]),
                 **plain,
             )
         except SordinoError as error:

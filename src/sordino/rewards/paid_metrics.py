@@ -25,7 +25,7 @@ from sordino.privacy.events import Event, GaussianEvent
 from sordino.privacy.guarantee import Guarantee, merge
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
-from sordino.rewards.metrics import Estimate, Interval
+from sordino.rewards.metrics import Estimate, Interval, legible
 from sordino.rewards.model import RewardModel
 
 __all__ = [
@@ -139,7 +139,7 @@ class PaidMetrics:
         rate = self.win_rate
         values["win_rate"] = None if rate is None else rate.value
         values["win_rate_interval"] = None if rate is None else [rate.lower, rate.upper]
-        return values
+        return legible(values)
 
     def attached(self, reward: RewardModel, ledger: Ledger) -> RewardModel:
         """Return the reward with both entries, and with what both promise together.

@@ -124,14 +124,15 @@ def measure_records(
     _refuse_other_arguments(pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
-    promise = record_promise(mechanism, ledger, entropy, linked=pairs.persons is not None)
+    linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
+    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=n)
     chosen = checked_rows(pairs, held_out)
     refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts
     part = pairs.part(np.flatnonzero(chosen).tolist())
     vectors = _vectors(reward, part, temperature)
     reservation = ledger.reserve(mechanism.event, promise=promise, details=dict(MEASURED))
-    sums = mechanism.release(vectors, entropy=entropy)
+    sums = reservation.drawn_once(lambda: mechanism.release(vectors, entropy=entropy))
     artifact = hashlib.sha256(sums.astype("<f8").tobytes()).hexdigest()
     reservation.commit(artifact)
     told = sums[0] >= _LEAST * mechanism.standard_deviation

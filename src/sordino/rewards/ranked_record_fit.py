@@ -26,10 +26,10 @@ from sordino.privacy.ledger import Ledger
 from .model import RewardModel
 from .plackett_luce import PlackettLuce
 from .record_checks import record_promise, record_rows
-from .release_checks import entropy_of, warn_of_large_delta
+from .release_checks import entropy_of
 from .solver import Solution
 from .tilted_minimizer import minimize_tilted, refuse_drowned, ridge_of
-from .worths import centered_weights, item_rows
+from .worths import centered_weights
 
 __all__ = ["METHOD", "fit_ranked_records", "release_ranked_records"]
 
@@ -66,12 +66,8 @@ def fit_ranked_records(
         PrivacyError: These are no raw rankings, or the ledger counts labels or persons, or
             another relation.
         BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        UsageError: A setting is out of range.
+        UsageError: A setting is out of range, or δ is 1/n or more.
         DataError: A ballot is too long, or features cannot be used. Which one is not said.
-        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more, where n is public.
 
     Guarantee:
         (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
@@ -82,19 +78,22 @@ def fit_ranked_records(
         docs/central.md, "Rankings".
     """
     _refuse_other_types(rankings, mechanism, ledger)
-    ball = _validate.positive("ball", ball)
+    ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
-    promise = record_promise(mechanism, ledger, entropy, linked=rankings.persons is not None)
+    linked = rankings.persons is not None
+    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=len(rankings))
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
     size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
-    if size is not None:
-        warn_of_large_delta(promise, size)
     reservation = ledger.reserve(mechanism.event, promise=promise)
-    weights = release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
+    weights = reservation.drawn_once(
+        lambda: release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
+    )
     given = None if rankings.items is None else rankings.given
-    weights = centered_weights(weights, rankings.items, item_rows(rankings.items, features, given))
+    if rankings.items is not None and features is None and given is None:
+        # Over all items: which of them were offered to somebody is private here.
+        weights = centered_weights(weights, np.ones(len(weights), dtype=bool))
     artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
     reservation.commit(artifact)
     return RewardModel(
@@ -130,9 +129,6 @@ def release_ranked_records(
         mechanism: The tilt.
         ball: Bound on the norm of the minimizer.
         entropy: Source of 64-bit words.
-
-    Raises:
-        ConvergenceError: No exact enough minimizer was found; nothing was released.
 
     Guarantee:
         That of the mechanism, if the candidates were clipped to its bound and no ballot is too
@@ -192,8 +188,7 @@ def _records(
     clipped: Any = mechanism.clipped(_dense(rankings, features))
     if features is None and rankings.given is None:
         clipped = csr_array(clipped)
-    flat = np.tile(np.arange(len(rankings.items)), len(rankings))
-    return cast("csr_array | np.ndarray", clipped[flat])
+    return cast("csr_array | np.ndarray", clipped[rankings.offered])
 
 
 def _dense(rankings: Rankings, features: Features | None) -> Float[np.ndarray, "rows d"]:

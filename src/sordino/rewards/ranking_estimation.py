@@ -18,6 +18,7 @@ from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
 
+from .covariance import roots_of_variances
 from .design import MOST_FEATURES
 from .model import RewardModel
 from .plackett_luce import PlackettLuce
@@ -25,7 +26,7 @@ from .ranked_record_fit import fit_ranked_records
 from .ranking_evidence import Ballots, measured_hessian, slate_bound
 from .ranking_fit import RankingFit, fit_ballots, fit_released_rankings
 from .ranking_release import release_rankings, slate_rows
-from .worths import centered_weights, item_rows, worth_errors
+from .worths import centered_weights, offered_items, unoffered_names
 
 __all__ = ["METHOD", "RankingMechanism", "fit_rankings", "fit_unprotected_rankings"]
 
@@ -72,8 +73,8 @@ def fit_rankings(
         :func:`~sordino.rewards.ranked_record_fit.fit_ranked_records`; none with ``NonPrivate``.
         Shown by tests/soundness/test_rankings_release.py.
     """
-    ball = _validate.positive("ball", ball)
-    ridge = None if ridge is None else _validate.positive("ridge", ridge)
+    ball = _validate.workable("ball", ball)
+    ridge = None if ridge is None else _validate.workable("ridge", ridge)
     if isinstance(mechanism, RankingGaussian):
         released = release_rankings(
             rankings, mechanism, ledger=ledger, features=features, simulate_seed=simulate_seed
@@ -135,7 +136,7 @@ def fit_unprotected_rankings(
         raise PrivacyError(
             "fit_unprotected_rankings takes raw rankings and NonPrivate(). Nothing was fitted."
         )
-    ball = _validate.positive("ball", ball)
+    ball = _validate.workable("ball", ball)
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
     seen, loss = _ballots(rankings, features), _likelihood(rankings, features)
@@ -150,10 +151,11 @@ def fit_unprotected_rankings(
     )
     reservation.commit(digest)  # of the public fields: raw ranks are not digested
     given = None if rankings.items is None else rankings.given
-    rows = item_rows(rankings.items, features, given)
+    plain = rankings.items is not None and features is None and given is None
+    offered = offered_items(loss) if plain else None
     covariance = _covariance(loss, found)
     return RewardModel(
-        weights=centered_weights(found.solution.theta, rankings.items, rows),
+        weights=centered_weights(found.solution.theta, offered),
         features=features,
         guarantee=promise,
         method=METHOD,
@@ -162,22 +164,24 @@ def fit_unprotected_rankings(
         gradient_norm=found.solution.gradient_norm,
         atol=found.atol,
         pairs=len(rankings),
-        standard_errors=None if covariance is None else np.sqrt(np.diagonal(covariance)),
+        standard_errors=None if covariance is None else roots_of_variances(covariance),
         release_ids=(reservation.release_id,),
         artifact=digest,
         items=rankings.items,
         item_features=given,
-        worth_errors=worth_errors(covariance, rankings.items, rows),
+        unoffered=() if offered is None else unoffered_names(rankings.items, offered),
     )
 
 
 def _likelihood(rankings: Rankings, features: Features | None) -> PlackettLuce:
     """Return the Plackett–Luce loss; items without features have one entry in each row."""
-    rows: Any = slate_rows(rankings, features).rows
-    if rankings.items is not None:
+    if rankings.items is None:
+        rows: Any = rankings.flat_features(features)
+    else:
+        rows = rankings.item_features(features)
         if features is None and rankings.given is None:
             rows = csr_array(rows)
-        rows = rows[np.tile(np.arange(len(rankings.items)), len(rankings))]
+        rows = rows[rankings.offered]
     return PlackettLuce(rows, starts=rankings.starts, ranks=rankings.ranks)
 
 

@@ -11,7 +11,9 @@ from jaxtyping import Float
 from sordino import _validate
 
 from ._ballot_loss import BallotLoss
+from .composite import PairwiseComposite
 from .confidence import ConfidenceEllipsoid
+from .covariance import roots_of_variances
 from .design import MOST_FEATURES
 from .model import RewardModel
 from .ranking_confidence import ranking_covariance, ranking_ellipsoid
@@ -19,7 +21,7 @@ from .ranking_evidence import Ballots, RankingEvidence, measured_hessian
 from .ranking_release import ReleasedRankings
 from .ridge_choice import accepted_gradient, ridges_around
 from .solver import Solution, minimize_ridge, ridge_path
-from .worths import centered_weights, item_rows, worth_errors
+from .worths import centered_weights, offered_items, unoffered_names, worth_intervals
 
 __all__ = ["METHOD", "RankingFit", "fit_ballots", "fit_released_rankings"]
 
@@ -85,9 +87,12 @@ def fit_released_rankings(
         ball=ball,
     )
     covariance = _covariance(released, found) if d <= MOST_FEATURES else None
-    rows = item_rows(released.items, released.features, released.item_features)
+    offered = None
+    if released.items is not None and released.features is None and released.item_features is None:
+        offered = offered_items(evidence.loss)
+    weights = centered_weights(found.solution.theta, offered)
     return RewardModel(
-        weights=centered_weights(found.solution.theta, released.items, rows),
+        weights=weights,
         features=released.features,
         guarantee=released.guarantee,
         method=METHOD,
@@ -96,15 +101,31 @@ def fit_released_rankings(
         gradient_norm=found.solution.gradient_norm,
         atol=found.atol,
         pairs=len(evidence),
-        standard_errors=None if covariance is None else np.sqrt(np.diagonal(covariance)),
+        standard_errors=None if covariance is None else roots_of_variances(covariance),
         ellipsoid=_declared_ellipsoid(released, found, ball) if ellipsoid else None,
         release_ids=released.release_ids,
         artifact=released.artifact,
         statistic=evidence.statistic,
         items=released.items,
         item_features=released.item_features,
-        worth_errors=worth_errors(covariance, released.items, rows),
+        worth_intervals=None if offered is None else _intervals(released, weights),
+        unoffered=() if offered is None else unoffered_names(released.items, offered),
     )
+
+
+def _intervals(
+    released: ReleasedRankings, weights: Float[np.ndarray, " k"]
+) -> Float[np.ndarray, "offered 2"] | None:
+    """Return intervals where ballots are known, in public, to be about all they were offered.
+
+    A short list of three or more ties the others below it, which draws worths together by a part
+    that is as private as the length. Of two candidates the better one says all.
+    """
+    evidence = released.evidence
+    short = not released.named and np.diff(evidence.starts).max() > 2  # noqa: PLR2004
+    if short or not isinstance(evidence.loss, PairwiseComposite):
+        return None
+    return worth_intervals(evidence.loss, evidence.covariance, weights, rounding=evidence.rounding)
 
 
 def fit_ballots(
@@ -131,7 +152,7 @@ def fit_ballots(
         UsageError: A setting is out of range.
         ConvergenceError: A fit could not be certified.
     """
-    ball, atol = _validate.positive("ball", ball), accepted_gradient(seen)
+    ball, atol = _validate.workable("ball", ball), accepted_gradient(seen)
     if ridge is not None:
         return _alone(loss, _validate.positive("ridge", ridge), ball, atol)
     # The prior that a reward is about 1, θ ∼ N(0, I/L²), against a sum that varies so much.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
+from scipy.sparse import csr_array
 
 from sordino import _random
 from sordino.errors import PrivacyError, UsageError
@@ -23,7 +24,7 @@ from sordino.privatization.crossing import refuse_unlinked
 
 from .label_release import countable_rows, digest_of_statistic, label_promise
 from .ranking_evidence import RankingEvidence, slate_bound
-from .release_checks import entropy_of, warn_of_large_delta
+from .release_checks import entropy_of
 
 __all__ = ["ReleasedRankings", "SlateRows", "ranking_promise", "release_rankings", "slate_rows"]
 
@@ -39,7 +40,8 @@ class ReleasedRankings:
         artifact: SHA-256 of the released sum.
         features: Turns texts into vectors; None if rankings were made from features or are of
             items without any.
-        items: The names of what everybody ranks, sorted; None for candidates of a ballot's own.
+        items: The names of what ballots choose from, sorted; None for candidates of a ballot's own.
+        named: Whether, in public, every ballot names all the items that it was offered.
         item_features: φ of the items, if they were given some, shape (K, d).
     """
 
@@ -49,6 +51,7 @@ class ReleasedRankings:
     artifact: str
     features: Features | None
     items: tuple[str, ...] | None
+    named: bool
     item_features: Float[np.ndarray, "k d"] | None
 
     def __repr__(self) -> str:
@@ -83,18 +86,16 @@ def release_rankings(
         PrivacyError: These are no raw rankings, they are not in canonical order, or the ledger is
             about another unit.
         DataError: Persons must be known and are not, or features cannot be used.
-        UsageError: A setting is out of range.
+        UsageError: A setting is out of range, or δ is 1/n or more.
         BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
         LedgerMismatch: The ledger belongs to other questions.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more.
 
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one
         ballot with its length and its ties, or unit ``"person"`` for all ballots of one person
         (caveat ``labels-only``). Where persons are known and the unit is the label, the caveat is
-        ``person-group``. Ranks are read once, when the noise is added. Shown by
+        ``person-group``; where what ballots name counts as what was offered, ``named-offered``.
+        Ranks are read once, when the noise is added. Shown by
         tests/soundness/test_rankings_release.py.
     """
     _refuse_other_arguments(rankings, mechanism, ledger)
@@ -103,7 +104,6 @@ def release_rankings(
     digest = rankings.public_digest if promise.unit == "label" else None
     ledger.check_data(None, digest)
     ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
-    warn_of_large_delta(promise, len(rankings))
     slates = slate_rows(rankings, features)
     design = _prepared(rankings, mechanism, slates)
     most = mechanism.records_per_person
@@ -113,8 +113,11 @@ def release_rankings(
         public_digest=digest,
         details=None if most is None else {"cap": most},
     )
-    released = mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy)
-    artifact = digest_of_statistic(rankings.public_digest, released.value)
+    value = reservation.drawn_once(
+        lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value
+    )
+    released = LabelStatistic(value, factor=design.factor, used=design.used)
+    artifact = digest_of_statistic(rankings.public_digest, value)
     reservation.commit(artifact)
     return ReleasedRankings(
         evidence=_evidence(slates, design, released, features),
@@ -123,6 +126,7 @@ def release_rankings(
         artifact=artifact,
         features=features,
         items=rankings.items,
+        named=rankings.named,
         item_features=None if rankings.items is None else rankings.given,
     )
 
@@ -152,7 +156,7 @@ class SlateRows:
 
 
 def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
-    """Return the candidates of ballots with their features; one slate where all rank the same.
+    """Return the candidates of ballots with their features; ballots of the same items share one.
 
     Args:
         slates: Only the public part is read.
@@ -166,11 +170,15 @@ def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
     if slates.items is None:
         rows = slates.flat_features(features)
         return SlateRows(rows=rows, starts=slates.starts.astype(np.int64), slates=np.arange(n))
-    return SlateRows(
-        rows=slates.item_features(features),
-        starts=np.array([0, len(slates.items)], dtype=np.int64),
-        slates=np.zeros(n, dtype=np.int64),
-    )
+    assert slates.offered is not None  # noqa: S101 (for the type checker; set at the start)
+    numbers: dict[bytes, int] = {}
+    which = np.array([numbers.setdefault(key, len(numbers)) for key in slates.keys])
+    first = np.unique(which, return_index=True)[1]
+    flat, starts = part_of(slates.starts.astype(np.int64), first)
+    known: Any = slates.item_features(features)
+    if features is None and slates.given is None and len(first) > 1:
+        known = csr_array(known)  # one entry in each row
+    return SlateRows(rows=known[slates.offered[flat]], starts=starts, slates=which)
 
 
 def ranking_promise(
@@ -187,7 +195,8 @@ def ranking_promise(
     Raises:
         PrivacyError: The mechanism promises nothing under these terms.
     """
-    return label_promise(rankings, mechanism, ledger, entropy)
+    promise = label_promise(rankings, mechanism, ledger, entropy)
+    return promise.with_caveats("named-offered") if rankings.named else promise
 
 
 def _refuse_other_arguments(rankings: Any, mechanism: Any, ledger: Any) -> None:

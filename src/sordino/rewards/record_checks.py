@@ -25,6 +25,7 @@ from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.rewards.release_checks import refuse_large_delta
 
 __all__ = [
     "keeps_ellipsoid",
@@ -41,6 +42,7 @@ def record_promise(
     entropy: _random.Entropy,
     *,
     linked: bool,
+    n: int | None,
 ) -> Guarantee:
     """Return what a release promises to one record under the terms of a ledger.
 
@@ -49,8 +51,10 @@ def record_promise(
         ledger: Only read.
         entropy: Only read is whether it comes from a seed.
         linked: Whether it is known who made the judgments.
+        n: How many records there are, for :func:`refuse_large_delta`; None if nobody counted.
 
     Raises:
+        UsageError: So large a δ protects nobody.
         PrivacyError: The ledger counts labels or persons, or the mechanism promises nothing
             under its relation.
     """
@@ -68,6 +72,7 @@ def record_promise(
             "mechanism for labels."
         )
     promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    refuse_large_delta(promise, n)
     caveats = {
         "person-group": linked,
         "simulated": entropy.randomness == "simulated",

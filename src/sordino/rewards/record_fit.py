@@ -117,10 +117,6 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         BudgetExceeded: The spend would pass the budget; no noise was drawn.
         UsageError: A setting is out of range, or the ridge is too small for a confidence set.
         DataError: Features are not finite. Which record it is is not said.
-        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more, where n is public.
 
     Guarantee:
         (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
@@ -172,10 +168,6 @@ def spend_on_records(
     Raises:
         BudgetExceeded: The spend would pass the budget; no noise was drawn.
         UsageError: A setting is out of range, or the ridge is too small for a confidence set.
-        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more, where n is public.
 
     Guarantee:
         That of :func:`fit_records`.
@@ -183,9 +175,8 @@ def spend_on_records(
     mechanism, ball = terms.mechanism, terms.ball
     terms.refuse_useless(records.width)
     reservation = ledger.reserve(mechanism.event, promise=terms.promise, details=details)
-    weights, moment = release_records(
-        records, mechanism, ball=ball, second_moment=terms.second_moment, entropy=terms.entropy
-    )
+    together = reservation.drawn_once(lambda: _packed(records, terms))
+    weights, moment = _unpacked(together, records.width, terms)
     artifact = _digest(weights, moment)
     reservation.commit(artifact)
     kept = None
@@ -207,6 +198,28 @@ def spend_on_records(
     )
 
 
+def _packed(records: RecordSums, terms: RecordTerms) -> Float[np.ndarray, " all"]:
+    """Return noised weights, and the noised moment behind them; draws noise."""
+    weights, moment = release_records(
+        records,
+        terms.mechanism,
+        ball=terms.ball,
+        second_moment=terms.second_moment,
+        entropy=terms.entropy,
+    )
+    return weights if moment is None else np.concatenate([weights, moment.matrix.ravel()])
+
+
+def _unpacked(
+    together: Float[np.ndarray, " all"], d: int, terms: RecordTerms
+) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
+    """Return what :func:`_packed` put together."""
+    if terms.second_moment is None:
+        return together, None
+    matrix = together[d:].reshape(d, d)
+    return together[:d], ReleasedMoment(matrix=matrix, mechanism=terms.second_moment)
+
+
 def release_records(
     records: RecordSums,
     mechanism: ObjectivePerturbation,
@@ -223,9 +236,6 @@ def release_records(
         ball: Bound on the norm of the minimizer.
         second_moment: What releases Σ xxᵀ too, or None.
         entropy: Source of 64-bit words.
-
-    Raises:
-        ConvergenceError: No exact enough minimizer was found; nothing was released.
 
     Guarantee:
         That of the mechanism, for both together, if the records were clipped to its bound. Shown

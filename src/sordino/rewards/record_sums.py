@@ -54,9 +54,6 @@ class RecordSums(Protocol):
             ball: Bound on the norm of the minimizer.
             entropy: Coins for undecided records.
 
-        Raises:
-            ConvergenceError: No exact enough minimizer was found.
-
         Guarantee:
             None by itself: the minimizer is as secret as the records until it is noised.
         """

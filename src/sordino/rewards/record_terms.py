@@ -12,7 +12,7 @@ from sordino.privacy.ledger import Ledger
 
 from .record_checks import keeps_ellipsoid, record_promise, refuse_unpaid
 from .record_confidence import refuse_small_ridge
-from .release_checks import entropy_of, warn_of_large_delta
+from .release_checks import entropy_of
 from .tilted_minimizer import refuse_drowned, ridge_of
 
 __all__ = ["RecordTerms"]
@@ -71,9 +71,9 @@ class RecordTerms:
                 moment was not paid for by the mechanism.
             UsageError: A setting is out of range.
         """
-        ball = _validate.positive("ball", ball)
+        ball = _validate.workable("ball", ball)
         entropy = entropy_of(simulate_seed)
-        promise = record_promise(mechanism, ledger, entropy, linked=linked)
+        promise = record_promise(mechanism, ledger, entropy, linked=linked, n=size)
         refuse_unpaid(second_moment, mechanism)
         return cls(
             mechanism=mechanism,
@@ -90,12 +90,9 @@ class RecordTerms:
 
         Raises:
             UsageError: They are such.
-
-        Warns:
-            PrivacyWarning: δ is 1/n or more, where n is public.
         """
+        if self.second_moment:
+            _validate.refuse_unholdable("dimension", d, 4 * d**2)  # sum, noise, steps, result
         if self.ellipsoid and self.second_moment:
             refuse_small_ridge(ridge_of(self.mechanism), self.second_moment, d=d, ball=self.ball)
         refuse_drowned(self.mechanism, d=d, ball=self.ball)
-        if self.size is not None:
-            warn_of_large_delta(self.promise, self.size)

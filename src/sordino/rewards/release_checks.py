@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-import warnings
-
 from sordino import _random, _validate
-from sordino.errors import PrivacyWarning
-from sordino.privacy.guarantee import Guarantee
+from sordino.errors import UsageError
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
 
-__all__ = ["entropy_of", "warn_of_large_delta"]
+__all__ = ["LARGEST_DELTA", "entropy_of", "refuse_large_delta"]
+
+LARGEST_DELTA = 1e-3
+"""A δ from here on is refused where nobody may know how many records or persons there are."""
 
 
 def entropy_of(simulate_seed: int | None) -> _random.Entropy:
@@ -23,27 +23,33 @@ def entropy_of(simulate_seed: int | None) -> _random.Entropy:
     return _random.entropy(simulate_seed)
 
 
-def warn_of_large_delta(promise: Guarantee, n: int) -> None:
-    """Warn where δ allows what nobody means by privacy; call it before anything is spent.
+def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
+    """Refuse a δ that allows what nobody means by privacy; call it before anything is spent.
+
+    A mechanism that publishes one of n records at random keeps δ = 1/n.
 
     Args:
         promise: What is about to be promised.
-        n: How many pairs or records there are; only where that is public.
+        n: How many pairs or records there are; None where that is not known or not public. It is
+            not looked at under ADD_OR_REMOVE_ONE: a refusal must not tell a private number.
+
+    Raises:
+        UsageError: δ is 1/n or more; or, without n, :data:`LARGEST_DELTA` or more.
+
+    Source:
+        docs/privacy.md, "How large delta may be".
     """
-    if promise.delta * n < 1:
-        return
-    warnings.warn(
-        f"delta={promise.delta!r} is not below 1/n=1/{n}: with so large a delta a mechanism may "
-        f"publish one {promise.unit} outright and still keep its promise. Nothing was spent yet. "
-        f"Use a delta far below 1/n, such as {0.01 / n:.0e}.",
-        PrivacyWarning,
-        stacklevel=_levels_to_the_caller(),
-    )
-
-
-def _levels_to_the_caller() -> int:
-    """Return the ``stacklevel``, for the function that asks, of the first line not in here."""
-    frame, level = inspect.currentframe(), 0
-    while frame is not None and frame.f_globals.get("__name__", "").startswith("sordino."):
-        frame, level = frame.f_back, level + 1
-    return level
+    ways = f"Nothing was spent. Use a delta far below 1 in the number of {promise.unit}s, such as "
+    if n is None or promise.neighbors == ADD_OR_REMOVE_ONE:
+        if promise.delta >= LARGEST_DELTA:
+            raise UsageError(
+                f"delta must be below {LARGEST_DELTA:g} where the number of {promise.unit}s is not "
+                f"public, got {promise.delta!r}: with so large a delta a mechanism may publish "
+                f"some of them outright and still keep its promise. {ways}1e-06."
+            )
+    elif promise.delta * n >= 1:
+        raise UsageError(
+            f"delta must be below 1/n=1/{n}, got {promise.delta!r}: with so large a delta a "
+            f"mechanism may publish one {promise.unit} outright and still keep its promise. "
+            f"{ways}{0.01 / n:.0e}."
+        )

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int64
 
+from sordino._withholding import confidential
 from sordino.errors import UsageError
 from sordino.mechanisms.arm_sensitivity import mean_range_after_test
 from sordino.mechanisms.count_test import CountTest
@@ -19,7 +20,7 @@ from sordino.privacy.events import Event
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.arm_means import ArmMeans
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 __all__ = ["ScreenedMeans"]
 
@@ -93,8 +94,9 @@ class ScreenedMeans(ArmMeans):
             test.guarantee(unit="record", neighbors=self.neighbors, trust="central"),
             randomness=entropy.randomness,
         )
+        refuse_large_delta(promise, None)
         reservation = ledger.reserve(test.event, promise=promise)
-        count = int(test.release(self._counts, entropy=entropy)[0])
+        count = int(test.release(confidential(self).counts, entropy=entropy)[0])
         text = canonical_json({"least_count": count})
         reservation.commit(hashlib.sha256(text.encode()).hexdigest())
         self._keep(least_count=count, _payment=(reservation.release_id, test.event))

@@ -5,13 +5,15 @@ the same with another convex function of margins that are linear in θ, as that 
 Passes over the data (one multiplication by the differences, one by their transpose) are
 L-BFGS steps whose first metric is an approximate Hessian, refreshed when that is cheaper than
 going on; with few features this is Newton's method. What is returned carries the norm of the
-gradient at exactly the returned weights, and nothing uncertified is ever returned.
+gradient at exactly the returned weights, and nothing uncertified is ever returned but by
+:func:`nearest_minimum`, for releases in which a refusal would be an output.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +28,11 @@ from ._descent import Metric, Point, Work, descend, norm
 from ._margins import MarginLoss, as_margin_loss
 from .likelihoods import DebiasedLogistic
 
-__all__ = ["Solution", "minimize_ridge", "ridge_path"]
+__all__ = ["Solution", "minimize_ridge", "nearest_minimum", "ridge_path"]
 
 _SAMPLE = 32  # rows a feature of the sample that a large fit starts on
+_MOST_PASSES = 10_000  # of a fit that is never refused: rounding ends it long before
+_SPHERE = 1 - 1e-12  # of the ball: beyond it a point is on its surface
 _HASTY = 20  # multipliers that are tried on unfinished minimizers
 
 
@@ -42,7 +46,8 @@ class Solution:
 
     Attributes:
         theta: The weights; never outside the ball.
-        gradient_norm: The certificate, computed anew at ``theta``; at most the ``atol`` asked.
+        gradient_norm: The certificate, computed anew at ``theta``; at most the ``atol`` asked,
+            unless it comes from :func:`nearest_minimum`.
         multiplier: ν, what the ball pushes back; 0 where it does not bind.
         passes: Passes over all the data that were used (those over a starting sample are not
             counted).
@@ -96,6 +101,71 @@ def minimize_ridge(
         start, multiplier = _sampled_start(loss, shift, ball)
     point = work.first(start)
     return _solve(Metric(work, point), point, shift, bound, multiplier)
+
+
+def nearest_minimum(
+    loss: DebiasedLogistic | MarginLoss, *, ridge: float, atol: float, ball: float
+) -> Solution:
+    """Return what :func:`minimize_ridge` does or, where rounding stops it before, its best point.
+
+    Whether private data allow a certificate must not show, so that nothing is refused here. In
+    real numbers every certificate is reached: the objective is ridge-strongly convex. In floats
+    the gradient ends at its rounding, which whoever uses this has to keep below what is paid for.
+
+    Source:
+        docs/central.md, "Objective perturbation": an inexact minimizer.
+
+    Args:
+        loss: The summed loss of the data.
+        ridge: Λ > 0.
+        atol: Norm of the gradient that is good enough.
+        ball: B > 0.
+
+    Raises:
+        UsageError: A setting is out of range.
+        DataError: The differences hold a NaN or an infinity.
+    """
+    shift, bound = _ridge(ridge, None), positive("ball", ball)
+    work = Work(loss, positive("atol", atol), _MOST_PASSES, settles=True)
+    best = _Best(work, shift, bound)
+    start, multiplier = _sampled_start(loss, shift, ball)
+    origin = work.first(None)
+    best.take(origin)
+    ways = [(origin, 0.0)]  # a rough start may be on the wrong side of the ball
+    if start is not None:
+        ways.insert(0, (work.first(start), multiplier))
+    for point, pushed in ways:
+        with suppress(ConvergenceError):
+            return _solve(Metric(work, point), point, shift, bound, pushed, best.take)
+    return best.solution
+
+
+class _Best:
+    """The best point inside the ball so far, by what neither ridge nor ball explains of it."""
+
+    solution: Solution
+
+    def __init__(self, work: Work, ridge: float, ball: float) -> None:
+        self._work, self._ridge, self._ball = work, ridge, ball
+        self._size = math.inf
+
+    def take(self, point: Point) -> None:
+        """Take in a point; only one whose margins were multiplied out inside the ball counts."""
+        if not point.exact or point.norm > self._ball:
+            return
+        whole = point.gradient + self._ridge * point.theta
+        pushed = 0.0
+        if point.norm >= self._ball * _SPHERE:
+            pushed = max(0.0, -float(whole @ point.theta) / self._ball**2)
+        size = norm(whole + pushed * point.theta)
+        if size < self._size:
+            self._size = size
+            self.solution = Solution(
+                theta=point.theta,
+                gradient_norm=size,
+                multiplier=pushed,
+                passes=self._work.passes,
+            )
 
 
 def ridge_path(
@@ -176,10 +246,18 @@ def _sampled_start(
     return rough.theta, rough.multiplier * step
 
 
-def _solve(metric: Metric, point: Point, ridge: float, ball: float, multiplier: float) -> Solution:
+def _solve(
+    metric: Metric,
+    point: Point,
+    ridge: float,
+    ball: float,
+    multiplier: float,
+    seen: Callable[[Point], None] = lambda _: None,
+) -> Solution:
     """Minimize without the ball; where that leaves it, on the sphere."""
 
     def outside(point: Point, size: float) -> bool:
+        seen(point)
         # The first test is a proof (F is ridge-strongly convex), the second a guess, which
         # _on_sphere takes back where it was wrong.
         distance = size / ridge if ridge > 0 else math.inf
@@ -189,10 +267,11 @@ def _solve(metric: Metric, point: Point, ridge: float, ball: float, multiplier: 
     if multiplier == 0:
         leave = None if math.isinf(ball) else outside
         point = descend(metric, point, ridge, work.atol, leave)
+        seen(point)
         if point.norm <= ball:
             return _certified(work, point, ridge, 0.0)
         multiplier = _next_multiplier(metric, point, ridge, 0.0, ball)[0]
-    return _on_sphere(metric, point, ridge, ball, multiplier)
+    return _on_sphere(metric, point, ridge, ball, multiplier, seen)
 
 
 def _certified(work: Work, point: Point, ridge: float, multiplier: float) -> Solution:
@@ -206,7 +285,12 @@ def _certified(work: Work, point: Point, ridge: float, multiplier: float) -> Sol
 
 
 def _on_sphere(
-    metric: Metric, point: Point, ridge: float, ball: float, multiplier: float
+    metric: Metric,
+    point: Point,
+    ridge: float,
+    ball: float,
+    multiplier: float,
+    seen: Callable[[Point], None],
 ) -> Solution:
     """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball.
 
@@ -230,11 +314,13 @@ def _on_sphere(
             high = min(high, multiplier)
         if abs(offset) < 0.1:  # noqa: PLR2004
             point = _scaled(work, point, ball)
+            seen(point)
             pushed = -float(point.gradient @ point.theta) / ball**2 - ridge
             if norm(point.gradient + (ridge + max(pushed, 0.0)) * point.theta) <= work.atol:
                 return _certified(work, point, ridge, max(pushed, 0.0))
         if low == 0 and following * ball <= work.atol / 2 and high * ball <= work.atol:
             point = descend(metric, point, ridge, work.atol)
+            seen(point)
             if point.norm <= ball:
                 return _certified(work, point, ridge, 0.0)
         multiplier = _inside(following, low, high)

@@ -103,8 +103,7 @@ def _record_central(world: World, epsilon: float, delta: float) -> Way:
     mechanism = ObjectivePerturbation(
         epsilon, delta=delta, bound=_FEATURE_NORM, neighbors=REPLACE_SPECIAL
     )
-    noise, ridge = mechanism.standard_deviation, mechanism.ridge
-    assert ridge is not None  # noqa: S101 - for the type checker
+    noise = mechanism.standard_deviation
 
     def fits(n: float) -> list[Scatter]:
         found = tilted_scatter(
@@ -112,7 +111,7 @@ def _record_central(world: World, epsilon: float, delta: float) -> Way:
             n=n,
             dimension=world.dimension,
             standard_deviation=noise,
-            ridge=ridge,
+            ridge=mechanism.ridge_for(n, world.dimension),
         )
         return [found]
 
@@ -164,7 +163,7 @@ def offered_ways(
             ways[name] = WAYS[name](world, epsilon, delta)
         except UsageError:  # all settings are in range, so there is no such noise
             left_out[name] = (
-                f"left out, no noise is known that keeps epsilon={epsilon:g} with delta={delta:g}"
+                f"left out, no noise is known that keeps epsilon={epsilon!r} with delta={delta!r}"
             )
     return ways, left_out
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 
 from sordino._markup import card
-from sordino._withholding import Withholding
+from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms._outward import farthest_rows, public_rows
 from sordino.mechanisms.no_privacy import NonPrivate
@@ -76,7 +76,6 @@ class WithheldReward(Withholding):
         PrivacyError: No bound is known for the unit under the relation, or public questions are
             not in canonical order.
         DataError: Features cannot be used.
-        ConvergenceError: The fit could not be certified.
 
     Guarantee:
         :meth:`score_range` bounds the change of the scores between any two data sets that differ
@@ -90,8 +89,7 @@ class WithheldReward(Withholding):
     """
 
     _held = "This reward"
-    _weights: Float[np.ndarray, " d"]
-    _factor: Float[np.ndarray, "d d"] | None
+    _width: int
     _settings: Settings
     _known: ScoreBound
     _features: Features | None
@@ -132,9 +130,9 @@ class WithheldReward(Withholding):
         refuse_weak_ridge(settings, known.longest, rows.shape[1])
         weights = fit_withheld(rows, labels, settings, atol=known.atol)
         weights.setflags(write=False)
+        hide(self, weights=weights, factor=doubts(rows, settings))
         self._keep(
-            _weights=weights,
-            _factor=doubts(rows, settings),
+            _width=len(weights),
             _settings=settings,
             _known=known,
             _features=features,
@@ -148,14 +146,14 @@ class WithheldReward(Withholding):
     def __repr__(self) -> str:
         """Return what is public; no weights."""
         about = f"unit={self.unit!r}, neighbors={self.neighbors.name}"
-        return f"{type(self).__name__}(withheld, d={len(self._weights)}, {about})"
+        return f"{type(self).__name__}(withheld, d={self._width}, {about})"
 
     def _repr_html_(self) -> str:
         """Return what is public as a card, for notebooks; no weights."""
         settings = self._settings
         rows: list[tuple[str, object]] = [
             ("weights", "withheld"),
-            ("features", len(self._weights)),
+            ("features", self._width),
             ("unit", self.unit),
             ("neighbors", self.neighbors.name),
             ("ridge", settings.ridge),
@@ -216,7 +214,7 @@ class WithheldReward(Withholding):
         rows: Any = asked.given
         if self.features is not None:
             rows = self.features.transform(asked.prompts, asked.answers)
-        rows = public_rows("candidates", rows, d=len(self._weights))
+        rows = public_rows("candidates", rows, d=self._width)
         return np.asarray(rows.toarray() if issparse(rows) else rows)
 
     def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
@@ -231,7 +229,7 @@ class WithheldReward(Withholding):
         """
         return self._known.score_range(options)
 
-    def scores(self, options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
+    def _scores(self, options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
         """Return the score of every candidate, up to what all share; confidential.
 
         Args:
@@ -240,11 +238,12 @@ class WithheldReward(Withholding):
         if farthest_rows(options) == 0:
             return np.zeros(len(options))  # equal candidates, whatever rounding makes of them
         # of differences, so that what all candidates share leaves no rounding behind
-        rewards = (options - options[:1]) @ self._weights
-        if self._factor is None:
+        held = confidential(self)
+        rewards = (options - options[:1]) @ held.weights
+        if held.factor is None:
             return np.asarray(rewards)
         return np.asarray(
-            rewards - self._settings.penalty * penalties(centered(options), self._factor)
+            rewards - self._settings.penalty * penalties(centered(options), held.factor)
         )
 
     def reveal(self, *, ledger: Ledger) -> RewardModel:
@@ -272,13 +271,14 @@ class WithheldReward(Withholding):
         outright = NonPrivate()
         promise = outright.guarantee(unit=self.unit, neighbors=self.neighbors, trust="central")
         promise = promise.with_caveats(*self.caveats)
-        artifact = hashlib.sha256(self._weights.astype("<f8").tobytes()).hexdigest()
+        weights = confidential(self).weights
+        artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
         reservation = ledger.reserve(
             outright.event, promise=promise, public_digest=self.public_digest
         )
         reservation.commit(artifact)
         return RewardModel(
-            weights=self._weights.copy(),
+            weights=weights.copy(),
             features=self.features,
             guarantee=promise,
             ridge=self._settings.ridge,

@@ -37,7 +37,7 @@ def logs_of(n=2000, k=5, seed=0, contexts=False):
 def chances(policy, context=None):
     options = policy.estimate.options(context, None)
     sampling = policy._sampling(options, None)
-    return np.exp(sampling.log_probabilities(policy.estimate.scores(options)))
+    return np.exp(sampling.log_probabilities(policy.estimate._scores(options)))
 
 
 @given(

@@ -245,6 +245,7 @@ def test_add_or_remove_is_refused(opened, update):
         {"gradient_bound": math.inf},
         {"reward_bound": -1.0},
         {"delta": 0.0},
+        {"delta": 1e-3},
         {"epsilon": 0.0},
         {"oracle": "gaussian"},
         {"simulate_seed": -1},

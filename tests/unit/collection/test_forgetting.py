@@ -4,7 +4,7 @@ import os
 import secrets
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import create_mock_engine, select, text
 
 from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS, QUESTIONS, reading
 from sordino.collection.exporting import export_answers
@@ -76,6 +76,65 @@ def test_postgresql_keeps_no_order_of_arrival(talk, answer):
             assert connection.execute(text(changes.format(table.name))).scalar_one() == 1
         assert connection.execute(text("SELECT count(*) FROM pg_class WHERE relname = 'copied'")
         ).scalar_one() == 0  # fmt: skip
+
+
+def kept_of(engine, but=None):
+    """Every byte of the files of a database, or of all tables but some, and of their indexes."""
+    files = (
+        "SELECT pg_read_binary_file('base/' || oid || '/' || name) FROM pg_database,"
+        " LATERAL pg_ls_dir('base/' || oid) AS name WHERE datname = current_database()"
+    )
+    others = (
+        "SELECT pg_read_binary_file(pg_relation_filepath(oid)) FROM pg_class"
+        " WHERE relkind IN ('r', 'i', 't') AND oid <> ALL (CAST(:names AS regclass[]))"
+        " AND oid NOT IN (SELECT indexrelid FROM pg_index"
+        " WHERE indrelid = ANY (CAST(:names AS regclass[])))"
+    )
+    found = text(files) if but is None else text(others).bindparams(names=list(but))
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.execute(text("CHECKPOINT"))
+        return b"".join(row[0] for row in connection.execute(found))
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+def test_postgresql_keeps_no_trace_in_its_catalog_or_files(talk, answer):
+    """What ANALYZE would have sampled, autovacuum's too, is searched for in every file."""
+    talk, _ = answered(talk, answer)
+    tokens = [row.token for row in rows_of(talk.engine, INVITATIONS)]
+    devices = [row.device for row in rows_of(talk.engine, PERSONS)]
+    people = [row.id for row in rows_of(talk.engine, PERSONS)]
+    answers = [row.id for row in rows_of(talk.engine, ANSWERS)]
+    sampled = "SELECT count(*) FROM pg_statistic WHERE starelid::regclass::text LIKE 'sordino%'"
+
+    def maintain():
+        with talk.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+            connection.execute(text("ANALYZE"))
+            counted = connection.execute(text(sampled)).scalar_one()
+            connection.execute(text("VACUUM"))
+        return counted
+
+    assert kept_of(talk.engine).count(tokens[0].encode()) > 0  # the search finds what is there
+    assert maintain() == 0
+    forget(talk.engine)
+    assert maintain() == 0
+    everything = kept_of(talk.engine)
+    for one in (*tokens, *devices, *answers):
+        assert one.encode() not in everything
+    elsewhere = kept_of(talk.engine, (ANSWERS.name, PERSONS.name))
+    assert not [one for one in people if one.encode() in elsewhere]
+
+
+def test_postgresql_is_told_to_sample_no_column():
+    """Without a server: what makes the tables."""
+    said = []
+    engine = create_mock_engine(
+        "postgresql+psycopg://", lambda one, *_, **__: said.append(str(one))
+    )
+    PERSONS.metadata.create_all(engine, checkfirst=False)
+    for table in PERSONS.metadata.sorted_tables:
+        (settings,) = [one for one in said if one.startswith(f"ALTER TABLE {table.name} ")]
+        for column in table.columns:
+            assert f'ALTER COLUMN "{column.name}" SET STATISTICS 0' in settings
 
 
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)

@@ -12,7 +12,11 @@ from scipy import linalg, optimize, sparse
 from sordino import HashedText, read_pairs, simulate_pairs
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms import _optimal_design, _row_sums, ellipsoid
-from sordino.mechanisms.ellipsoid import isotropic_ellipsoid, minimum_volume_ellipsoid
+from sordino.mechanisms.ellipsoid import (
+    isotropic_ellipsoid,
+    least_noise_ellipsoid,
+    minimum_volume_ellipsoid,
+)
 
 
 def normal(n, d, seed=0):
@@ -196,6 +200,24 @@ def test_a_ball_holds_every_row_and_no_smaller_one_does(case):
     sides = np.linalg.svd(ball.unwhiten / radius, compute_uv=False)
     assert np.allclose(sides, 1, atol=1e-6)
     assert (ball.weights, ball.gap) == (None, None)
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.5, 2.0])
+def test_the_least_noise_holds_every_row_and_is_near_its_bound(decay):
+    # (tr M^{1/2})² of any weights is a lower bound of what any such ellipsoid has.
+    rows = normal(500, 6) * np.arange(1, 7.0) ** -decay
+    held = least_noise_ellipsoid(rows)
+    assert norms(rows, held).max() <= 1
+    assert np.allclose(held.whiten @ held.unwhiten, np.eye(6))
+    weights, found = np.full(500, 1 / 500), np.sum(held.unwhiten**2)
+    for _ in range(300):
+        values, vectors = np.linalg.eigh((rows * weights[:, None]).T @ rows)
+        lengths = np.sum((rows @ vectors) ** 2 / np.sqrt(values), axis=1)
+        weights *= lengths / np.sqrt(values).sum()
+    least = np.sqrt(values).sum() ** 2
+    assert least * (1 - 1e-6) <= found <= 1.3 * least
+    for other in (isotropic_ellipsoid(rows), minimum_volume_ellipsoid(rows)):
+        assert found <= np.sum(other.unwhiten**2) * 1.1
 
 
 def test_a_ball_in_all_directions_is_not_turned():

@@ -289,7 +289,7 @@ def test_more_columns_than_integers_can_square():
 def test_a_cap_counts_the_first_records_of_each_person():
     capped = make(noise=2.0**-6, records_per_person=2)
     values = np.array([[1.0], [0.01], [0.5], [0.25], [0.02]])
-    for ids in (["a", "b", "a", "a", "b"], np.array([7, 3, 7, 7, 3]), [1, "1", 1, 1, "1"]):
+    for ids in (["a", "b", "a", "a", "b"], np.array([7, 3, 7, 7, 3]), [1, "2", " 1", "1", 2]):
         steps = capped._sum(values, ids)[0]
         assert steps == np.rint(values[[0, 1, 2, 4]] / capped.step).sum()
     spread = capped.release(values, entropy=SystemEntropy(), persons=["a", "b", "a", "a", "b"])
@@ -302,9 +302,9 @@ def test_a_cap_counts_the_first_records_of_each_person():
         (["a"] * 3, "one id for each row"),
         (["a"] * 5, "one id for each row"),
         ([], "one id for each row"),
-        (["a", "b", None, "c"], "index 2 is neither"),
-        (["a", math.nan, "b", "c"], "index 1 is neither"),
-        (np.array([1.0, 2.0, 3.0, math.nan]), "index 0 is neither"),
+        (["a", "b", None, "c"], "entry of persons must be a text or a whole"),
+        (["a", math.nan, "b", "c"], "a text or a whole number"),
+        (np.array([1.0, 2.0, 3.0, math.nan]), "a text or a whole number"),
         (np.array("abcd"), "one id for each row"),
     ],
 )

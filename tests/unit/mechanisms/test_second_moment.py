@@ -248,7 +248,8 @@ def test_a_joint_release_finds_a_grid_that_holds_its_noise(epsilon, bound):
     assert noise.mu(REPLACE_SPECIAL) == pytest.approx(tilt.second_moment_mu, rel=1e-5)
     assert (noise.grid is None) == (epsilon > 1e-3)
     assert noise.step <= bound / 2**10
-    assert tilt.atol == pytest.approx(1e-8 * bound)
+    least = max(1e-8 * bound, tilt.standard_deviation * 2.0**-36)  # more noise, more rounding
+    assert tilt.atol == pytest.approx(least)
 
 
 def test_a_joint_release_that_no_grid_holds_is_refused_in_its_own_words():

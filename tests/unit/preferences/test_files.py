@@ -84,6 +84,24 @@ def test_the_longest_line_is_refused_one_byte_later(tmp_path, monkeypatch):
     assert [number for number, _ in read_lines(path)] == [1, 2]
 
 
+@pytest.mark.parametrize("blank", [b"\n", b" \t\r\n"])
+def test_blank_lines_do_not_go_on_for_ever(tmp_path, monkeypatch, blank):
+    """A small .gz holds gigabytes of them; what is unpacked after the bound is never looked at."""
+    monkeypatch.setattr(files, "LONGEST_LINE", 1000)
+    path, line = tmp_path / "x.jsonl.gz", LINES[0].encode() + b"\n"
+    near = blank * (999 // len(blank))
+    path.write_bytes(gzip.compress((line + near) * 3))
+    assert len(seen(path)) == 3
+    taken = []
+    for size in (5000, 20_000):
+        path.write_bytes(gzip.compress(line + blank * size))
+        numbers = []
+        with pytest.raises(DataError, match="blank lines"):
+            numbers.extend(number for number, _ in files.every_line(path))
+        taken.append(len(numbers))
+    assert taken[0] == taken[1] <= 1000
+
+
 def test_line_numbers_count_blank_lines(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("\n\n" + LINES[0] + "\n\n{")

@@ -3,6 +3,7 @@
 import gzip
 from collections import Counter
 
+import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
@@ -38,7 +39,7 @@ def read(tmp_path):
     def reader(text, kind="toi", packed=False):
         path = tmp_path / (f"x.{kind}.gz" if packed else f"x.{kind}")
         path.write_bytes(gzip.compress(text.encode()) if packed else text.encode())
-        return read_rankings(path)
+        return read_rankings(path, offered="all" if kind in ("soi", "toi") else None)
 
     return reader
 
@@ -134,7 +135,7 @@ def test_counts_that_disagree(read):
         (old(["2,1", "1,2"], 3, 4, 2), "first two equal"),
         (old(["2,1", "1,2"], 3, 3, 1), "unique orders"),
         (modern([], voters=1, orders=1), "number of voters"),
-        (modern(["999999999: 1"]), "more ballots than can be held"),
+        (modern(["1: 1"] * 5, voters=4), "more lines with ballots"),
         (modern(["999999999: 1"], voters=3), "number of voters"),
     ):
         with pytest.raises(DataError, match=word):
@@ -168,6 +169,27 @@ def test_headers_that_cannot_be_used(read, text, word):
         read(text)
 
 
+@pytest.mark.parametrize("text", ["999999999: 1", "1000001: 1", "# 1"])
+def test_a_count_stands_for_no_more_ballots_than_are_read(read, monkeypatch, text):
+    """A few bytes stood for gigabytes: nothing may be made of a count before it is refused."""
+    monkeypatch.setattr(np, "repeat", lambda *_, **__: pytest.fail("ballots were made"))
+    names = {number: f"x{number}" for number in range(1, 102)} if text == "# 1" else NAMES
+    with pytest.raises(DataError, match="more ballots than are read: up to 1,000,000"):
+        read(modern(["500000: 1"] if text == "# 1" else [text], names=names))
+
+
+def test_a_header_is_read_in_one_pass(read):
+    """A regular expression took half a minute for 5 kB of spaces, and the cube of that for more."""
+    spaces = " " * 300_000
+    found = read(modern(["1: 1"], extra=["#" + spaces + "x", f"# A{spaces}: {spaces}", "# : x"]))
+    assert counted(found) == {(1, 0, 0, 0): 1}
+
+
+def test_as_many_names_are_looked_for_as_there_are(read):
+    with pytest.raises(DataError, match="one name for each"):
+        read(modern(["1: 1"], voters=1).replace("ALTERNATIVES: 4", "ALTERNATIVES: 999999999"))
+
+
 def test_files_that_are_not_read(tmp_path):
     for kind in ("cat", "wmd", "cat.gz"):
         with pytest.raises(DataError, match="no rankings"):
@@ -193,7 +215,7 @@ def test_a_real_election(shared_data):
     path = shared_data / "debian_2005_leader.soi"
     if not path.is_file():
         pytest.skip("the election is not there")
-    found = read_rankings(path)
+    found = read_rankings(path, offered="all")
     assert (len(found), len(found.items), found.persons) == (504, 7, None)
     table = found.ranks.reshape(504, 7)
     first = dict(zip(found.items, (table == 1).sum(axis=0).tolist(), strict=True))

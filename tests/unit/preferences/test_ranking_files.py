@@ -71,12 +71,12 @@ def test_an_election(tmp_path):
     packed = tmp_path / "x.jsonl.gz"
     packed.write_bytes(gzip.compress(path.read_bytes()))
     found = [
-        read_rankings(path),
-        read_rankings(str(packed)),
-        read_rankings(lines),
-        read_rankings(iter(lines)),
-        read_rankings(BALLOTS, items=ELECTION),
-        read_rankings(iter(BALLOTS), items=tuple(ELECTION[::1])),
+        read_rankings(path, offered="all"),
+        read_rankings(str(packed), offered="all"),
+        read_rankings(lines, offered="all"),
+        read_rankings(iter(lines), offered="all"),
+        read_rankings(BALLOTS, items=ELECTION, offered="all"),
+        read_rankings(iter(BALLOTS), items=tuple(ELECTION[::1]), offered="all"),
     ]
     for rankings in found:
         assert rankings.items == ("alice", "bob", "carol")
@@ -90,7 +90,7 @@ def test_an_election(tmp_path):
 def test_items_are_said_once():
     with pytest.raises(UsageError, match="left out"):
         read_rankings([{"items": ELECTION}, *BALLOTS], items=ELECTION)
-    with pytest.raises(DataError, match="record 2: everybody ranks"):
+    with pytest.raises(DataError, match="record 2: ballots choose"):
         read_rankings([BALLOTS[0], {"items": ELECTION, "ranking": []}], items=ELECTION)
     with pytest.raises(DataError, match="record 3: field 'ranking'"):
         read_rankings([{"items": ELECTION}, BALLOTS[0], {"items": ELECTION}])

@@ -52,7 +52,7 @@ def test_everything_public_is_independent_of_the_ranks(ranks, one, other):
     makers = (
         lambda ranks, order: read_rankings(records(ranks, order)),
         lambda ranks, order: Rankings.from_ranks(
-            [NAMES[i] for i in order], np.array(ranks)[:, order], unlisted=0
+            [NAMES[i] for i in order], np.array(ranks)[:, order], unlisted=0, offered="all"
         ),
         lambda ranks, order: Rankings.from_ranks(
             table[:, order], np.array(ranks)[:, order], unlisted=0
@@ -74,7 +74,7 @@ def test_every_candidate_keeps_its_rank(ranks):
     twice = Rankings.from_flat(table.reshape(-1, 1), np.arange(len(ranks) + 1) * 4, np.ravel(ranks))
     back = np.empty(4 * len(ranks), dtype=int)
     back[found.given[:, 0].astype(int)] = found.doubled_ranks()
-    items = Rankings.from_ranks(NAMES, ranks, unlisted=0)
+    items = Rankings.from_ranks(NAMES, ranks, unlisted=0, offered="all")
     doubled = items.doubled_ranks().reshape(-1, 4)
     straight = doubled[:, [items.items.index(name) for name in NAMES]]
     assert back.tolist() == straight.ravel().tolist()
@@ -95,12 +95,14 @@ def test_best_first_gives_nothing_away():
 
 
 def test_nothing_private_is_shown():
-    rankings = Rankings.from_orders(NAMES, [["tea"], []])
+    rankings = Rankings.from_orders(NAMES, [["tea"], []], offered="all")
     assert repr(rankings) == str(rankings) == "Rankings(n=2)"
 
 
 def test_an_empty_ballot_is_a_ballot():
-    rankings = Rankings.from_orders(NAMES, [[], [NAMES], ["tea", "ale", "beer", "milk"]])
+    rankings = Rankings.from_orders(
+        NAMES, [[], [NAMES], ["tea", "ale", "beer", "milk"]], offered="all"
+    )
     assert len(rankings) == 3
     assert rankings.complete.tolist() == [False, False, True]
     assert rankings.doubled_ranks().reshape(3, 4)[:2].tolist() == [[5] * 4] * 2
@@ -141,12 +143,12 @@ def test_a_part_has_the_digest_of_its_own_rows():
 
 def test_a_repeated_ballot_of_one_person_counts_once():
     people = ["ana", "ben", "ana"]
-    rankings = Rankings.from_orders(NAMES, [["tea"], ["ale"], ["ale"]], people)
+    rankings = Rankings.from_orders(NAMES, [["tea"], ["ale"], ["ale"]], people, offered="all")
     assert rankings.persons == tuple(people)
     assert rankings.first_rows().tolist() == [True, True, False]
-    assert Rankings.from_orders(NAMES, [["tea"]] * 3).first_rows().all()
+    assert Rankings.from_orders(NAMES, [["tea"]] * 3, offered="all").first_rows().all()
     with pytest.raises(DataError, match="persons"):
-        Rankings.from_orders(NAMES, [["tea"]], ["a", "b"])
+        Rankings.from_orders(NAMES, [["tea"]], ["a", "b"], offered="all")
 
 
 def test_the_digest_sees_every_public_change():
@@ -172,7 +174,7 @@ def test_another_order_is_refused_before_anything_is_released(kind):
         "features": Rankings.from_ranks(
             np.random.default_rng(0).normal(size=(2, 4, 2)), [NUMBERS] * 2
         ),
-        "items": Rankings.from_orders(NAMES, [["tea"], ["ale"]]),
+        "items": Rankings.from_orders(NAMES, [["tea"], ["ale"]], offered="all"),
     }[kind]
     made.refuse_other_order()
     with pytest.raises(PrivacyError, match="Ballot 0"):
@@ -225,7 +227,7 @@ def test_two_rows_of_features_are_a_pair(ranks):
 
 def test_two_items_are_a_pair():
     for items in (["a", "b"], ["b", "a"], ["cat", "dog"], ["x", "q"], ["tea", "milk"]):
-        rankings = Rankings.from_orders(items, [items, items[::-1], []])
+        rankings = Rankings.from_orders(items, [items, items[::-1], []], offered="all")
         found = rankings.as_pairs()
         found.refuse_other_order()
         rows = [
@@ -271,7 +273,7 @@ def test_features_of_items():
         feature_bound=9.0,
         name="length",
     )
-    rankings = Rankings.from_orders(NAMES, [["tea"], ["beer", "ale"]])
+    rankings = Rankings.from_orders(NAMES, [["tea"], ["beer", "ale"]], offered="all")
     assert rankings.item_features().tolist() == np.eye(4).tolist()
     assert rankings.item_features(length).tolist() == [[3.0], [4.0], [4.0], [3.0]]
     assert rankings.flat_features(length).tolist() == [[3.0], [4.0], [4.0], [3.0]] * 2
@@ -338,8 +340,8 @@ def test_columns_of_different_lengths():
     ):
         with pytest.raises(DataError):
             replace(rankings, **change)
-    items = Rankings.from_orders(NAMES, [["tea"]])
-    with pytest.raises(DataError, match="multiple"):
+    items = Rankings.from_orders(NAMES, [["tea"]], offered="all")
+    with pytest.raises(DataError, match="rise from 0 to at most 1"):
         replace(items, items=("a", "b"))
 
 
@@ -347,7 +349,11 @@ def test_every_weak_order_of_three_has_its_own_average_ranks():
     """13 weak orders: as many vectors of doubled ranks, whatever way they are written in."""
     tables = {tuple(ranks) for ranks in np.ndindex(4, 4, 4)}
     found = {
-        tuple(Rankings.from_ranks(["a", "b", "c"], [ranks], unlisted=0).doubled_ranks().tolist())
+        tuple(
+            Rankings.from_ranks(["a", "b", "c"], [ranks], unlisted=0, offered="all")
+            .doubled_ranks()
+            .tolist()
+        )
         for ranks in tables
     }
     assert len(found) == 13

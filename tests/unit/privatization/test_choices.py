@@ -16,7 +16,7 @@ NAMES = ("ale", "beer", "tea")
 
 
 def election(table, persons=None):
-    return Rankings.from_ranks(NAMES, np.asarray(table, dtype=float), persons)
+    return Rankings.from_ranks(NAMES, np.asarray(table, dtype=float), persons, offered="all")
 
 
 def test_what_is_randomized_is_the_best_candidate(ledger):

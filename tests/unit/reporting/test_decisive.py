@@ -74,7 +74,9 @@ def test_named_columns_are_those_where_the_signals_sit(dimension):
     assert len(names) == dimension
     signals = [place for place, name in enumerate(names) if name in SIGNALS]
     assert set(used) <= set(signals)
-    assert signals == list(range(min(len(SIGNALS), dimension // 2)))
+    assert signals == list(range(min(len(SIGNALS), dimension)))
+    halved = HashedText(dimension=dimension)  # with words, they get half of the columns
+    assert halved.signals == min(len(SIGNALS), dimension // 2)
     for place in range(len(signals), dimension):
         assert names[place] == f"word group {place}"
 

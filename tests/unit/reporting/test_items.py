@@ -153,7 +153,7 @@ def test_private_ballots_have_no_interval():
     assert "95% interval" not in text
     assert "heavy line" not in text
     text = words(made(rows))
-    assert "No intervals are known, so how much of the order is settled cannot be said." in text
+    assert "No intervals are known: there are too few ballots for this epsilon, or it is" in text
 
 
 def test_one_missing_interval_leaves_the_order_open():

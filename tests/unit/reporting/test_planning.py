@@ -52,7 +52,7 @@ def test_a_target():
     found = rows(target=0.64)["accuracy 0.64"]
     assert found == (
         "needs 1,976 labels in the local way, 714 labels in the label-central way, "
-        "722 labels in the record-central way, 374 labels without privacy"
+        "719 labels in the record-central way, 374 labels without privacy"
     )
     assert rows(target=0.5000001)["accuracy 0.5"].startswith("needs 1 label in the local way")
     assert "no number of labels reaches it" in rows(target=0.7)["accuracy 0.7"]

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
+from sordino._withholding import confidential
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
 from sordino.mechanisms._outward import farthest_rows
 from sordino.preferences.bandit_logs import BanditLogs
@@ -104,10 +105,18 @@ def test_scores_subtract_a_penalty_for_what_was_seen_rarely():
     wary = BallRidge(logs, **TERMS, ridge=1.0, penalty=0.5)
     options = plain.options([0.1, 0.2], None)
     width = np.sqrt(
-        np.einsum("kd,dk->k", options, np.linalg.inv(plain._factor @ plain._factor.T) @ options.T)
+        np.einsum(
+            "kd,dk->k",
+            options,
+            np.linalg.inv(confidential(plain).factor @ confidential(plain).factor.T) @ options.T,
+        )
     )
-    np.testing.assert_allclose(wary.scores(options), plain.scores(options) - 0.5 * width, atol=1e-9)
-    np.testing.assert_allclose(plain.scores(options), (options - options[0]) @ plain._weights)
+    np.testing.assert_allclose(
+        wary._scores(options), plain._scores(options) - 0.5 * width, atol=1e-9
+    )
+    np.testing.assert_allclose(
+        plain._scores(options), (options - options[0]) @ confidential(plain).weights
+    )
     assert wary.score_range(options) > plain.score_range(options)
 
 
@@ -178,7 +187,7 @@ def test_equal_options_have_equal_scores_and_cost_nothing():
     for repeats in range(2, 20):
         options = fit.options([0.3, 0.1], [1] * repeats)
         assert fit.score_range(options) == 0.0
-        assert set(fit.scores(options).tolist()) == {0.0}
+        assert set(fit._scores(options).tolist()) == {0.0}
 
 
 def test_a_range_of_one_ulp_is_halved_exactly():
@@ -190,7 +199,7 @@ def test_a_range_of_one_ulp_is_halved_exactly():
         for some in (logs, BanditLogs.from_arrays([], [], catalogue=2, reward_range=(low, low + 2)))
     )
     options = fit.options(None, None)
-    change = fit.scores(options) - empty.scores(options)
+    change = fit._scores(options) - empty._scores(options)
     assert 0 < np.ptp(change) <= fit.score_range(options)
 
 
@@ -199,7 +208,7 @@ def test_a_fit_cannot_be_changed():
     for name in ("ridge", "ball", "_weights"):
         with pytest.raises(PrivacyError, match="cannot be changed"):
             setattr(fit, name, 1e12)
-    for held in (fit._weights, fit.features.arms):
+    for held in (confidential(fit).weights, fit.features.arms):
         with pytest.raises(ValueError, match="read-only"):
             held[...] = 0
 

@@ -11,6 +11,7 @@ from sordino.rewards.covariance import (
     isotropic_efficiency,
     mixture_covariance,
     mixture_information,
+    roots_of_variances,
 )
 from sordino.rewards.likelihoods import debias
 
@@ -94,3 +95,17 @@ def test_sampled_rows_give_about_the_same_and_a_ridge_shrinks():
         np.testing.assert_allclose(np.diagonal(one), np.diagonal(other), rtol=0.1)
     shrunk = covariances(rows, theta, 0.2, ridge=1e5)
     assert all(np.trace(s) < 0.1 * np.trace(w) for s, w in zip(shrunk, whole, strict=True))
+
+
+def test_a_variance_that_rounding_made_negative_is_no_nan():
+    found = roots_of_variances(np.diag([4.0, -1e-17, 0.0]))
+    assert found[0] == 2
+    assert (found > 0).all()
+    assert (found[1:] < 1e-7).all()
+
+
+@pytest.mark.parametrize("ridge", [5e-324, 1e-160, 1e-12])
+def test_a_ridge_that_vanishes_leaves_numbers(ridge):
+    rows = np.random.default_rng(3).normal(size=(5, 40))  # far fewer rows than features
+    for covariance in covariances(rows, np.full(40, 0.1), 0.2, ridge=ridge):
+        assert np.isfinite(roots_of_variances(covariance)).all()

@@ -23,7 +23,12 @@ from sordino.rewards.label_estimation import (
 from sordino.rewards.label_evidence import LabelEvidence
 from sordino.rewards.label_metrics import measure_statistic
 from sordino.rewards.label_release import countable_rows, digest_of_statistic, release_labels
-from sordino.rewards.label_ridge import effective_features, fit_statistic, label_ridges
+from sordino.rewards.label_ridge import (
+    effective_features,
+    fit_statistic,
+    label_ridges,
+    public_ridge,
+)
 from sordino.rewards.likelihoods import DebiasedLogistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.solver import minimize_ridge, ridge_path
@@ -176,7 +181,10 @@ def test_a_ridge_that_is_given_is_used_and_no_other_is_tried():
     known = evidence_of(rows, labels)
     given, chosen = fit_statistic(known, ridge=7.0, ball=9.0), fit_statistic(known, ball=9.0)
     assert (given.ridge, given.candidates) == (7.0, 1)
-    assert (chosen.ridge in label_ridges(known), chosen.candidates) == (True, 8)
+    assert (chosen.ridge, chosen.candidates) == (public_ridge(known), 1)
+    assert np.array_equal(given.weights, given.solution.theta)
+    tried = fit_statistic(known, ball=9.0, criterion="tic")
+    assert (tried.ridge in label_ridges(known), tried.candidates) == (True, 8)
 
 
 def test_many_features_need_no_matrix(monkeypatch):

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.errors import DataError, PrivacyWarning
+from sordino.errors import DataError, UsageError
 from sordino.mechanisms import label_gaussian
 from sordino.mechanisms.label_gaussian import LabelGaussian
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards.label_release import label_promise, release_labels
 from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.release_checks import entropy_of
+from sordino.rewards.release_checks import LARGEST_DELTA, entropy_of, refuse_large_delta
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)
@@ -113,37 +113,23 @@ def test_the_promise_is_known_before_the_release(pairs, tmp_path):
 # --- a delta that promises nothing ------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("delta", "warned"), [(1 / 200, True), (0.004, False), (0.5, True)])
-def test_a_large_delta_is_said_once_and_before_the_spend(
-    pairs, tmp_path, monkeypatch, delta, warned
-):
-    noise = LabelGaussian(1.0, delta=delta)
+@pytest.mark.parametrize("delta", [1 / 200, 0.5])
+def test_a_delta_of_one_in_the_number_of_labels_is_refused_before_the_spend(pairs, tmp_path, delta):
     ledger = account(tmp_path)
-    if not warned:
-        release_labels(pairs, noise, ledger=ledger)
-        return
-    drawn = []
-    honest = label_gaussian.with_noise
-    monkeypatch.setattr(
-        label_gaussian, "with_noise", lambda *given: (drawn.append(1), honest(*given))[1]
-    )
-    with pytest.warns(PrivacyWarning, match="not below 1/n=1/200") as caught:
-        sordino.fit_reward(pairs, mechanism=noise, ledger=ledger)
-    assert len(caught) == 1
-    assert caught[0].filename == __file__
-    assert drawn == [1]
-    assert f"delta={delta!r}" in str(caught[0].message)
-    assert "publish one label outright" in str(caught[0].message)
-
-
-def test_a_large_delta_as_an_error_spends_nothing(pairs, tmp_path):
-    """Warnings are errors in this suite: so it came before the entry."""
-    ledger = account(tmp_path)
-    with pytest.raises(PrivacyWarning):
-        release_labels(pairs, LabelGaussian(1.0, delta=0.01), ledger=ledger)
+    with pytest.raises(UsageError, match=r"below 1/n=1/200, got .*Nothing was spent"):
+        sordino.fit_reward(pairs, mechanism=LabelGaussian(1.0, delta=delta), ledger=ledger)
     assert not ledger.spends
+    release_labels(pairs, LabelGaussian(1.0, delta=0.004), ledger=ledger)
 
 
-def test_what_the_budget_refuses_is_not_warned_of(pairs, tmp_path):
-    with pytest.raises(sordino.BudgetExceeded):
-        release_labels(pairs, LabelGaussian(1.0, delta=0.01), ledger=account(tmp_path, epsilon=0.5))
+@pytest.mark.parametrize("delta", [1e-6, 9e-4, LARGEST_DELTA, 0.5])
+def test_where_the_number_is_private_it_does_not_decide_which_delta_is_refused(delta):
+    terms = {"delta": delta, "unit": "record", "trust": "central"}
+    promise = sordino.Guarantee(1.0, neighbors=sordino.ADD_OR_REMOVE_ONE, **terms)
+    for n in (None, 0, 1, 10**9):
+        if delta < LARGEST_DELTA:
+            refuse_large_delta(promise, n)
+            continue
+        with pytest.raises(UsageError, match=r"delta must be below 0\.001") as caught:
+            refuse_large_delta(promise, n)
+        assert "1/n" not in str(caught.value)

@@ -10,13 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+import sordino
 from sordino import RandomizedResponse
+from sordino.cli._table import describe_accuracy
 from sordino.errors import DataError, UsageError
+from sordino.reporting.result import measure_reward
+from sordino.rewards.answer_fit import cross_fit
+from sordino.rewards.estimation import fit_answers
 from sordino.rewards.metrics import (
     Estimate,
     Interval,
     accuracy,
     calibration_slope,
+    legible,
     negative_log_likelihood,
     win_rate,
 )
@@ -245,3 +251,30 @@ def test_answers_that_all_agree_have_no_error_whatever_the_coin(n):
         for sign in (1.0, -1.0):
             found = accuracy(np.full(n, sign), np.ones(n, dtype=int), flips)
             assert found.standard_error == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("error", [math.inf, math.nan, 0.1001, None])
+def test_a_vague_number_becomes_a_sentence_and_none_is_outside_its_range(error):
+    told = legible({"accuracy": -0.149, "accuracy_standard_error": error})
+    assert told["accuracy"] is None
+    assert told["accuracy_reason"].startswith("too few answers to tell")
+    known = legible({"accuracy": -0.001, "accuracy_standard_error": 0.1})
+    assert known["accuracy"] == 0.0
+    assert "accuracy_reason" not in known
+    wins = legible({"win_rate": 0.9, "win_rate_interval": [0.2, 1.0]})
+    assert (wins["win_rate"], wins["win_rate_interval"]) == (None, None)
+
+
+def test_ten_answers_give_sentences(tmp_path):
+    rows = np.random.default_rng(0).normal(size=(10, 3))
+    pairs = sordino.Pairs.from_features(rows, np.arange(10) % 2)
+    budget = sordino.Guarantee(
+        0.5, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
+    )
+    ledger = sordino.Ledger.open(tmp_path / "spend.db", data="pairs", budget=budget)
+    private = sordino.privatize(pairs, RandomizedResponse(0.5), ledger=ledger, simulate_seed=0)
+    _, design = fit_answers(private, features=None, method="auto", ridge=None, ball=100.0)
+    measured = measure_reward(cross_fit(design))
+    assert measured["accuracy"] is None
+    assert "too few answers to tell" in describe_accuracy(measured)
+    assert "not available" not in describe_accuracy(measured)

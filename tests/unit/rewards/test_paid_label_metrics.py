@@ -156,14 +156,17 @@ def test_extreme_temperatures(tmp_path, temperature):
 
 
 def test_far_too_much_noise_is_told_as_such(tmp_path):
-    """No slope fits, errors are large, and every number is a number."""
+    """No slope fits, errors are large, and sentences stand for what nobody can know."""
     pairs = world()
     found, _, _ = measured(
         pairs, tmp_path, mechanism=LabelGaussian(0.01, delta=DELTA), weights=[1.0, 1.0, 1.0]
     )
     assert found.accuracy.standard_error > 1
-    values = [value for name, value in found.to_dict().items() if "slope" not in name]
-    assert np.isfinite(np.hstack(values)).all()
+    told = found.to_dict()
+    for name in ("accuracy", "negative_log_likelihood"):
+        assert told[name] is None
+        assert "too few answers" in told[f"{name}_reason"]
+        assert np.isfinite(told[f"{name}_standard_error"])
 
 
 def test_texts_are_measured_with_the_features_of_the_reward(tmp_path):

@@ -86,6 +86,15 @@ def test_what_cannot_be_certified_is_not_returned(monkeypatch):
         )
 
 
+def test_where_a_refusal_would_tell_the_nearest_point_is_returned():
+    _, rows, total = world()
+    terms = {"ball": 9.0, "starts": np.zeros((1, D))}
+    [usual], _ = minimize_pieced(PiecedLoss(rows, total), [1.0], atol=1e-9, **terms)
+    [found], _ = minimize_pieced(PiecedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms)
+    assert found.gradient_norm <= 1e-9
+    assert found.theta == pytest.approx(usual.theta, abs=1e-8)
+
+
 def test_a_good_start_needs_few_passes(monkeypatch):
     """From a tenth of the rows, eight ridges are done within ten passes over all."""
     x, rows, total = world(n=4000)

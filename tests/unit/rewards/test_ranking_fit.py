@@ -48,8 +48,8 @@ def election(worths, n, seed=0):
     return Rankings.from_ranks([f"i{index}" for index in range(len(worths))], table)
 
 
-def noise(epsilon=3.0, statistic="borda"):
-    return RankingGaussian(epsilon, delta=DELTA, statistic=statistic)
+def noise(epsilon=3.0, statistic="borda", **given):
+    return RankingGaussian(epsilon, delta=DELTA, statistic=statistic, **given)
 
 
 @pytest.fixture(name="released")
@@ -108,13 +108,18 @@ def test_two_candidates_are_a_pair(tmp_path):
     """The same seed draws the same noise, so that only the grids differ."""
     rankings, _ = world(500, 2, 3, seed=4)
     one = sordino.fit_reward(
-        rankings, mechanism=noise(), ledger=account(tmp_path / "a"), simulate_seed=5
+        rankings,
+        mechanism=noise(shaped=False),
+        ledger=account(tmp_path / "a"),
+        simulate_seed=5,
+        ridge=1.0,
     )
     other = sordino.fit_reward(
         rankings.as_pairs(),
-        mechanism=sordino.LabelGaussian(3.0, delta=DELTA),
+        mechanism=sordino.LabelGaussian(3.0, delta=DELTA, shaped=False),
         ledger=account(tmp_path / "b"),
         simulate_seed=5,
+        ridge=1.0,
     )
     assert one.ridge == pytest.approx(other.ridge, rel=1e-5)
     np.testing.assert_allclose(one.weights, other.weights, rtol=0, atol=2e-4)
@@ -178,7 +183,7 @@ def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
         table = np.tile([1.0, 2.0, 3.0], (50, 1))
         if short:
             table[:, 1:] = np.nan
-        rankings = Rankings.from_ranks(["a", "b", "c"], table)
+        rankings = Rankings.from_ranks(["a", "b", "c"], table, offered="all")
         released = release_rankings(rankings, noise(), ledger=account(tmp_path / str(index)))
         reward = fit_released_rankings(released, ball=5.0, ellipsoid=True)
         found.append({**reward.to_dict(), "release_ids": None, "artifact": None})

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms import ranking_design
 from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
@@ -33,7 +33,7 @@ def election(n=60, *, seed=0, persons=None, features=None):
     generator = np.random.default_rng(seed)
     table = np.array([generator.permutation(4) + 1 for _ in range(n)]).astype(float)
     table[::5, 1] = np.nan
-    return Rankings.from_ranks(NAMES, table, persons, features=features)
+    return Rankings.from_ranks(NAMES, table, persons, features=features, offered="all")
 
 
 def slates(n=40, *, k=3, d=4, seed=0):
@@ -131,10 +131,10 @@ def test_the_promise_is_known_before_the_release(tmp_path):
         assert "repeats-not-linked" in promise.caveats
 
 
-def test_a_large_delta_is_said_before_the_spend(tmp_path):
+def test_a_large_delta_is_refused_before_the_spend(tmp_path):
     noise = RankingGaussian(1.0, delta=0.05, statistic="borda")
     ledger = account(tmp_path)
-    with pytest.raises(PrivacyWarning, match="1/n"):
+    with pytest.raises(UsageError, match="1/n"):
         release_rankings(election(), noise, ledger=ledger)
     assert not ledger.spends
 

@@ -10,7 +10,7 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.errors import DataError, PrivacyError, PrivacyWarning, UsageError
+from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.policies.pessimism import ConfidenceSet
@@ -318,25 +318,25 @@ def test_the_moment_leaves_them_out_too(pairs, tmp_path):
 
 
 @pytest.mark.parametrize("neighbors", [REPLACE_SPECIAL, REPLACE_ONE])
-def test_a_large_delta_is_said_where_the_size_is_public(pairs, tmp_path, neighbors):
+def test_a_large_delta_is_refused_where_the_size_is_public(pairs, tmp_path, neighbors):
     noise = tilted(neighbors=neighbors, delta=1 / 400)
     budget = sordino.Guarantee(1.0, delta=0.01, unit="record", neighbors=neighbors, trust="central")
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="test", budget=budget)
-    with pytest.raises(PrivacyWarning, match="one record outright"):  # an error in this suite
+    with pytest.raises(UsageError, match=r"1/n=1/400.*one record outright"):
         sordino.fit_reward(pairs, mechanism=noise, ledger=ledger, ball=1.0)
     assert not ledger.spends
-    with pytest.warns(PrivacyWarning, match="1/n=1/400") as caught:
-        sordino.fit_reward(pairs, mechanism=noise, ledger=ledger, ball=1.0)
-    assert [one.filename for one in caught] == [__file__]
 
 
-def test_where_it_is_private_nothing_is_said(pairs, tmp_path):
-    """A warning would bound how many records there are."""
+def test_where_it_is_private_the_number_does_not_decide(pairs, tmp_path):
+    """A refusal would bound how many records there are: 400 of them have 1/n = 0.0025."""
     budget = sordino.Guarantee(
         1.0, delta=0.01, unit="record", neighbors=ADD_OR_REMOVE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="test", budget=budget)
-    fit_records(pairs, tilted(delta=0.01), ledger=ledger, ball=1.0)
+    with pytest.raises(UsageError, match=r"below 0\.001"):
+        fit_records(pairs, tilted(delta=0.002), ledger=ledger, ball=1.0)
+    assert not ledger.spends
+    fit_records(pairs, tilted(delta=0.0009), ledger=ledger, ball=1.0)
 
 
 # --- refusals ---------------------------------------------------------------------------------

@@ -311,7 +311,9 @@ def test_no_slope_where_none_fits_and_no_error_of_one_person(tmp_path):
     # of weights that say nothing: that no slope fits 300 such answers is beyond six deviations
     one = measured(answers, [theta[1], -theta[0], theta[3], -theta[2]])
     assert one.accuracy.standard_error == math.inf
-    assert one.to_dict()["calibration_slope_standard_error"] == math.inf
+    told = one.to_dict()
+    assert (told["calibration_slope"], told["calibration_slope_standard_error"]) == (None, None)
+    assert "too few answers" in told["calibration_slope_reason"]
     assert found.to_dict()["calibration_slope"] is None
 
 

@@ -48,7 +48,7 @@ def test_the_noise_is_that_of_the_mechanisms():
             assert ways[name].outlook.small_ridge(n) == plain
     (fit,) = ways["record-central"].outlook.fits(300)
     assert fit == tilted_scatter(
-        spread, n=300, dimension=16, standard_deviation=sizes[1], ridge=tilt.ridge
+        spread, n=300, dimension=16, standard_deviation=sizes[1], ridge=tilt.ridge_for(300, 16)
     )
 
 
@@ -132,6 +132,6 @@ def test_what_is_left_out_says_why():
     assert left_out == dict.fromkeys(CENTRAL, "left out, needs delta above 0")
     ways, left_out = offered_ways(world(), 1.0, 1e-100)
     assert list(ways) == ["local", "label-central"]
-    assert left_out["record-central"].endswith("keeps epsilon=1 with delta=1e-100")
+    assert left_out["record-central"].endswith("keeps epsilon=1.0 with delta=1e-100")
     with pytest.raises(UsageError, match="epsilon"):
         offered_ways(world(), math.nan, 1e-6)

@@ -1,4 +1,4 @@
-"""Worths of items: centered, best first, with the errors of what is centered; and their files."""
+"""Worths of items: centered, best first, with what is known of them; and their files."""
 
 import json
 
@@ -7,9 +7,10 @@ import pytest
 
 import sordino
 from sordino.rewards.model import RewardModel
-from sordino.rewards.worths import best_first, centered_weights, item_rows, worth_errors
+from sordino.rewards.worths import best_first, centered_weights, item_rows
 
 ITEMS = ("ale", "beer", "tea")
+ENDS = np.array([[0.0, 1.0], [-2.0, -0.5], [0.5, 0.5]])
 
 
 @pytest.fixture(name="model")
@@ -22,37 +23,27 @@ def _model(budget):
     return make
 
 
-def test_errors_are_those_of_worths_less_the_mean():
-    """By hand: for three items the first is known alone, so its worth is ⅔ of its weight."""
-    covariance = np.diag([9.0, 0.0, 0.0])
-    assert worth_errors(covariance, ITEMS, None) == pytest.approx([2.0, 1.0, 1.0])
-    rows = np.array([[1.0], [0.0], [2.0]])
-    assert worth_errors(np.array([[4.0]]), ITEMS, rows) == pytest.approx([0.0, 2.0, 2.0])
-    assert worth_errors(None, ITEMS, None) is None
-    assert worth_errors(covariance, None, None) is None
-
-
-def test_errors_do_not_depend_on_what_all_items_share():
-    covariance = np.random.default_rng(0).normal(size=(3, 3))
-    covariance = covariance @ covariance.T
-    shifted = covariance + 100.0  # one and the same random number on every worth
-    np.testing.assert_allclose(
-        worth_errors(covariance, ITEMS, None), worth_errors(shifted, ITEMS, None), rtol=1e-9
-    )
-
-
 def test_worths_are_centered_and_the_best_stands_first():
-    found = best_first(ITEMS, np.array([1.0, 4.0, 1.0]), np.array([1.0, 2.0, 0.5]), 0.95)
+    ends = np.array([[-2.0, 1.0], [1.0, 3.0], [-1.5, 0.0]])
+    found = best_first(ITEMS, np.array([1.0, 4.0, 1.0]), ends, ())
     assert [name for name, *_ in found] == ["beer", "ale", "tea"]  # equals keep their order
-    assert found[0] == pytest.approx(("beer", 2.0, 2 - 2 * 1.959964, 2 + 2 * 1.959964), abs=1e-6)
-    assert best_first(ITEMS, np.zeros(3), None, 0.95)[0] == ("ale", 0.0, None, None)
+    assert found[0] == ("beer", 2.0, 1.0, 3.0)
+    assert best_first(ITEMS, np.zeros(3), None, ())[0] == ("ale", 0.0, None, None)
+
+
+def test_items_that_nobody_was_offered_are_not_ranked():
+    ends = np.array([[-2.0, 1.0], [-1.5, 2.0]])
+    found = best_first(ITEMS, np.array([-1.0, 0.0, 1.0]), ends, ("beer",))
+    assert found == [
+        ("tea", 1.0, -1.5, 2.0), ("ale", -1.0, -2.0, 1.0), ("beer", None, None, None)
+    ]  # fmt: skip
 
 
 def test_weights_are_centered_where_they_are_worths():
     theta = np.array([1.0, 2.0, 6.0])
-    assert centered_weights(theta, ITEMS, None).tolist() == [-2.0, -1.0, 3.0]
-    assert centered_weights(theta, ITEMS, np.eye(3)).tolist() == theta.tolist()
-    assert centered_weights(theta, None, None).tolist() == theta.tolist()
+    assert centered_weights(theta, np.ones(3, dtype=bool)).tolist() == [-2.0, -1.0, 3.0]
+    assert centered_weights(theta, np.array([True, False, True])).tolist() == [-2.5, 0.0, 2.5]
+    assert centered_weights(theta, None).tolist() == theta.tolist()
 
 
 def test_items_with_texts_are_read_with_the_features():
@@ -65,7 +56,8 @@ def test_items_with_texts_are_read_with_the_features():
 
 def test_a_model_of_items_survives_its_file(model, tmp_path):
     made = {
-        "plain": model(worth_errors=np.array([0.1, 0.2, 0.3])),
+        "plain": model(worth_intervals=ENDS),
+        "part": model(worth_intervals=ENDS[:2], unoffered=("beer",)),
         "given": model(
             weights=np.array([1.0, 2.0]),
             item_features=np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 1.0]]),
@@ -77,17 +69,9 @@ def test_a_model_of_items_survives_its_file(model, tmp_path):
         back = RewardModel.load(tmp_path / name)
         assert back.to_dict() == reward.to_dict()
         assert back.worths() == reward.worths()
-        assert sum(worth for _, worth, *_ in back.worths()) == pytest.approx(0.0, abs=1e-12)
+        assert sum(worth or 0.0 for _, worth, *_ in back.worths()) == pytest.approx(0.0, abs=1e-12)
     scores = {name: worth for name, worth, *_ in made["given"].worths()}
     assert scores == pytest.approx({"ale": -5 / 3, "beer": -2 / 3, "tea": 7 / 3})
-
-
-def test_a_wider_confidence_gives_wider_intervals(model):
-    reward = model(worth_errors=np.ones(3))
-    low, high = reward.worths(confidence=0.68268949)[0][2:]
-    assert high - low == pytest.approx(2.0, abs=1e-6)
-    with pytest.raises(sordino.UsageError, match="confidence"):
-        reward.worths(confidence=1.0)
 
 
 def test_a_reward_without_items_has_no_worths_and_no_keys_of_them(model):
@@ -104,14 +88,20 @@ def test_a_reward_without_items_has_no_worths_and_no_keys_of_them(model):
         {"items": ["ale", "beer", "beer"]},
         {"items": "ale"},
         {"items": None},
-        {"worth_errors": [1.0]},
-        {"worth_errors": [1.0, float("inf"), 1.0]},
+        {"worth_intervals": [1.0]},
+        {"worth_intervals": [[0.0, 1.0]] * 2},
+        {"worth_intervals": [[0.0, 1.0]] * 2 + [[1.0, 0.0]]},
+        {"worth_intervals": [[0.0, 1.0]] * 2 + [[0.0, float("inf")]]},
+        {"unoffered": ["ale"]},
+        {"unoffered": ["wine"], "worth_intervals": None},
+        {"unoffered": ["ale", "ale"], "worth_intervals": None},
+        {"unoffered": list(ITEMS), "worth_intervals": None},
         {"item_features": [[1.0, 2.0, 3.0]]},
         {"item_features": [[1.0], [2.0], [3.0]]},
     ],
 )
 def test_a_file_whose_items_do_not_fit_is_refused(model, tmp_path, change):
-    values = model(worth_errors=np.ones(3)).to_dict() | change
+    values = model(worth_intervals=ENDS).to_dict() | change
     path = tmp_path / "reward.json"
     path.write_text(json.dumps(values))
     with pytest.raises(sordino.DataError):

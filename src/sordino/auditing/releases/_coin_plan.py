@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino.auditing.releases._coin_search import Case
-from sordino.auditing.releases.digests import IdRecipe, id_recipes
+from sordino.auditing.releases.digests import JOINS, IdRecipe, id_recipes
 from sordino.auditing.releases.evidence import Channel
 from sordino.auditing.releases.ids import IdChannel
 from sordino.auditing.releases.nesting import parts_of
@@ -35,6 +35,9 @@ _MOST_COLUMNS = 4
 _DISTINCT = 0.9
 _DEEPEST = 100
 _END = object()  # of a list of parts
+_MOST_JOINED = 1001  # small seeds that are tried with the ways to join texts
+_BARRED = "prompt, x, y by '|'"
+_COMMON_JOINS = tuple(f"prompt, x, y by {mark!a}" for mark in ("", "|", "\n", " "))
 _SOME = 40  # rows by which keys are told apart
 
 
@@ -126,7 +129,7 @@ class Plan:
         for recipe in recipes:
             unkeyed = recipe.kind == "unkeyed"
             able = [0] if unkeyed else [seed for seed in seeds if recipe.takes(seed)]
-            if not able:
+            if not able or (unkeyed and core):  # which was tried already
                 continue
             if recipe.kind == "stream":
                 yield from self._streams(recipe, able)
@@ -137,6 +140,9 @@ class Plan:
                 for keys in self._keys:
                     if keys.core or not core:
                         yield self._case(recipe, able, keys.name, keys.text)
+                for keys in self._joins if recipe.core else ():
+                    if keys.core or unkeyed:
+                        yield self._case(recipe, able[:_MOST_JOINED], keys.name, keys.text)
 
     def _case(
         self, recipe: CoinRecipe, seeds: Sequence[int], keyed: str, key: Callable[[int], object]
@@ -168,18 +174,44 @@ class Plan:
             for place, name in enumerate(self.columns)
         ]
         recipe = self.ids[0].recipe if self.ids else id_recipes()[0]
-        orders = ["written", "reversed", "canonical"]
-        if released.layout == "chosen-rejected":
-            orders = ["canonical", "canonical, reversed"]
-        for order in orders:
+        for order in self._orders:
             arranged = _arranged(released, order)
             core = order == "canonical" or (order == "written" and not self.columns)
             found.append(_Keys(name=f"id, {order}", text=_hashed(recipe, arranged), core=core))
-            if "reversed" not in order:
-                found.append(_Keys(name=f"texts, {order}", text=_joined(arranged)))
-        found.append(_Keys(name="prompt", text=released.prompts.__getitem__))
+        found.append(_Keys(name="prompt", text=released.prompts.__getitem__, core=True))
         found += [_Keys(name="row from 0", text=str), _Keys(name="row from 1", text=_next)]
-        some = range(0, self.n, max(1, self.n // _SOME))  # keys that are the same are tried once
+        found += [
+            _Keys(name=f"texts, {order}", text=_joined(JOINS[_BARRED], _arranged(released, order)))
+            for order in self._orders
+            if "reversed" not in order
+        ]
+        return self._distinct(found)
+
+    @cached_property
+    def _joins(self) -> list[_Keys]:
+        """Return every way to join the texts of a row; with a seed, the common ones are tried."""
+        return self._distinct(
+            [
+                _Keys(
+                    name=f"{name}, {order}",
+                    text=_joined(join, _arranged(self.released, order)),
+                    core=name in _COMMON_JOINS and "reversed" not in order,
+                )
+                for name, join in JOINS.items()
+                for order in self._orders
+            ]
+        )
+
+    @property
+    def _orders(self) -> list[str]:
+        """Return the orders in which the answers of a row may have been put."""
+        if self.released.layout == "chosen-rejected":
+            return ["canonical", "canonical, reversed"]
+        return ["written", "reversed", "canonical"]
+
+    def _distinct(self, found: Sequence[_Keys]) -> list[_Keys]:
+        """Return keys without those that are the same in some rows: they are tried once."""
+        some = range(0, self.n, max(1, self.n // _SOME))
         distinct = {tuple(map(keys.text, some)): keys for keys in reversed(found)}
         return [keys for keys in found if keys in distinct.values()]
 
@@ -231,6 +263,8 @@ def _hashed(recipe: IdRecipe, texts: Callable[[int], tuple[str, str, str]]) -> T
     return text
 
 
-def _joined(texts: Callable[[int], tuple[str, str, str]]) -> Text:
-    """Return texts with a bar between them."""
-    return lambda row: "|".join(texts(row))
+def _joined(
+    join: Callable[[str, str, str], str], texts: Callable[[int], tuple[str, str, str]]
+) -> Text:
+    """Return the texts of a row as one."""
+    return lambda row: join(*texts(row))

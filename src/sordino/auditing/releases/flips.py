@@ -18,10 +18,12 @@ from scipy.special import betaincinv, expit, logit
 from sordino.auditing.findings import Measurement
 from sordino.auditing.releases.binomials import at_least, at_most
 from sordino.auditing.releases.evidence import Evidence
+from sordino.auditing.releases.flip_patterns import attack_patterns, flips_of
 from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.auditing.releases.repeats import agreement_of_coins
 from sordino.auditing.releases.strata import independent_rows
 from sordino.auditing.statistical.bounds import clopper_pearson
+from sordino.privacy.guarantee import never_less
 
 __all__ = ["attack_flips", "measure_flips"]
 
@@ -38,7 +40,8 @@ def attack_flips(released: Released) -> list[Evidence]:
     Returns:
         Evidence named ``"flip-rate"``; ``"shared-coin"``, for different persons on one question;
         ``"person-coin"``, for one person on different questions; ``"reused-coin"``, for changed
-        answers of one person. The last three need person ids.
+        answers of one person. The last three need person ids. What
+        :func:`~sordino.auditing.releases.flip_patterns.attack_patterns` found comes behind.
 
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits, or a repeat of
@@ -47,7 +50,7 @@ def attack_flips(released: Released) -> list[Evidence]:
     """
     if released.truth is None:
         return []
-    flips = _flips(released)
+    flips = flips_of(released)
     found = [_flip_rate(released, flips)]
     if released.persons is not None:
         found += [
@@ -55,13 +58,8 @@ def attack_flips(released: Released) -> list[Evidence]:
             _agreement(released, "person-coin", _pairs(released, flips, released.persons)),
             _agreement(released, "reused-coin", _changed_answers(released, flips)),
         ]
-    return [evidence for evidence in found if evidence is not None]
-
-
-def _flips(released: Released) -> Integer[np.ndarray, " n"]:
-    """Return 1 where the answer is not the truth, 0 where it is, ``UNKNOWN`` elsewhere."""
-    truth = np.full(len(released), UNKNOWN) if released.truth is None else released.truth
-    return np.where(truth == UNKNOWN, UNKNOWN, released.answers != truth)
+    rates = [evidence for evidence in found if evidence is not None]
+    return [*rates, *attack_patterns(released)]
 
 
 def _counted(released: Released, flips: Integer[np.ndarray, " n"]) -> tuple[int, int]:
@@ -86,7 +84,8 @@ def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence
     rate = float(expit(-released.epsilon))
     tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
     said = (
-        f"{100 * flipped / n:.1f} % of {n} labels are flipped; epsilon={released.epsilon:g} needs "
+        f"{100 * flipped / n:.1f} % of {n} labels are flipped; "
+        f"epsilon={never_less(released.epsilon)} needs "
         f"between {100 * rate:.1f} % and {100 - 100 * rate:.1f} %"
     )
     return Evidence(
@@ -190,7 +189,7 @@ def measure_flips(released: Released, confidence: float = 0.95) -> Measurement |
         >>> found.lower, found.upper
         (0.0, inf)
     """
-    flipped, n = _counted(released, _flips(released))
+    flipped, n = _counted(released, flips_of(released))
     if n == 0:
         return None
     low, high = clopper_pearson(flipped, n, (1 + confidence) / 2)

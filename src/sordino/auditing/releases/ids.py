@@ -30,6 +30,7 @@ _SAMPLE = 500
 _MOST_COLUMNS = 16
 _LEAST_NUMBER = 10**6  # a smaller number is no digest
 _TEXT_ID = re.compile(r"[0-9A-Za-z+/_-]{6,}={0,2}")
+_LONGEST_ID = 256  # of a digest of 64 bytes: 128 digits in hexadecimal, 155 in decimals
 _HEXADECIMAL = re.compile(r"[0-9a-f]{6,}")
 _ORDERS = ("reversed", "written")
 _DIGITS = range(6, 17)  # of a number made from the beginning of a hexadecimal digest
@@ -106,6 +107,8 @@ def _test(value: Any) -> Callable[[bytes], bool]:
 
 def _shown_as_text(text: str, digest: bytes) -> bool:
     """Return whether a text is a digest in hexadecimal, base 64 or decimals, also cut short."""
+    if len(text) > _LONGEST_ID:
+        return False
     plain = text.replace("-", "").lower()
     if _HEXADECIMAL.fullmatch(plain):
         whole = digest.hex()

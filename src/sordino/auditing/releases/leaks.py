@@ -19,6 +19,7 @@ from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.auditing.releases.channels import attack_channels, order_channels
 from sordino.auditing.releases.coins import CoinAttack, attack_coins, seed_findings
 from sordino.auditing.releases.evidence import Channel, decide
+from sordino.auditing.releases.flip_patterns import find_exact_count
 from sordino.auditing.releases.flips import attack_flips, measure_flips
 from sordino.auditing.releases.ids import id_channels
 from sordino.auditing.releases.joining import JoinCounts, join_truth
@@ -49,9 +50,15 @@ _NEED_RAW = {
     "shared-coin": "Whether different persons share a coin",
     "person-coin": "Whether the answers of one person share a coin",
     "reused-coin": "Whether a coin is used again when an answer changes",
+    "label-flips": "Whether one label is flipped less often than the other",
+    "block-flips": "Whether a part of the file is flipped less often",
+    "stratum-flips": "Whether rows alike in what is public are flipped less often",
+    "neighbor-flips": "Whether flips follow from those of other rows",
+    "exact-flips": "Whether the number of flips was fixed",
     "row-order": "Whether the order of rows tells labels",
     "column": "Whether another column tells labels",
 }
+_PATTERNS = ("block-flips", "stratum-flips", "neighbor-flips")  # that count flips in groups of rows
 _NEED_PERSONS = ("shared-coin", "person-coin", "reused-coin")
 
 
@@ -223,7 +230,8 @@ class _Attempt:
         ]
         found = decide(evidence, level)
         tried = {one.attack for one in found}
-        return [_joined(counts), *_strongest(found), *_not_tried(self.released, tried)]
+        shown = find_exact_count(_strongest(found))
+        return [_joined(counts), *shown, *_not_tried(self.released, tried)]
 
     def alone(self) -> list[Finding]:
         """Return what the orders of answers say without the raw file."""
@@ -270,11 +278,12 @@ class _Attempt:
 
         Every channel counts as tried, whichever is measured in the end.
         """
-        tried = 1 + len(self.orders) + len(self.ids) + len(self.undone)
+        tried = 1 + len(_PATTERNS) + len(self.orders) + len(self.ids) + len(self.undone)
         confidence = 1 - (1 - _CONFIDENCE) / tried
         flips = measure_flips(self.released, confidence)
         recoveries = [*_channel_recoveries(self.released, findings), *self._undone_recoveries()]
         bounds = [found.bound(self.released.epsilon, confidence) for found in recoveries]
+        bounds += _pattern_bounds(self.released, findings, confidence)
         found = [*bounds, *([] if flips is None else [replace(flips, confidence=_CONFIDENCE)])]
         return tuple(sorted(dict.fromkeys(found), key=lambda one: -one.lower))
 
@@ -317,6 +326,22 @@ def _channel_recoveries(released: Released, findings: Iterable[Finding]) -> Iter
         rows = int(found.details["rows"])
         odds = float(logit(permitted)) - released.epsilon
         yield _Recovery(round(found.recovered * rows), rows, odds)
+
+
+def _pattern_bounds(
+    released: Released, findings: Iterable[Finding], confidence: float
+) -> Iterable[Measurement]:
+    """Yield the ε of a group of rows that is flipped too seldom, or too often; of many, one."""
+    for found in findings:
+        if found.outcome != "refutes" or found.attack not in _PATTERNS:
+            continue
+        flipped, rows, groups = (int(found.details[key]) for key in ("flipped", "rows", "groups"))
+        fewest = min(flipped, rows - flipped)
+        _, high = clopper_pearson(fewest, rows, 1 - (1 - confidence) / (2 * groups))
+        lower = max(0.0, float(logit(1 - high)))
+        yield Measurement(
+            metric="epsilon", claimed=released.epsilon, lower=lower, confidence=_CONFIDENCE
+        )
 
 
 def _is_share(value: object) -> bool:

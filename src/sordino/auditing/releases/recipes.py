@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import hmac
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
@@ -44,6 +45,7 @@ __all__ = [
 Kind = Literal["stream", "row", "id", "unkeyed"]
 Uniforms = Callable[[Sequence[int], Sequence[Any], float], Float[np.ndarray, "seeds keys"]]
 Draw = Callable[[int, int], Any]
+_DIGITS, _CHARACTER = "{seed}", "{seed:c}"  # keys
 _MOST_LEGACY = 2**32 - 1  # numpy's old generator takes no larger seed
 
 
@@ -61,7 +63,8 @@ class CoinRecipe:
             ``"unkeyed"`` id texts.
         uniforms: From seeds, keys and ε to numbers in [0, 1], one row for each seed, one column
             for each key. For ``"unkeyed"`` the seed means nothing, and one is passed.
-        core: Whether every small seed is tried with it, and not only those of the manifest.
+        core: Whether every small seed is tried with it, and not only those of the manifest; and
+            whether its ids may be the texts of a row, joined.
         least, most: The seeds that the generator takes; others are not tried.
     """
 
@@ -176,14 +179,21 @@ def hashed_coin(
 
 
 def hmac_coin(
-    template: str, *, algorithm: str = "sha256", reading: str = "first 8 bytes", core: bool = False
+    template: str,
+    *,
+    algorithm: str = "sha256",
+    reading: str = "first 8 bytes",
+    key: str = _DIGITS,
+    core: bool = False,
 ) -> CoinRecipe:
-    """Return a coin that is an HMAC of the id, keyed by the digits of the seed.
+    """Return a coin that is an HMAC of the id, keyed by the digits of the seed or by a short text.
 
     Args:
         template: What is authenticated: ``{id}`` once, ``{seed}`` and ``{epsilon:.2f}`` at will.
         algorithm: A hash that :mod:`hmac` knows.
         reading: A key of :data:`READINGS`.
+        key: The key: ``{seed}`` for its digits, ``{seed:c}`` for the character of that number, or
+            a word.
         core: Whether every small seed is tried with it.
 
     Raises:
@@ -199,14 +209,18 @@ def hmac_coin(
 
     def uniforms(seeds: Sequence[int], ids: Sequence[str], epsilon: float) -> np.ndarray:
         found = [
-            hmac.digest(str(seed).encode(), text, algorithm)
+            hmac.digest(key.format(seed=seed).encode(errors="replace"), text, algorithm)
             for seed in seeds
             for text in _messages(template, seed, ids, epsilon)
         ]
         return _table(read(found), seeds)
 
-    name = f"HMAC-{algorithm}(seed) of {template}, {reading}"
-    return CoinRecipe(name=name, kind="id", uniforms=uniforms, core=core)
+    kind: Kind = "id" if "{seed" in key + template else "unkeyed"
+    shown = {_DIGITS: "seed", _CHARACTER: "character of seed"}.get(key, repr(key))
+    name = f"HMAC-{algorithm}({shown}) of {template}, {reading}"
+    most = sys.maxunicode if key == _CHARACTER else None
+    least = 0 if key == _CHARACTER else None
+    return CoinRecipe(name=name, kind=kind, uniforms=uniforms, core=core, least=least, most=most)
 
 
 def _python_words(seed: int) -> list[int]:
@@ -242,6 +256,25 @@ def _bits(size: int) -> Draw:
     def draw(seed: int, count: int) -> list[float]:
         generator = random.Random(seed)
         return [float(generator.getrandbits(size)) for _ in range(count)]
+
+    return draw
+
+
+def _torch(size: int) -> Draw:
+    """Return what torch draws on a processor, as numbers of some bytes.
+
+    It is the same generator again, seeded by the last 32 bits of the seed. ``torch.rand`` keeps
+    24 bits of one word for a float, and 53 bits of two, the first in front, for a double.
+    """
+    generator = np.random.RandomState(0)
+    bits = {4: 24, 8: 53}[size]
+
+    def draw(seed: int, count: int) -> np.ndarray:
+        generator.seed(seed & _MOST_LEGACY)
+        words = np.frombuffer(generator.bytes(size * count), "<u4").astype(np.uint64)
+        if size > 4:  # noqa: PLR2004 (bytes of a word)
+            words = (words[::2] << np.uint64(32)) | words[1::2]
+        return (words & np.uint64((1 << bits) - 1)) * 2.0**-bits
 
     return draw
 
@@ -297,6 +330,14 @@ def _generators() -> list[CoinRecipe]:
         stream(name=python.format("seed"), uniforms=_python, core=True),
         old(name=legacy.format("seed"), uniforms=_legacy),
         stream(name=modern.format("seed"), uniforms=_modern, core=True, least=0),
+        stream(
+            name="torch.manual_seed(seed), rand()", uniforms=_stream(partial(_torch, 4)), core=True
+        ),
+        stream(
+            name="torch.manual_seed(seed), rand() of doubles",
+            uniforms=_stream(partial(_torch, 8)),
+            core=True,
+        ),
         row(name=python.format("seed + row"), uniforms=anew[_python], core=True),
         old(name=legacy.format("seed + row"), uniforms=anew[_legacy], kind="row", most=2**31),
         row(name=modern.format("seed + row"), uniforms=anew[_modern], core=True, least=0),
@@ -335,6 +376,7 @@ _UNKEYED = [text.replace("{seed}", shown) for text in _CORE[:4] for shown in _EP
 _FIRST = "first 8 bytes"
 _RELEASED = ("{epsilon:.2f}|{id}|{seed}", "sha256", "random.Random of 8 bytes")
 _PYTHON = (_FIRST, "random.Random of 8 bytes", "random.Random of all bytes", "modulo 10^6")
+_WORDS = ("key", "secret", "salt", "seed", "password", "test", "privacy", "changeme")
 _LONG_ENOUGH = [name for name in HASHES if name != "crc32"]  # a reading takes 8 bytes
 
 
@@ -349,6 +391,7 @@ def _hashes() -> list[CoinRecipe]:
         *product(_UNKEYED, common, _PYTHON),
     )
     cores = {(template, "sha256", _FIRST) for template in _CORE}
+    cores |= set(product(["{id}"], common, (_FIRST, "modulo 10^6")))
     return [
         hashed_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores) for way in ways
     ]
@@ -362,19 +405,22 @@ def _authenticated() -> list[CoinRecipe]:
         *product(["{id}"], ("sha256", "md5", "sha512"), READINGS),
         *product((*_SHORT, *_LONG, *_UNKEYED), ("sha256",), _PYTHON),
     )
-    return [
+    keyed = [
         hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores)
         for way in dict.fromkeys(ways)
     ]
+    keyed.append(hmac_coin("{id}", key=_CHARACTER, core=True))
+    return keyed + [hmac_coin("{id}", key=word) for word in _WORDS]
 
 
 @cache
 def coin_recipes() -> tuple[CoinRecipe, ...]:
     """Return every way of the registry to make a coin.
 
-    Keyed HMACs (the released example's first), hashes of seed and id, Python's and numpy's
-    generators seeded once, row by row or by id, and hashes without any seed. What has ``core``
-    is tried with every small seed, the rest with the seeds of the manifest.
+    Keyed HMACs (the released example's first), also with a character or a word as key, hashes of
+    seed and id, Python's, numpy's and torch's generators seeded once, row by row or by id, and
+    hashes without any seed. What has ``core`` is tried with every small seed and with texts of a
+    row that are joined, the rest with the seeds of the manifest.
 
     Example:
         >>> coin_recipes()[0].name

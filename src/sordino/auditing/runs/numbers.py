@@ -109,7 +109,7 @@ class StatedItems:
             yield "Other items are told than those of the reward."
         elif not all(_close(numbers[0], of_name[name][0]) for name, *numbers in told):
             yield "Another worth of an item is told than in the reward."
-        elif not _descending([worth for _, worth, *_ in told]):
+        elif not _descending([worth for _, worth, *_ in told if worth is not None]):
             yield "Another order of the items is told than in the reward."
         elif not all(all(map(_close, ends, of_name[name][1:])) for name, _, *ends in told):
             yield "Another interval of an item is told than the reward gives."
@@ -121,8 +121,12 @@ class StatedItems:
             return False
         if set(chances) != {name for name, *_ in known}:
             return False
-        best = max(worth for _, worth, *_ in known)
-        tilts = {name: math.exp((worth - best) / self.temperature) for name, worth, *_ in known}
+        # Of items without data the weight is 0, as is the mean of the others.
+        worths = {name: worth or 0.0 for name, worth, *_ in known}
+        best = max(worths.values())
+        tilts = {
+            name: math.exp((worth - best) / self.temperature) for name, worth in worths.items()
+        }
         total = sum(tilts.values())
         exact = all(_close(chances[name], tilt / total) for name, tilt in tilts.items())
         return exact and _descending(list(chances.values()))
@@ -174,7 +178,8 @@ class StatedNumbers:
             yield f"Nothing on the ledger paid for {_names(told)}."
         texts = self.present & _OF_TEXTS | self.private_texts
         texts |= set() if reward.standard_errors is None else {(_REWARD, "standard_errors")}
-        texts |= set() if reward.worth_errors is None else {(_REWARD, "worth_errors")}
+        texts |= set() if reward.worth_intervals is None else {(_REWARD, "worth_intervals")}
+        texts |= {(_REWARD, "unoffered")} if reward.unoffered else set()
         if records and texts:
             yield f"Nothing but private prompts and answers tells {_names(texts)}."
         counts = self.present & _COUNTS | (set() if reward.pairs is None else {(_REWARD, "pairs")})
@@ -189,7 +194,8 @@ def _worth(row: Mapping[str, Any]) -> Worth:
         raise TypeError
     ends = (None, None) if row["interval"] is None else row["interval"]
     low, high = (None if end is None else _validate.number("interval", end) for end in ends)
-    return row["name"], _validate.number("worth", row["worth"]), low, high
+    worth = None if row["worth"] is None else _validate.number("worth", row["worth"])
+    return row["name"], worth, low, high
 
 
 def _close(one: float | None, other: float | None) -> bool:

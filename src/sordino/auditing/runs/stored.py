@@ -28,6 +28,7 @@ __all__ = [
     "RESULT_VERSION",
     "REWARD",
     "StoredRun",
+    "malformed",
     "read_ledger",
     "read_result",
 ]
@@ -41,9 +42,9 @@ _ARTIFACTS = ("reward", "policy")
 _LOOKS = 100  # at a ledger that does not stand still
 _SQLITE = b"SQLite format 3\0"
 _NOT_OURS = (
+    ArithmeticError,
     AttributeError,
-    KeyError,
-    OverflowError,
+    LookupError,
     RecursionError,
     TypeError,
     UsageError,
@@ -86,7 +87,7 @@ class StoredRun:
             folder / REWARD, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=_PROBLEM
         )
         reward = RewardModel.load(folder / REWARD)
-        with _malformed(RESULT):
+        with malformed(RESULT):
             certificate = _certificate(result["certificate"])
             return cls(
                 claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
@@ -130,7 +131,7 @@ def _refuse_draws(folder: Path) -> None:
 
 
 @contextmanager
-def _malformed(name: str) -> Iterator[None]:
+def malformed(name: str) -> Iterator[None]:
     """Turn what reading foreign values may raise into one error; it quotes nothing."""
     try:
         yield

@@ -27,7 +27,7 @@ _SQLITE = b"SQLite format 3\0"
 _HEAD = 1 << 16
 _MOST_FILES = 1000
 _MOST_NAMES = 10
-_TAG = re.compile(r"<[^>]*>")
+_TAG = re.compile(r"<[^<>]*>")  # without "<" inside: each is looked at once
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _EPSILON = re.compile(r"ε = (\d+(?:\.\d+)?)(?![\d.,]| ×)")
 _PLAIN = (1e-3, 1e4)  # where numbers are written without powers of ten and separators

@@ -12,8 +12,10 @@ them tells nothing but how the trainer works. Four kinds are made:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -25,8 +27,10 @@ from sordino._validate import integer
 __all__ = [
     "Canary",
     "WorstCanary",
+    "gradients_kept",
     "label_canaries",
     "pair_canaries",
+    "partner_units",
     "person_canaries",
     "unit_norms",
     "worst_canary",
@@ -40,6 +44,8 @@ _CHILDREN: Final = 6  # of each parent
 _CHANGED: Final = 4  # one word in so many is drawn anew
 _ENOUGH: Final = 0.98  # of the worst case: nothing more to look for
 _MOST_PAIRS: Final = 4  # of a made-up person
+_SAME: Final = 2  # tokens that both answers of a pair of partners begin with
+_LONGEST: Final = 512  # tokens of a long unit
 
 
 class Canary(NamedTuple):
@@ -159,6 +165,44 @@ def label_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
     ]
 
 
+def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
+    """Return a short unit, and a long one with either label: their answers are almost the same.
+
+    The gradient of such a pair is small beside those of its answers, so that whatever is
+    added to its norm for the size of a batch moves its factor most.
+
+    Args:
+        trainer: Whose model reads them.
+        entropy: Source of tokens.
+
+    Guarantee:
+        None is needed: tokens are drawn at random, and nobody's judgments are read.
+    """
+    from sordino.language.central.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
+
+    tokens = _tokens(trainer)
+    longest = min(int(trainer._tokens.max_length), _LONGEST)  # noqa: SLF001
+    size = max(1, min(_SAME + 1, longest - 1))
+    words = [tokens[int(word) % len(tokens)] for word in entropy.words(longest + 2)]
+    said, end, other = words[: size - 1], words[-1], words[-2]
+    if end == other:
+        other = tokens[(tokens.index(end) + 1) % len(tokens)]
+
+    def unit(prompt: list[int], liked: float) -> tuple[Any, ...]:
+        """Return a unit with one pair."""
+        first, second = [*prompt, *said, end], [*prompt, *said, other]
+        return (TokenPair(first, second, liked, (size, size)),)
+
+    long = words[size:longest]
+    return [unit(words[:1], 1.0), unit(long, 0.0), unit(long, 1.0)]
+
+
+def _tokens(trainer: Any) -> list[int]:
+    """Return the tokens that made-up texts are made of."""
+    config = trainer.model.config.get_text_config()
+    return [one for one in range(config.vocab_size) if one != config.pad_token_id]
+
+
 def _pairs_of(trainer: Any, pairs: int | None) -> int:
     """Return how many pairs a made-up unit has."""
     if pairs is not None:
@@ -188,8 +232,7 @@ def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
     """Return the pair that some words decide: a prompt of one token, two answers, a label."""
     from sordino.language.central.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
 
-    config = trainer.model.config.get_text_config()
-    tokens = [one for one in range(config.vocab_size) if one != config.pad_token_id]
+    tokens = _tokens(trainer)
     liked, asked, *rest = (int(word) for word in genes)
     sizes = [1 + word % _ANSWER for word in rest[:2]]
     ids = [tokens[word % len(tokens)] for word in rest[2:]]
@@ -199,46 +242,78 @@ def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
 
 
 def _shares(trainer: Any, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndarray, "n 2"]:
-    """Return of each pair how near it comes to either worst case: clipped whole, and row by row.
-
-    The inner product of both rows follows from their norms and that of the whole.
-    """
-    pairs = [_pair(trainer, one) for one in genes]
-    size = max(1, int(trainer.args.per_device_train_batch_size))
-    parts = [_norms(trainer, pairs[i : i + size]) for i in range(0, len(pairs), size)]
-    whole, first, second = (np.concatenate(each) for each in zip(*parts, strict=True))
+    """Return of each pair how near it comes to either worst case: clipped whole, and row by row."""
+    rows = np.array([_row_products(trainer, _pair(trainer, one)) for one in genes])
+    first, second, inner = rows[:, 0] ** 0.5, rows[:, 1] ** 0.5, rows[:, 2]
+    whole = np.sqrt(np.maximum(rows[:, 0] + rows[:, 1] + 2 * inner, 0))
     bound = trainer._privacy.clip  # noqa: SLF001
     times = _pairs_of(trainer, None)
-    inner = (whole**2 - first**2 - second**2) / 2
     one, other = (np.minimum(1, bound / np.maximum(norm, 1e-30)) for norm in (first, second))
     square = (one * first) ** 2 + (other * second) ** 2 + 2 * one * other * inner
     found = [np.minimum(1, times * whole / bound), np.sqrt(np.maximum(square, 0)) / (2 * bound)]
     return np.asarray(np.nan_to_num(np.stack(found, axis=1)))
 
 
-def _norms(trainer: Any, pairs: Sequence[Any]) -> list[Float[np.ndarray, " n"]]:
-    """Return the norms of the gradients of pairs, of their first rows and of their second ones."""
-    from sordino.language.central.unit_rows import rows_of_units  # noqa: PLC0415
+def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
+    """Return the squared norms of the gradients of both rows of a pair, and their product."""
+    from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
 
-    units = [(pair,) for pair in pairs]
-    rows = rows_of_units(units)
-    each = unit_norms(trainer, units, rows.T.reshape(-1, 1))
-    return [unit_norms(trainer, units, rows), *np.split(each, 2)]
+    model, seen, rows = trainer.model, [], []
+    trained = [one for one in model.parameters() if one.requires_grad]
+    hook = model.register_forward_hook(lambda *given: seen.append(given[-1].logits))
+    with gradients_kept(model), without_dropout(model):
+        try:
+            loss = trainer._losses(model, [(pair,)]).sum()  # noqa: SLF001
+        finally:
+            hook.remove()
+        seen[0].retain_grad()
+        loss.backward(retain_graph=True)
+        behind = seen[0].grad.clone()
+        for row in range(2):
+            one = behind.new_zeros(behind.shape)
+            one[row] = behind[row]
+            for each in trained:
+                each.grad = None
+            seen[0].backward(one, retain_graph=True)
+            rows.append([None if each.grad is None else each.grad.double() for each in trained])
+    kept = [both for both in zip(*rows, strict=True) if both[0] is not None]
+    products = ((0, 0), (1, 1), (0, 1))
+    first, second, inner = (
+        sum(float((both[i] * both[j]).sum()) for both in kept) for i, j in products
+    )
+    return first, second, inner
 
 
-def unit_norms(trainer: Any, units: Sequence[Any], rows: Any) -> Float[np.ndarray, " n"]:
-    """Return the norms of the gradients of groups of rows, shape (groups,).
+def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
+    """Return the norm of the gradient of each unit, as it is clipped by.
 
     Args:
         trainer: Its model is left as it is.
-        units: A few, whose loss is differentiated.
-        rows: Rows of each group in the batch, shape (groups, m); −1 stands for none.
+        units: Those that are measured.
     """
-    from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415
-    from sordino.language.clipping.methods import PerPairClipping  # noqa: PLC0415
+    from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
+    from sordino.language.clipping.clipped_sums import ClippedSum  # noqa: PLC0415
 
     model = trainer.model
-    gradients = PerPairClipping(model, rows.to(trainer.args.device), trainer.args.clipping)
-    with without_dropout(model), gradients.listening():
-        trainer._losses(model, units).sum().backward()  # noqa: SLF001
-    return np.asarray(gradients.norms().cpu().numpy(), dtype=np.float64)
+    with gradients_kept(model), without_dropout(model):
+        total = ClippedSum(model, trainer._privacy.clip)  # noqa: SLF001
+        norms = [
+            total.add(partial(trainer._loss, model, pair) for pair in unit)  # noqa: SLF001
+            for unit in units
+        ]
+    return np.asarray(norms, dtype=np.float64)
+
+
+@contextmanager
+def gradients_kept(model: Any) -> Iterator[None]:
+    """Put the gradients of a model back in the end.
+
+    Args:
+        model: Whose parameters have them.
+    """
+    before = [(one, one.grad) for one in model.parameters()]
+    try:
+        yield
+    finally:
+        for one, gradient in before:
+            one.grad = gradient

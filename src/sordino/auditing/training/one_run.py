@@ -242,32 +242,18 @@ class _Watcher:
 
         trainer = self._trainer
         with without_dropout(trainer.model):
-            parts = [
-                trainer._losses(trainer.model, some).detach().cpu().numpy()  # noqa: SLF001
-                for some in _parts(trainer, units)
-            ]
-        return np.concatenate(parts).astype(np.float64)
+            each = [trainer._losses(trainer.model, [unit]).item() for unit in units]  # noqa: SLF001
+        return np.asarray(each, dtype=np.float64)
 
     def _factors(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
         """Return what clipping multiplies the gradient of every unit with."""
-        from sordino.language.central.unit_rows import rows_of_units  # noqa: PLC0415
-
-        trainer, bound = self._trainer, self._trainer._privacy.clip  # noqa: SLF001
-        parts = [unit_norms(trainer, some, rows_of_units(some)) for some in _parts(trainer, units)]
-        norms: np.ndarray = np.concatenate(parts)
+        bound, norms = self._trainer._privacy.clip, unit_norms(self._trainer, units)  # noqa: SLF001
         return np.asarray(np.minimum(1, bound / np.maximum(norms, 1e-30)))
 
 
 def _signed(sides: Sequence[Float[np.ndarray, " m"]]) -> Float[np.ndarray, " m"]:
     """Return the first of one or two sides, less the second."""
     return np.asarray(sides[0] if len(sides) == 1 else sides[0] - sides[1])
-
-
-def _parts(trainer: Any, units: Sequence[Any]) -> Iterator[list[Any]]:
-    """Yield units a few at a time."""
-    from sordino.language.central.unit_rows import parts  # noqa: PLC0415 (loads torch)
-
-    return parts(units, trainer.args.per_device_train_batch_size)
 
 
 @contextmanager

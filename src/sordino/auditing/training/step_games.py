@@ -8,10 +8,8 @@ mu = 1 is claimed): clipping and noise are what is measured, and not how they ar
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, Final
 
 import numpy as np
@@ -19,15 +17,27 @@ from jaxtyping import Float
 
 from sordino._random import Entropy
 from sordino._validate import integer
+from sordino.auditing.training.canaries import gradients_kept, partner_units, unit_norms
 from sordino.errors import UsageError
 
-__all__ = ["StepScores", "noise_masses", "played_step", "stand_in"]
+__all__ = [
+    "PartnerScores",
+    "StepScores",
+    "noise_masses",
+    "played_partners",
+    "played_step",
+    "stand_in",
+]
 
 CLAIMED_MU: Final = 1.0
 """Of one step whose noise multiplier is 1, by a unit that is drawn for certain."""
 
 _MOST: Final = 1 << 13  # entries of the gradient that are looked at
 _AT_ONCE: Final = 1 << 22  # entries that are drawn at once
+_MOVES_NOTHING: Final = (
+    "A made-up unit moves no gradient of this model, or moves it to no number: nothing can be told "
+    "apart, and nothing was audited. Is anything trained?"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +55,19 @@ class StepScores:
     other: Float[np.ndarray, " n"]
     moved: float
     seen: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class PartnerScores:
+    """How far one unit moved steps of others, and how far it moved what the others add.
+
+    Attributes:
+        moved: How far a unit moved the sum of clipped gradients, over C; 1 is permitted.
+        shared: How much of that was not what it adds alone, over C; 0 is right.
+    """
+
+    moved: float
+    shared: float
 
 
 class _Terms:
@@ -94,13 +117,10 @@ def played_step(
     trials = integer("trials", trials, at_least=1)
     played = stand_in(trainer, units=(), noise_multiplier=CLAIMED_MU, sampling_probability=1.0)
     sums = [_sum(played, [*others, *extra]) for extra in ([canary], [])]
-    direction = sums[0].astype(np.float64) - sums[1]
+    direction = sums[0] - sums[1]
     length = float(np.linalg.norm(direction))
     if not np.isfinite(length) or length == 0:
-        raise UsageError(
-            "A made-up unit moves no gradient of this model, or moves it to no number: nothing can "
-            "be told apart, and nothing was audited. Is anything trained?"
-        )
+        raise UsageError(_MOVES_NOTHING)
     kept = np.argpartition(np.abs(direction), -min(_MOST, direction.size))[-_MOST:]
     weights = direction[kept] / np.linalg.norm(direction[kept])
     scores = [_scores(played, total[kept], weights, trials, entropy) for total in sums]
@@ -110,6 +130,44 @@ def played_step(
         moved=length / trainer._privacy.clip,  # noqa: SLF001
         seen=float(np.linalg.norm(direction[kept])) / length,
     )
+
+
+def played_partners(trainer: Any, *, partners: int, entropy: Entropy) -> PartnerScores:
+    """Return how far a long unit moves steps of others, and the share of the others in that.
+
+    It stands behind as many short units as the trainer is set to read at once, so that it
+    would decide how far they are padded; and in front of blocks of so many long and short ones in
+    turn, so that each would be read with others than before. C is chosen so small that all of
+    them are clipped.
+
+    Args:
+        trainer: One on raw pairs; model and gradients are left as they are.
+        partners: How many others there are at most; at least 2.
+        entropy: Source of tokens.
+
+    Raises:
+        UsageError: A made-up unit moves nothing, or gradients are no numbers.
+
+    Guarantee:
+        None is needed: everybody is made up, and nothing is released.
+    """
+    partners = integer("partners", partners, at_least=2)
+    size = max(2, int(trainer.args.per_device_train_batch_size))
+    short, *canaries = partner_units(trainer, entropy=entropy)
+    bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
+    if not np.isfinite(bound) or bound == 0:
+        raise UsageError(_MOVES_NOTHING)
+    played, found = stand_in(trainer, units=(), clip=bound), []
+    for canary in canaries:
+        alone = _sum(played, [canary])
+        blocks = [*[canary] * size, *[short] * size]
+        blocks = (blocks * (1 + partners // len(blocks)))[:partners]
+        few = [short] * min(size - 1, partners)
+        for others, step in ((few, [*few, canary]), (blocks, [canary, *blocks])):
+            change = _sum(played, step) - _sum(played, others)
+            found.append((np.linalg.norm(change), np.linalg.norm(change - alone)))
+    moved, shared = np.max(found, axis=0) / bound
+    return PartnerScores(moved=float(moved), shared=float(shared))
 
 
 def noise_masses(trainer: Any, *, entropy: Entropy) -> list[tuple[int, float]]:
@@ -127,31 +185,18 @@ def noise_masses(trainer: Any, *, entropy: Entropy) -> list[tuple[int, float]]:
     """
     terms = trainer._privacy  # noqa: SLF001
     scale = terms.noise_multiplier * terms.clip / terms.expected_batch
-    with _borrowed(trainer.model) as trained:
-        trainer._leave_sum(trainer.model, [])  # noqa: SLF001
-        trainer._add_noise(trainer.model, entropy)  # noqa: SLF001
-        return [(one.grad.numel(), _mass(one.grad, scale)) for one in trained]
-
-
-def _mass(gradient: Any, scale: float) -> float:
-    """Return the sum of squares of a tensor, in units of a scale."""
-    values = gradient.detach().cpu().numpy().astype(np.float64) / scale
-    return float(np.square(values).sum())
+    with gradients_kept(trainer.model):
+        sums = trainer._clipped_sums(trainer.model, [])  # noqa: SLF001
+        trainer._add_noise(sums, entropy)  # noqa: SLF001
+        return [(one.numel(), float((one / scale).square().sum())) for one in sums]
 
 
 def _sum(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " d"]:
     """Return the sum of clipped gradients that the trainer leaves, all tensors in a row."""
     played = stand_in(trainer, units=units)
-    with _borrowed(trainer.model) as trained:
-        played._leave_sum(trainer.model, range(len(units)))  # noqa: SLF001
-        return np.concatenate([_flat(one) for one in trained])
-
-
-def _flat(parameter: Any) -> Float[np.ndarray, " d"]:
-    """Return a copy of the gradient of one tensor; zeros if it has none."""
-    if parameter.grad is None:
-        return np.zeros(parameter.numel(), dtype=np.float32)
-    return np.array(parameter.grad.detach().cpu().numpy(), dtype=np.float32).ravel()
+    with gradients_kept(trainer.model):
+        sums = played._clipped_sums(trainer.model, range(len(units)))  # noqa: SLF001
+    return np.concatenate([one.cpu().numpy().ravel() for one in sums])
 
 
 def _scores(
@@ -165,23 +210,11 @@ def _scores(
 
     The trainer's own code adds the noise, to many copies at once.
     """
-    like = next(iter(trainer.model.parameters())).detach()
+    like = next(iter(trainer.model.parameters())).detach().flatten()[:1].double()
     found, many = [], max(1, _AT_ONCE // len(total))
     for first in range(0, trials, many):
         copies = np.tile(total, (min(many, trials - first), 1))
-        held = SimpleNamespace(requires_grad=True, grad=like.new_tensor(copies))
-        trainer._add_noise(SimpleNamespace(parameters=lambda held=held: [held]), entropy)  # noqa: SLF001
-        found.append(held.grad.cpu().numpy().astype(np.float64) @ weights)
+        held = like.new_tensor(copies)
+        trainer._add_noise([held], entropy)  # noqa: SLF001
+        found.append(held.cpu().numpy() @ weights)
     return np.concatenate(found)
-
-
-@contextmanager
-def _borrowed(model: Any) -> Iterator[list[Any]]:
-    """Yield the trained tensors of a model, and put their gradients back."""
-    trained = [one for one in model.parameters() if one.requires_grad]
-    before = [one.grad for one in trained]
-    try:
-        yield trained
-    finally:
-        for one, gradient in zip(trained, before, strict=True):
-            one.grad = gradient

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import islice
 from typing import Any
 
 import torch
 
-from sordino.language.central.unit_rows import TokenPair, UnitPairs, parts, preference_losses
+from sordino.language.central.unit_rows import TokenPair, UnitPairs, preference_losses
 from sordino.language.models.completions import (
     Completions,
     answer_log_probabilities,
@@ -56,10 +55,8 @@ def log_ratio_gaps(model: Any, pairs: Sequence[TokenPair], *, padding: int) -> A
     return one - other
 
 
-def with_reference(
-    model: Any, units: Sequence[UnitPairs], *, padding: int, most: int
-) -> list[UnitPairs]:
-    """Return the units with what the reference makes of their pairs.
+def with_reference(model: Any, units: Sequence[UnitPairs], *, padding: int) -> list[UnitPairs]:
+    """Return the units with what the reference makes of their pairs, each of them read alone.
 
     Where the model has adapters, it counts as it is with them.
 
@@ -67,17 +64,14 @@ def with_reference(
         model: The reference, which is left as it is.
         units: Each with its pairs.
         padding: The token that pads.
-        most: How many pairs are read at once.
     """
-    found: list[UnitPairs] = []
+
+    def known(pair: TokenPair) -> TokenPair:
+        """Return a pair with its gap: beside others it would be padded, and rounded otherwise."""
+        return pair._replace(reference=float(log_ratio_gaps(model, [pair], padding=padding)))
+
     with torch.no_grad(), evaluating(model):
-        for some in parts(units, most):
-            pairs = [pair for unit in some for pair in unit]
-            gaps = iter(log_ratio_gaps(model, pairs, padding=padding).tolist())
-            for unit in some:
-                own = zip(unit, islice(gaps, len(unit)), strict=True)
-                found.append(tuple(pair._replace(reference=gap) for pair, gap in own))
-    return found
+        return [tuple(known(pair) for pair in unit) for unit in units]
 
 
 def _completions(rows: Sequence[tuple[list[int], int]], padding: int) -> Completions:

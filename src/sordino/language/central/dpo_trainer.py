@@ -27,7 +27,7 @@ class CentralDPOTrainer(CentralTraining):
     In every step units are drawn by a coin each, the gradient of each is clipped as a whole,
     Gaussian noise is added to the sum, and the sum is divided by a public number. What the
     reference makes of each answer is computed once, before the first step, and kept in memory.
-    The forward pass is the model's own, so that no layer is hidden from those who clip.
+    Units are read one at a time, so that nobody's gradient depends on another's.
 
     What a checkpoint takes is reserved on the ledger before its first step. A run that is killed
     goes on from its last checkpoint and pays for every step from there on anew. No loss and no
@@ -46,10 +46,13 @@ class CentralDPOTrainer(CentralTraining):
             reference.
         callbacks: As in transformers; they see noised gradients only.
         optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that nothing that training starts from has read these
+            records before. It is needed where that is not known, and becomes a caveat.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
-        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        PrivacyError: The ledger is about another unit or relation, or persons are not known; or a
+            start has read these records, or nobody knows what it has read.
         UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
         DataError: An answer is empty or longer than the model reads; which one is not said.
         FileSystemError: There is no such folder.
@@ -80,6 +83,7 @@ class CentralDPOTrainer(CentralTraining):
         peft_config: Any = None,
         callbacks: Sequence[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
         simulate_seed: int | None = None,
     ) -> None:
         """Set everything up; nothing is spent yet."""
@@ -88,9 +92,16 @@ class CentralDPOTrainer(CentralTraining):
         fixed = load_causal_model(reference) if isinstance(reference, str | Path) else reference
         tokenizer = matching_tokenizer(policy, processing_class)
         self._start(policy, args, tokenizer)
-        promise = self._take(train_dataset, privacy, ledger=ledger, simulate_seed=simulate_seed)
+        promise = self._take(
+            train_dataset,
+            privacy,
+            *(policy, fixed, tokenizer),
+            ledger=ledger,
+            simulate_seed=simulate_seed,
+            declared=declare_unread,
+        )
         start = policy if fixed is None else fixed
-        self._ask_reference(start.to(args.device), args.per_device_train_batch_size)
+        self._ask_reference(start.to(args.device))
         self._open_run(
             promise,
             *(policy, fixed),
@@ -101,14 +112,13 @@ class CentralDPOTrainer(CentralTraining):
         given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
         self._set_up(policy, args, tokenizer, peft_config, **given)
 
-    def _ask_reference(self, reference: Any, most: int) -> None:
+    def _ask_reference(self, reference: Any) -> None:
         """Keep what the reference makes of the pairs of every unit that this process clips."""
         own = self._processes.share(range(len(self._units)))
         units = with_reference(
             reference,
             [self._units[number] for number in own],
             padding=self._tokens.tokenizer.pad_token_id,
-            most=most,
         )
         for number, unit in zip(own, units, strict=True):
             self._units[number] = unit

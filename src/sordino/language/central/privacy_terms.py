@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, get_args
-from warnings import warn
 
 from sordino import _validate
-from sordino.errors import PrivacyError, PrivacyWarning, UsageError
+from sordino.errors import PrivacyError, UsageError
 from sordino.language.clipping.poisson_batches import sampling_threshold
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.events import PoissonGaussianEvent
@@ -20,6 +19,7 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.noise_calibration import calibrated_noise_multiplier
+from sordino.rewards.release_checks import refuse_large_delta
 
 __all__ = ["CentralPrivacy", "CentralUnit"]
 
@@ -89,6 +89,14 @@ class CentralPrivacy:
             )
         if self.cap is not None:
             _validate.integer("cap", self.cap, at_least=1)
+        refuse_large_delta(self.guarantee, None)
+        guess = self.expected_batch / self.sampling_probability
+        if self.delta * guess >= 1:
+            raise UsageError(
+                f"delta must be below one over the {guess:,.0f} {self.unit}s that expected_batch "
+                f"and sampling_probability speak of, got {self.delta!r}: so large a delta would "
+                "permit to publish somebody's judgments as they are. Choose it far smaller."
+            )
 
     @property
     def noise_multiplier(self) -> float:
@@ -133,22 +141,6 @@ class CentralPrivacy:
             return promise
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
         return replace(promise.with_caveats("simulated"), randomness="simulated")
-
-    def warn_of_delta(self) -> None:
-        """Warn where so large a δ permits to release somebody whole; only public numbers count.
-
-        A mechanism that picks a unit at random and publishes it has δ of one over their number,
-        for which stands the number that the batch and the chance to be in it were chosen for.
-        """
-        guess = self.expected_batch / self.sampling_probability
-        if self.delta * guess >= 1:
-            warn(
-                f"delta={self.delta:g} is not below one over the {guess:,.0f} units that "
-                "expected_batch and sampling_probability speak of: so large a delta would permit "
-                "to publish somebody's judgments as they are. Choose it far smaller.",
-                PrivacyWarning,
-                stacklevel=4,
-            )
 
     def refuse_other_units(self, ledger: Any) -> None:
         """Refuse a ledger that counts something else than what is hidden.

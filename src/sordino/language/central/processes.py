@@ -8,12 +8,11 @@ share, and take its word for everything else.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
-import torch
 from torch import distributed
 
 from sordino.errors import EngineError, UsageError
@@ -134,34 +133,34 @@ class Processes:
                 "and nothing more was drawn. Give all of them the same model, pairs and settings."
             )
 
-    def add_up(self, parameters: Iterable[Any]) -> None:
-        """Leave in every process the sum of the gradients of all; 0 where a process has none.
+    def add_up(self, sums: Iterable[Any]) -> None:
+        """Leave in every process the sums of all, in place.
 
         Args:
-            parameters: Trained ones, the same and in the same order everywhere. What each process
-                adds must be clipped unit by unit before.
+            sums: Whole numbers, so that no order of addition shows; tensors of the same shapes
+                in the same order everywhere. What each process adds must be clipped before.
 
         Raises:
             EngineError: A process is gone.
         """
         if self.several:
             with _heard():
-                for gradient in _gradients(parameters):
-                    distributed.all_reduce(gradient)
+                for one in sums:
+                    distributed.all_reduce(one)
 
-    def copy_first(self, parameters: Iterable[Any]) -> None:
-        """Replace the gradients in every process by those of the first, bit by bit.
+    def copy_first(self, sums: Iterable[Any]) -> None:
+        """Replace tensors in every process by those of the first, bit by bit.
 
         Args:
-            parameters: Trained ones, the same and in the same order everywhere.
+            sums: Tensors of the same shapes in the same order everywhere.
 
         Raises:
             EngineError: A process is gone.
         """
         if self.several:
             with _heard():
-                for gradient in _gradients(parameters):
-                    distributed.broadcast(gradient, src=0)
+                for one in sums:
+                    distributed.broadcast(one, src=0)
 
     def _gathered(self, one: Any) -> list[Any]:
         """Return what every process says, in the order of their numbers."""
@@ -219,11 +218,3 @@ def _heard() -> Iterator[None]:
             "stays on the ledger. Start all of them again, with resume_from_checkpoint=True if "
             "there is a checkpoint."
         ) from error
-
-
-def _gradients(parameters: Iterable[Any]) -> Sequence[Any]:
-    """Return the gradient of every trained parameter, made where there is none."""
-    trained = [one for one in parameters if one.requires_grad]
-    for one in trained:
-        one.grad = torch.zeros_like(one) if one.grad is None else one.grad.contiguous()
-    return [one.grad for one in trained]

@@ -51,10 +51,13 @@ class CentralRewardTrainer(CentralTraining):
             with them.
         callbacks: As in transformers; they see noised gradients only.
         optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that nothing that training starts from has read these
+            records before. It is needed where that is not known, and becomes a caveat.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
-        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        PrivacyError: The ledger is about another unit or relation, or persons are not known; or a
+            start has read these records, or nobody knows what it has read.
         UsageError: A setting, the model, the tokenizer or the pairs cannot be used.
         DataError: An answer is empty or longer than the model reads; which one is not said.
         FileSystemError: There is no such folder.
@@ -83,6 +86,7 @@ class CentralRewardTrainer(CentralTraining):
         peft_config: Any = None,
         callbacks: Sequence[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
         simulate_seed: int | None = None,
     ) -> None:
         """Set everything up; nothing is spent yet."""
@@ -92,7 +96,14 @@ class CentralRewardTrainer(CentralTraining):
         tokenizer = matching_tokenizer(body, processing_class)
         body.config.get_text_config().pad_token_id = tokenizer.pad_token_id
         self._start(body, args, tokenizer)
-        promise = self._take(train_dataset, privacy, ledger=ledger, simulate_seed=simulate_seed)
+        promise = self._take(
+            train_dataset,
+            privacy,
+            *(body, tokenizer),
+            ledger=ledger,
+            simulate_seed=simulate_seed,
+            declared=declare_unread,
+        )
         self._open_run(promise, body, reward_bound=float(args.reward_bound))
         adapters = with_head(peft_config)
         given = {"callbacks": list(callbacks or []), "optimizers": optimizers}

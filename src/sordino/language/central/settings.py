@@ -11,7 +11,6 @@ from transformers import TrainingArguments
 
 from sordino import _validate
 from sordino.errors import UsageError
-from sordino.language.clipping.methods import CLIPPINGS
 from sordino.language.training._training_settings import PrivateTrainingSettings
 
 __all__ = [
@@ -24,16 +23,17 @@ __all__ = [
 
 _METRIC = "metrics on raw pairs are releases, and none is made here"
 _WHOLE = "units are clipped one by one already, and noise is added once for every step"
-_EXACT = "gradients are clipped in 32-bit floats"
+_EXACT = "gradients are found in 32-bit floats"
+_ALONE = "what is computed of a text must not depend on what was computed before it"
 _COIN = "who takes part in a step is decided by a coin for each, drawn by the operating system"
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "max_grad_norm": (0.0, _WHOLE),
     "gradient_accumulation_steps": (1, _WHOLE),
     "bf16": (False, _EXACT),
     "fp16": (False, _EXACT),
-    "torch_compile": (False, "layers must tell what they saw"),
-    "use_liger_kernel": (False, "layers must tell what they saw"),
-    "neftune_noise_alpha": (None, "layers must tell what they saw"),
+    "torch_compile": (False, _ALONE),
+    "use_liger_kernel": (False, "its kernels are not tried here"),
+    "neftune_noise_alpha": (None, _ALONE),
     "auto_find_batch_size": (False, "a second attempt would draw again"),
     "eval_strategy": ("no", _METRIC),
     "eval_on_start": (False, _METRIC),
@@ -54,15 +54,11 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     """Settings that trainers on raw pairs share; those of transformers and these.
 
     Args:
-        bf16: Refused: gradients are clipped in 32-bit floats.
+        bf16: Refused: gradients are found in 32-bit floats.
         max_grad_norm: 0: units are clipped one by one.
         max_steps: That of the privacy settings; to be left out.
-        clipping: How gradients of units are found, as in
-            :class:`~sordino.language.clipping.methods.PerPairClipping`: ``"ghost"`` or
-            ``"hooks"``. Both give the same sums up to rounding, so a run may go on with the other.
 
-    ``per_device_train_batch_size`` says how many pairs are read at once; it changes memory and
-    time, and nothing else.
+    ``per_device_train_batch_size`` changes nothing: units are read one at a time, pair by pair.
 
     Raises:
         UsageError: A setting cannot be used.
@@ -71,7 +67,6 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     bf16: bool | None = field(default=False)
     max_grad_norm: float = field(default=0.0)
     max_steps: int = field(default=-1)
-    clipping: str = field(default="ghost")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
         **PrivateTrainingSettings.refused,
@@ -85,7 +80,6 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
             UsageError: There is one.
         """
         super().check()
-        _validate.one_of("clipping", self.clipping, CLIPPINGS)
         _validate.one_of(
             "save_strategy",
             getattr(self.save_strategy, "value", self.save_strategy),
@@ -164,7 +158,7 @@ class CentralDPOConfig(CentralConfig):
 
 
 def refuse_other_arithmetic(trainer: Any) -> None:
-    """Refuse models in pieces, and arithmetic in which a clipped gradient could be too long.
+    """Refuse models in pieces, and arithmetic that is not tried here.
 
     Args:
         trainer: As it is about to take its first step.
@@ -179,10 +173,11 @@ def refuse_other_arithmetic(trainer: Any) -> None:
         for name, one in trainer.model.named_parameters()
         if one.requires_grad and one.dtype != torch.float32
     ]
-    if halves or _coarse() or parts.mixed_precision != "no":
+    around = any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
+    if halves or around or _coarse() or parts.mixed_precision != "no":
         what = f"{halves[0]!r} is not in them" if halves else "16-bit or TF32 products are on"
         raise UsageError(
-            f"Gradients are clipped in 32-bit floats, and {what}. Nothing was trained. Load the "
+            f"Gradients are found in 32-bit floats, and {what}. Nothing was trained. Load the "
             "model in float32, and set torch.set_float32_matmul_precision('highest')."
         )
 

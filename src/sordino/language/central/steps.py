@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +28,16 @@ from sordino.language.central.settings import (
     refuse_other_arithmetic,
     refuse_pieces,
 )
-from sordino.language.central.unit_rows import UnitPairs, parts, rows_of_units, units_of
+from sordino.language.central.unit_rows import UnitPairs, units_of
 from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping.methods import PerPairClipping
+from sordino.language.clipping.clipped_sums import ClippedSum
 from sordino.language.clipping.noisy_gradients import add_gradient_noise
 from sordino.language.clipping.poisson_batches import poisson_sample
-from sordino.language.clipping.self_test import refuse_wrong_gradients
+from sordino.language.clipping.self_test import refuse_shared_gradients
 from sordino.language.models._model_copies import own_copy
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
+from sordino.language.references.texts_read import TextsRead, caveats_of_starts
 from sordino.language.training.policy_promises import folder_promises
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
@@ -69,16 +71,21 @@ class CentralTraining(ReplicaTraining):
         self,
         pairs: Any,
         privacy: CentralPrivacy,
-        *,
+        *starts: Any,
         ledger: Any,
         simulate_seed: int | None,
+        declared: bool,
     ) -> Guarantee:
-        """Keep the units of raw pairs, and return what all steps on them promise."""
+        """Keep the units of raw pairs, and return what all steps on them promise.
+
+        Models and tokenizers that have read the pairs as they are, are refused.
+        """
         privacy.refuse_other_units(ledger)
-        privacy.warn_of_delta()
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         self._units = units_of(pairs, self._tokens, privacy)
-        return privacy.promise(pairs, simulate_seed)
+        caveats = caveats_of_starts(TextsRead.of(pairs), starts, declared=declared)
+        self._read = TextsRead.on(*starts)
+        return privacy.promise(pairs, simulate_seed).with_caveats(*caveats)
 
     def _open_run(self, promise: Guarantee, *starts: Any, **training: Any) -> None:
         """Name a run that starts from some models; nothing is spent yet."""
@@ -165,11 +172,14 @@ class CentralTraining(ReplicaTraining):
         self._pay()
         entropy = self._entropy()
         try:
-            self._leave_sum(model, self._drawn(entropy))
-            self._add_noise(model, entropy)
+            sums = self._clipped_sums(model, self._drawn(entropy))
+            self._add_noise(sums, entropy)
         except BaseException:
-            model.zero_grad(set_to_none=True)  # a sum without its noise stays with nobody
+            model.zero_grad(set_to_none=True)  # what has no noise stays with nobody
             raise
+        trained = (one for one in model.parameters() if one.requires_grad)
+        for one, noised in zip(trained, sums, strict=True):
+            one.grad = noised.to(one)  # rounded to its floats only now
         return torch.zeros((), device=self.args.device)
 
     def _drawn(self, entropy: _random.Entropy) -> Sequence[int]:
@@ -179,41 +189,39 @@ class CentralTraining(ReplicaTraining):
             "the sample", lambda: poisson_sample(everybody, chance, entropy=entropy)
         )
 
-    def _leave_sum(self, model: Any, chosen: Sequence[int]) -> None:
-        """Leave the sum of what those who take part contribute where the optimizer looks."""
+    def _clipped_sums(self, model: Any, chosen: Sequence[int]) -> list[Any]:
+        """Return the sum of what those who take part contribute, for every trained parameter."""
         own = [self._units[number] for number in self._processes.share(chosen)]
-        self._processes.together(lambda: self._leave_own_sum(model, own))
-        self._processes.add_up(model.parameters())
+        total = self._processes.together(lambda: self._own_sum(model, own, self._privacy.clip))
+        self._processes.add_up(total.counts)
+        return total.values()
 
-    def _leave_own_sum(self, model: Any, units: Sequence[UnitPairs]) -> None:
-        """Leave the sum of what some units contribute, a few at a time."""
-        model.zero_grad(set_to_none=True)
+    def _own_sum(self, model: Any, units: Sequence[UnitPairs], bound: float) -> ClippedSum:
+        """Return the sum of what some units contribute: each is read alone, pair by pair."""
+        total = ClippedSum(model, bound)
         with without_dropout(model):
-            for some in parts(units, self.args.per_device_train_batch_size):
-                self._add_clipped(model, some)
+            for unit in units:
+                total.add(partial(self._loss, model, pair) for pair in unit)
+        return total
 
-    def _add_noise(self, model: Any, entropy: _random.Entropy) -> None:
-        """Let the first process add the noise of a step to that sum; all others copy it."""
-        self._processes.from_first("the noise", lambda: self._noise_sum(model, entropy))
-        self._processes.copy_first(model.parameters())
+    def _loss(self, model: Any, pair: Any) -> Any:
+        """Return the part of the loss of a unit that is of one of its pairs."""
+        return self._losses(model, [(pair,)]).sum()
 
-    def _noise_sum(self, model: Any, entropy: _random.Entropy) -> None:
-        """Add the noise of a step to that sum, and divide it by a public number."""
+    def _add_noise(self, sums: Sequence[Any], entropy: _random.Entropy) -> None:
+        """Let the first process add the noise of a step to sums; all others copy it."""
+        self._processes.from_first("the noise", lambda: self._noise_sums(sums, entropy))
+        self._processes.copy_first(sums)
+
+    def _noise_sums(self, sums: Sequence[Any], entropy: _random.Entropy) -> None:
+        """Add the noise of a step to sums, and divide them by a public number."""
         size = self._privacy.noise_multiplier * self._privacy.clip
-        add_gradient_noise(model.parameters(), size, entropy=entropy)
-        for one in model.parameters():
-            if one.requires_grad:
-                one.grad.div_(self._privacy.expected_batch)
-
-    def _add_clipped(self, model: Any, units: Sequence[UnitPairs]) -> None:
-        """Add what some units contribute, none more than the bound."""
-        gradients = PerPairClipping(model, rows_of_units(units), self.args.clipping)
-        with gradients.listening():
-            self._losses(model, units).sum().backward()
-        gradients.add_clipped(self._privacy.clip)
+        add_gradient_noise(sums, size, entropy=entropy)
+        for one in sums:
+            one.div_(self._privacy.expected_batch)
 
     def _test(self, model: Any) -> None:
-        """Compare gradients with autograd, as the first step of a run finds the model."""
+        """Try sums of made-up units on the model, as the first step of a run finds it."""
         if not self._tested:
             self._processes.together(lambda: self._refuse_model(model))
             self._refuse_other_replicas(model)
@@ -224,8 +232,12 @@ class CentralTraining(ReplicaTraining):
         self.args.check()  # what was set since, also by transformers
         self._refuse_others()
         refuse_other_arithmetic(self)
-        units, how = self._nobody(), self.args.clipping
-        refuse_wrong_gradients(model, self._losses, rows_of_units, units, how)
+        refuse_shared_gradients(
+            model,
+            self._losses,
+            lambda units, bound: self._own_sum(model, units, bound).values(),
+            self._nobody(),
+        )
 
     def _nobody(self) -> Sequence[Any]:
         """Return made-up units to test the model on: a refusal must not tell of anybody."""
@@ -285,7 +297,7 @@ class CentralTraining(ReplicaTraining):
     def _mark(self, digest: str = "") -> None:
         """Write what all draws so far promise on the model, which may leave as an object too."""
         self._promise = self._run.checkpoint(digest)
-        self._promise.mark(self.accelerator.unwrap_model(self.model))
+        self._write_marks(self.accelerator.unwrap_model(self.model))
 
     def _catch_up(self) -> None:
         """Take in what the models were trained on elsewhere: another trainer may hold them too."""
@@ -303,7 +315,7 @@ class CentralTraining(ReplicaTraining):
         """
         self._catch_up()
         whole = own_copy(self.accelerator.unwrap_model(self.model))
-        self._promise.mark(whole)
+        self._write_marks(whole)
         return whole
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -19,10 +19,8 @@ from sordino.preferences.private_pairs import PrivatePairs
 __all__ = [
     "TokenPair",
     "UnitPairs",
-    "parts",
     "preference_losses",
     "reward_losses",
-    "rows_of_units",
     "units_of",
 ]
 
@@ -107,21 +105,6 @@ def _token_pair(first: Dialogue, second: Dialogue, liked: float) -> TokenPair:
     return TokenPair(one, other, liked, (len(first.answer), len(second.answer)))
 
 
-def parts(units: Sequence[UnitPairs], most: int) -> Iterator[list[UnitPairs]]:
-    """Yield units a few at a time, so many that their pairs are at most the given number.
-
-    A unit is never divided, so one with more pairs comes alone.
-    """
-    some: list[UnitPairs] = []
-    for unit in units:
-        if some and sum(map(len, some)) + len(unit) > most:
-            yield some
-            some = []
-        some.append(unit)
-    if some:
-        yield some
-
-
 def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> Any:
     """Return the loss of every unit, shape (units,): the sum over its pairs.
 
@@ -160,24 +143,3 @@ def preference_losses(margins: Any, units: Sequence[UnitPairs]) -> Any:
     losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)
     each = softplus(margins) - liked * margins
     return losses.index_add(0, torch.tensor(owners, device=margins.device), each)
-
-
-def rows_of_units(units: Sequence[UnitPairs]) -> Any:
-    """Return the rows of every unit in a stacked batch, both of each pair; −1 stands for none.
-
-    Args:
-        units: Each with its pairs, of which all first answers come before all second ones.
-
-    Example:
-        >>> pair = TokenPair([1], [2], 1.0)
-        >>> rows_of_units([(pair,), (pair, pair)]).tolist()
-        [[0, 3, -1, -1], [1, 2, 4, 5]]
-    """
-    pairs = sum(map(len, units))
-    rows = torch.full((len(units), 2 * max(map(len, units))), -1)
-    start = 0
-    for number, unit in enumerate(units):
-        own = torch.arange(start, start + len(unit))
-        rows[number, : 2 * len(unit)] = torch.cat([own, own + pairs])
-        start += len(unit)
-    return rows

@@ -11,6 +11,7 @@ import torch
 
 from sordino._random import Entropy
 from sordino._validate import positive
+from sordino.errors import UsageError
 
 __all__ = ["add_gradient_noise"]
 
@@ -19,25 +20,24 @@ _PART: Final = 2.0**-64
 _SMALL: Final = np.uint64(2**32)
 
 
-def add_gradient_noise(
-    parameters: Iterable[Any], standard_deviation: float, *, entropy: Entropy
-) -> None:
-    """Add independent Gaussian noise to every entry of the gradient of every trained parameter.
+def add_gradient_noise(sums: Iterable[Any], standard_deviation: float, *, entropy: Entropy) -> None:
+    """Add independent Gaussian noise to every entry of sums of clipped gradients, in place.
 
-    A parameter that has no gradient, because nobody was drawn, gets the noise alone. The noise is
-    made in 64-bit floats and rounded to those of the gradient when it is added.
+    The noise is added in 64-bit floats. To round a sum before would let one unit move it by more
+    than the bound; to round what is noised is post-processing.
 
     Args:
-        parameters: Of the model, in an order that is always the same; frozen ones are left alone.
+        sums: A tensor of 64-bit floats for every trained parameter, in an order that is always
+            the same.
         standard_deviation: Noise multiplier times the bound on one contribution.
         entropy: Source of 64-bit words, one for each entry; a release needs system entropy.
 
     Raises:
-        UsageError: The standard deviation is not finite and above 0.
+        UsageError: The standard deviation is not finite and above 0, or a sum is rounded already.
 
     Guarantee:
-        That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if the
-        gradients are a sum of contributions of bounded norm over a Poisson sample; trust
+        That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if these are
+        sums of contributions of bounded norm over a Poisson sample; trust
         ``"central"``, caveat ``real-arithmetic``. The spend must already be on a ledger. Shown by
         tests/language/test_noisy_gradients.py.
 
@@ -45,22 +45,15 @@ def add_gradient_noise(
         Abadi et al. (2016), Algorithm 1.
     """
     size = positive("standard_deviation", standard_deviation)
-    for parameter in parameters:
-        if not parameter.requires_grad:
-            continue
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-        _add_noise(parameter.grad, size, entropy)
-
-
-def _add_noise(gradient: Any, size: float, entropy: Entropy) -> None:
-    """Add noise in place, a part at a time."""
-    noise = torch.empty(gradient.numel(), dtype=gradient.dtype)
-    for start in range(0, len(noise), _CHUNK):
-        part = noise[start : start + _CHUNK]
-        part.copy_(_normals(entropy, len(part)) * size)
-    with torch.no_grad():
-        gradient.add_(noise.reshape(gradient.shape).to(gradient.device))
+    for one in sums:
+        if one.dtype != torch.float64:
+            raise UsageError(
+                f"Noise is added to sums in 64-bit floats, got {one.dtype}. Nothing was drawn."
+            )
+        flat = one.view(-1)
+        for start in range(0, len(flat), _CHUNK):
+            part = flat[start : start + _CHUNK]
+            part.add_((_normals(entropy, len(part)) * size).to(one.device))
 
 
 def _normals(entropy: Entropy, n: int) -> Any:

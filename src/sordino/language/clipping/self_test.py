@@ -1,145 +1,140 @@
-"""A test before the first step: are clipped gradients of units those that autograd finds?"""
+"""A test before the first step: is what is counted of a unit its own clipped gradient, always?"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 
 from sordino.errors import UsageError
 from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping.methods import PerPairClipping
-from sordino.language.clipping.unit_gradients import ROUNDING
 
-__all__ = ["Rows", "UnitLosses", "differences_from_autograd", "refuse_wrong_gradients"]
+__all__ = ["Differences", "UnitLosses", "UnitSums", "differences", "refuse_shared_gradients"]
 
 UnitLosses: TypeAlias = Callable[[Any, Sequence[Any]], Any]
 """From a model and some units to the loss of each, shape (units,)."""
 
-Rows: TypeAlias = Callable[[Sequence[Any]], Any]
-"""From some units to their rows in the batch, shape (units, m), where −1 stands for none."""
+UnitSums: TypeAlias = Callable[[Sequence[Any], float], list[Any]]
+"""From some units and a bound to the sum of their clipped gradients, tensor by tensor."""
 
 _RTOL: Final = 1e-4
-_FAINT: Final = 1e-3  # a norm below this share of the largest is compared as if it were so large
 _SIZE: Final = 0.02  # of weights that are 0, while they are tested
 
 
-def refuse_wrong_gradients(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str = "ghost"
+class Differences(NamedTuple):
+    """What a test of sums shows, all of it over the bound.
+
+    Attributes:
+        gradients: How far what a unit adds alone is from its clipped gradient by autograd.
+        partners: How far the sum of several is from the sum of what each adds alone.
+        moved: How far one unit moves the sum of others; 1 is permitted.
+    """
+
+    gradients: float
+    partners: float
+    moved: float
+
+
+def refuse_shared_gradients(
+    model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
 ) -> None:
-    """Refuse to train where clipped gradients are not what they should be.
+    """Refuse to train where what is counted of a unit is not its own clipped gradient.
 
     Give it units that are nobody's: that training is refused would otherwise tell of those it
     was tested on.
 
     Args:
         model: The user's own, as it will be trained.
-        losses: As in :func:`differences_from_autograd`.
-        rows: Likewise.
+        losses: As in :func:`differences`.
+        sums: Likewise.
         units: A few, made up.
-        clipping: As in :class:`~sordino.language.clipping.methods.PerPairClipping`.
 
     Raises:
-        UsageError: Norms or clipped sums differ by more than 1e-4, or a layer is not known.
+        UsageError: Something differs by more than 1e-4 of the bound.
     """
-    found = differences_from_autograd(model, losses, rows, units, clipping)
-    if all(one <= _RTOL for one in found):
+    found = differences(model, losses, sums, units)
+    if found.gradients <= _RTOL and found.partners <= _RTOL and found.moved <= 1 + _RTOL:
         return  # NaN is no number that is small enough
     raise UsageError(
-        "Gradients that are clipped unit by unit differ from those of one unit at a time by more "
-        f"than {_RTOL:g} on this model, so a unit could add more than the bound. Nothing was "
-        "trained and nothing was spent. Switch gradient_checkpointing off, freeze unusual layers, "
-        "or train adapters on linear layers."
+        "What is counted of a unit is not its own clipped gradient on this model, or depends on "
+        f"who else is in a step (by more than {_RTOL:g} of the bound), so a unit could move a sum "
+        "by more than the bound. Nothing was trained and nothing was spent. Switch "
+        "gradient_checkpointing off, freeze layers that remember or that draw, or train adapters "
+        "on linear layers."
     )
 
 
-def differences_from_autograd(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str = "ghost"
-) -> tuple[float, float]:
-    """Return how far norms, and a clipped sum, are from those of one unit at a time, relatively.
+def differences(
+    model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
+) -> Differences:
+    """Return how far sums of clipped gradients are from what they should be.
 
-    Each unit is also read alone, so that a loss in which units see each other shows. Weights that
-    are 0, such as those of a new head or adapter, hide what is behind them; for the test they get
-    small random values. Model, gradients, modes and random state are left as they were.
+    Each unit is read alone, and in steps with others: the first one, which should be long, stands
+    in front of others, long and short, and behind them. Whatever remembers a text, draws, or
+    shares something between units shows then. Weights that are 0, such as those of a new head or
+    adapter, hide what is behind them; for the test they get small random values. Model,
+    gradients, modes and random state are left as they were.
 
     Args:
         model: It is read without dropout.
         losses: From model and units to the loss of each, shape (units,).
-        rows: From units to their rows in the batch, as :class:`PerPairClipping` takes them.
-        units: Whatever ``losses`` takes; at least one.
-        clipping: The method that is compared.
-
-    Returns:
-        The largest difference of a norm, and the norm of the difference of the sums.
-
-    Raises:
-        UsageError: A trained layer is of a kind whose gradients are not known.
+        sums: From units and a bound to the sum of their clipped gradients, as it is trained on.
+        units: Whatever both take; at least two.
 
     Source:
         docs/language_models.md, "Norms of pairs".
     """
+    canary, *short = units
+    others = [*short, canary, *short]
     with _left_alone(model), without_dropout(model), _awake(model):
-        norms, counted, bound, together = _folded(model, losses, rows, units, clipping)
-        if counted.shape != norms.shape:
-            return math.inf, math.inf  # something else than units was clipped
-        apart, expected = _alone(model, losses, units, bound / counted)
-    floor = max(_FAINT * float(apart.max()), math.ulp(0.0))
-    # what was counted with may be more than the norm, as much as rounding may hide, never less
-    wrong = (norms - apart).abs().maximum(apart - counted)
-    relative = wrong / apart.clamp(min=floor)
-    both = zip(together, expected, strict=True)
-    error = sum(float((one.double() - other).square().sum()) for one, other in both)
-    whole = sum(float(one.square().sum()) for one in expected)
-    return float(relative.max()), math.sqrt(error / max(whole, math.ulp(0.0)))
+        plain = [_gradient(model, losses, unit) for unit in units]
+        norms = [_norm(one) for one in plain]
+        largest = max(norms)
+        bound = largest / 2 if math.isfinite(largest) and largest > 0 else 1.0
+        shares = [min(1.0, bound / norm) if norm > 0 else 1.0 for norm in norms]
+        alone = [sums([unit], bound) for unit in units]
+        without = sums(others, bound)
+        steps = [sums([canary, *others], bound), sums([*others, canary], bound)]
+    expected = [[share * one for one in each] for share, each in zip(shares, plain, strict=True)]
+    rest = _added([*alone[1:], alone[0], *alone[1:]])
+    whole = _added([alone[0], rest])
+    gaps = [_gap(one, other) for one, other in zip(alone, expected, strict=True)]
+    shared = [_gap(without, rest), *(_gap(one, whole) for one in steps)]
+    moved = [_gap(one, without) for one in steps]
+    return Differences(*(_most(some) / bound for some in (gaps, shared, moved)))
 
 
-def _folded(
-    model: Any, losses: UnitLosses, rows: Rows, units: Sequence[Any], clipping: str
-) -> tuple[Any, Any, float, list[Any]]:
-    """Return norms, those counted with, a bound, and the clipped sum, as training has them."""
-    gradients = PerPairClipping(model, rows(units), clipping)
-    with gradients.listening():
-        losses(model, units).sum().backward()
-    norms = gradients.norms().double().cpu()
-    largest = float(norms.max())
-    bound = largest / 2 if math.isfinite(largest) and largest > 0 else 1.0
-    counted = gradients.add_clipped(bound).double().cpu()
-    return norms, counted, bound, _taken(model)
-
-
-def _alone(
-    model: Any, losses: UnitLosses, units: Sequence[Any], shares: Any
-) -> tuple[Any, list[Any]]:
-    """Return norms and the clipped sum from one backward pass for every unit.
-
-    Args:
-        model: As it is trained.
-        losses: Of each unit.
-        units: Those that are compared.
-        shares: The bound over the norm that each unit was counted with, shape (units,).
-    """
-    norms: list[float] = []
-    total: list[Any] = []
-    for unit, share in zip(units, shares.tolist(), strict=True):
-        losses(model, [unit]).sum().backward()
-        found = [one.double() for one in _taken(model)]
-        norms.append(math.sqrt(sum(float(one.square().sum()) for one in found)))
-        factor = min(1.0, share * (1 - ROUNDING))
-        scaled = [factor * one for one in found]
-        total = [a + b for a, b in zip(total, scaled, strict=True)] if total else scaled
-    return torch.tensor(norms, dtype=torch.float64), total
-
-
-def _taken(model: Any) -> list[Any]:
-    """Return the gradient of every trained parameter, and leave none behind."""
+def _gradient(model: Any, losses: UnitLosses, unit: Any) -> list[Any]:
+    """Return the gradient of one unit as plain autograd finds it, and leave none behind."""
+    losses(model, [unit]).sum().backward()
     trained = [one for one in model.parameters() if one.requires_grad]
     found = [torch.zeros_like(one) if one.grad is None else one.grad for one in trained]
     for one in trained:
         one.grad = None
-    return found
+    return [one.double().cpu() for one in found]
+
+
+def _added(sums: Sequence[list[Any]]) -> list[Any]:
+    """Return the sum of several, tensor by tensor."""
+    return [torch.stack([one.cpu() for one in each]).sum(0) for each in zip(*sums, strict=True)]
+
+
+def _gap(one: Sequence[Any], other: Sequence[Any]) -> float:
+    """Return the norm of a difference."""
+    return _norm([a.cpu() - b.cpu() for a, b in zip(one, other, strict=True)])
+
+
+def _norm(gradient: Sequence[Any]) -> float:
+    """Return the norm of a gradient."""
+    return math.sqrt(sum(float(one.square().sum()) for one in gradient))
+
+
+def _most(values: Sequence[float]) -> float:
+    """Return the largest, or NaN if there is one."""
+    return max(values) if all(map(math.isfinite, values)) else math.nan
 
 
 @contextmanager

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from sordino.language.models.promises import PROMISED
+from sordino.language.models.promises import PROMISED, TEXTS_READ
 from sordino.privacy.chain import canonical_json
 
 __all__ = ["tokenizer_digest", "weights_digest"]
 
 _NO_PART_OF_IT = {
     *("architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"),
-    PROMISED,  # says what the weights were trained on, and is no part of what they compute
+    *(PROMISED, TEXTS_READ),  # what the weights were trained on is no part of what they compute
 }
 _CHANGED_BY_USE = {"padding", "truncation"}  # set anew at every call of a tokenizer
 

@@ -15,13 +15,16 @@ from sordino.errors import DataError, SordinoError
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.privacy.guarantee import CAVEATS, Guarantee, merge
 
-__all__ = ["CARD_FILE", "PROMISED", "PROMISE_FILE", "Answers", "CheckpointPromise"]
+__all__ = ["CARD_FILE", "PROMISED", "PROMISE_FILE", "TEXTS_READ", "Answers", "CheckpointPromise"]
 
 PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
 """What stands beside the weights."""
 
 PROMISED = "sordino_promise"
 """The same within the config of a model, so that it goes wherever the weights go."""
+
+TEXTS_READ = "sordino_texts_read"
+"""Beside it, and within the settings of a tokenizer: what was read without privacy."""
 
 _FORMAT, _VERSION = "sordino.checkpoint", 1
 _PROBLEM = "The checkpoint's promise cannot be used"

@@ -34,16 +34,15 @@ class _Shown(NamedTuple):
 class PersonRounds:
     """Draws two answers for everybody in a batch, and asks what they are worth.
 
-    Nothing here sees more than one person at a time, but for the reward functions, which must
-    not: row i of what they return may depend on row i alone. Coins are drawn anew for a few slots
-    at once, and an empty slot takes as many as any, so that nobody's coins tell of another.
+    Nothing here sees more than one person at a time: padding and batches round otherwise, and a
+    word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot, and an
+    empty one takes as many as any, so that nobody's coins tell of another.
 
     Args:
         tokenizer: Of the policy.
         functions: The rewards.
         reward_bound: R; what an answer is worth is clipped to ±R, alone.
         max_completion_length: Most tokens of an answer, its end included.
-        most: How many slots are served at once.
         explorer: Gives the first answer, within a context; None where the policy gives both.
     """
 
@@ -51,7 +50,6 @@ class PersonRounds:
     functions: Sequence[RewardFunction]
     reward_bound: float
     max_completion_length: int
-    most: int
     explorer: Callable[[Any], AbstractContextManager[Any]] | None = None
 
     def answers(
@@ -76,30 +74,27 @@ class PersonRounds:
             docs/policy_optimization.md, "Setting and privacy unit".
         """
         with _own_coins(policy.device), torch.no_grad():
-            drawn = zip(people, self._drawn(policy, people, entropy), strict=True)
+            drawn = [(one, self._drawn(policy, one, entropy)) for one in people]
             present = [(one, both) for one, both in drawn if one.prompt is not None]
-            worth = self._worth([one for one, _ in present], [both for _, both in present])
+            worth = [self._worth(*shown) for shown in present]
         units: list[UnitPairs] = [(_pair(*both),) for _, both in present]
         padding = int(self.tokenizer.pad_token_id)
-        known = with_reference(policy, units, padding=padding, most=self.most)
+        known = with_reference(policy, units, padding=padding)
         return [(PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
 
-    def _drawn(
-        self, policy: Any, people: Sequence[Person], entropy: Entropy
-    ) -> Iterator[tuple[_Shown, _Shown]]:
-        """Yield two answers for every slot, a few slots at a time; for an empty one to no text."""
-        for start in range(0, len(people), self.most):
-            prompts = [one.prompt or "" for one in people[start : start + self.most]]
-            if self.explorer is None:
-                both = self._sampled(policy, [*prompts, *prompts], entropy)
-                yield from zip(both[: len(prompts)], both[len(prompts) :], strict=True)
-                continue
-            with self.explorer(policy) as other:
-                first = self._sampled(other, prompts, entropy)
-            yield from zip(first, self._sampled(policy, prompts, entropy), strict=True)
+    def _drawn(self, policy: Any, one: Person, entropy: Entropy) -> tuple[_Shown, _Shown]:
+        """Return two answers for a slot, by coins of its own; for an empty one to no text."""
+        prompt = one.prompt or ""
+        if self.explorer is None:
+            first, second = self._sampled(policy, [prompt, prompt], entropy)
+            return first, second
+        with self.explorer(policy) as other:
+            (first,) = self._sampled(other, [prompt], entropy)
+        (second,) = self._sampled(policy, [prompt], entropy)
+        return first, second
 
     def _sampled(self, model: Any, prompts: list[Text], entropy: Entropy) -> list[_Shown]:
-        """Return one answer to every prompt, by coins of its own."""
+        """Return one answer to every prompt, by coins that are drawn for them."""
         torch.manual_seed(int(entropy.words(1)[0]) >> 1)
         room = self.max_completion_length
         found = sample_completions(model, self.tokenizer, prompts, max_new_tokens=room)
@@ -108,18 +103,13 @@ class PersonRounds:
         parts = zip(read, found.token_lists(), found.texts(self.tokenizer), strict=True)
         return [_Shown(*one) for one in parts]
 
-    def _worth(
-        self, people: Sequence[Person], both: Sequence[tuple[_Shown, _Shown]]
-    ) -> list[float]:
-        """Return by how much the first answer of each is worth more, each reward clipped alone."""
-        if not people:
-            return []
-        shown = [pair[which] for which in (0, 1) for pair in both]
-        prompts = [cast("Text", one.prompt) for one in people] * 2
-        also = {"persons": [one.id for one in people] * 2}
-        texts, ids = [one.text for one in shown], [one.answer for one in shown]
+    def _worth(self, person: Person, both: tuple[_Shown, _Shown]) -> float:
+        """Return by how much the first answer is worth more, each reward clipped alone."""
+        prompts = [cast("Text", person.prompt)] * 2
+        texts, ids = [one.text for one in both], [one.answer for one in both]
+        also = {"completion_ids": ids, "persons": [person.id] * 2}
         try:
-            found = summed_rewards(self.functions, prompts, texts, completion_ids=ids, **also)
+            found = summed_rewards(self.functions, prompts, texts, **also)
         except (DataError, OverflowError):
             raise DataError(
                 "A reward function returned another number of rewards than the answers it was "
@@ -127,9 +117,8 @@ class PersonRounds:
                 "rewards are private. Nothing was spent on this batch. Have it return one finite "
                 "number for each completion, 0 where it knows none, and resume."
             ) from None
-        clipped = [self._clipped(reward) for reward in found]
-        halves = clipped[: len(people)], clipped[len(people) :]
-        return [first - second for first, second in zip(*halves, strict=True)]
+        first, second = map(self._clipped, found)
+        return first - second
 
     def _clipped(self, reward: float) -> float:
         """Return a reward within the bound."""

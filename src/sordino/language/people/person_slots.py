@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
+from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.tokens import Overlong
 from sordino.language.people.slot_privacy import SlotPrivacy
-from sordino.preferences.records import Text, person_text, read_text
+from sordino.preferences.records import Text, read_text
 
 __all__ = ["Person", "batches_of"]
 
@@ -84,15 +85,12 @@ def _rows(rows: Any) -> Iterable[tuple[str, Mapping[str, Any]]]:
 def _person(value: Any) -> str:
     """Return an id, written as everywhere in this library, so that nobody counts as two."""
     try:
-        found = person_text(value, "a person")
+        return _validate.person_id("a person", value)
     except DataError:
-        found = None
-    if found is None:
         raise PrivacyError(
             "What is hidden is a person, and a row does not say whose it is. Nothing was "
             "trained. Give every row a 'person': a public id, a text or a whole number."
-        )
-    return found
+        ) from None
 
 
 def _prompt(

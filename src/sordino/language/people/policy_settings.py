@@ -20,8 +20,8 @@ PolicySamples = Literal["on_policy", "reference"]
 class CentralPolicyConfig(CentralConfig):
     """Settings of :class:`CentralPolicyTrainer`; those of transformers and these.
 
-    ``per_device_train_batch_size`` says how many people are served at once; it changes memory and
-    time, and nothing else. ``optim`` may be any optimizer: it reads noised gradients alone.
+    ``per_device_train_batch_size`` changes nothing: people are served one at a time. ``optim`` may
+    be any optimizer: it reads noised gradients alone.
 
     Args:
         update: ``"pg"``, the policy gradient, or ``"rebel"``, regression on relative rewards.

@@ -19,6 +19,7 @@ from sordino.language.people.person_steps import PersonTraining
 from sordino.language.people.policy_settings import CentralPolicyConfig
 from sordino.language.people.slot_privacy import SlotPrivacy
 from sordino.language.policies.starting_policies import starting_policy, with_reference
+from sordino.language.references.texts_read import TextsRead, caveats_of_starts
 from sordino.language.rewards.reward_sums import RewardFunction, listed_functions
 from sordino.language.training._training_settings import own_settings
 from sordino.language.training.policy_promises import folder_promises, reward_promises
@@ -44,15 +45,15 @@ class CentralPolicyTrainer(PersonTraining):
     A batch is paid for on the ledger before any noise of it is drawn, and before that nothing but
     answers is: a reward function that fails, or returns what is no finite number, stops the run
     with nothing spent on the batch. That it stopped may tell of a person, and no guarantee covers
-    it: a reward function should always return a number. Nor may it rank, average or standardize
-    rewards of several people, or remember them: row i is about person i alone.
+    it: a reward function should always return a number. It sees one person at a time, and must
+    not remember those it saw before.
 
     Args:
         model: The folder of a causal language model, or such a model, in 32-bit floats.
         args: Settings; defaults if left out.
         reward_funcs: One function or several, which are summed: of ``prompts``, ``completions``,
             ``persons`` and others by name, to one finite number for each completion, as trl takes
-            them. Two answers are asked about for everybody: all first ones, then all second ones.
+            them. They are called once for every person, with both answers of that person.
         train_dataset: Rows with ``person``, a public id, and ``prompt``: a text, chat messages, or
             None for an empty slot. The order of ids decides who has which slot; only the first
             row of a person counts.
@@ -64,10 +65,13 @@ class CentralPolicyTrainer(PersonTraining):
         peft_config: Adapters to train instead of the whole model.
         callbacks: As in transformers; they see noised gradients only.
         optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that neither start, reference nor rewards have read
+            these prompts before. It is needed where that is not known, and becomes a caveat.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
-        PrivacyError: The ledger counts something else, or a row does not say whose it is.
+        PrivacyError: The ledger counts something else, or a row does not say whose it is; or a
+            start has read these prompts, or nobody knows what it has read.
         UsageError: A setting cannot be used, or there are fewer people than slots.
         DataError: A prompt is empty, too long or no text; which one is not said.
         FileSystemError: There is no such folder.
@@ -100,13 +104,13 @@ class CentralPolicyTrainer(PersonTraining):
         peft_config: Any = None,
         callbacks: Sequence[Any] | None = None,
         optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
         simulate_seed: int | None = None,
     ) -> None:
         """Set everything up; nothing is spent yet, and nobody was asked."""
         args = own_settings(args, CentralPolicyConfig).with_batches(privacy)
         functions = listed_functions(reward_funcs)
         privacy.refuse_other_units(ledger)
-        privacy.warn_of_delta()
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         carried = [*folder_promises(model, reference), *reward_promises(functions)]
         policy, tokenizer = starting_policy(model, processing_class)
@@ -114,10 +118,11 @@ class CentralPolicyTrainer(PersonTraining):
         self._start(policy, args, tokenizer)
         self._people = self._seated(train_dataset, policy, args)
         policy, adapters, known = self._with_explorer(policy, reference, peft_config, args)
+        caveats = self._caveats_of_starts(policy, tokenizer, functions, declared=declare_unread)
         known |= {**args.public_settings(), "max_length": self._tokens.max_length}
         known["privacy"] = privacy.to_dict()
         people = [[one.id for one in batch] for batch in self._people]
-        promise = privacy.promise(simulate_seed)
+        promise = privacy.promise(simulate_seed).with_caveats(*caveats)
         self._run = BatchRun(privacy, promise, known, carried, ledger, people)
         self._promise = self._run.checkpoint()
         self._rounds = PersonRounds(
@@ -125,11 +130,31 @@ class CentralPolicyTrainer(PersonTraining):
             functions=functions,
             reward_bound=float(args.reward_bound),
             max_completion_length=args.max_completion_length,
-            most=args.per_device_train_batch_size,
             explorer=self._exploring if args.samples == "reference" else None,
         )
         given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
         self._set_up(policy, args, tokenizer, adapters, **given)
+
+    def _caveats_of_starts(
+        self,
+        policy: Any,
+        tokenizer: Any,
+        functions: Sequence[RewardFunction],
+        *,
+        declared: bool,
+    ) -> tuple[str, ...]:
+        """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
+        rewards = [getattr(one, "reward", None) for one in functions]
+        models = [
+            part
+            for one in rewards
+            for part in (getattr(one, "model", None), getattr(one, "tokenizer", None))
+        ]
+        prompts = (one.prompt for batch in self._people for one in batch)
+        private = TextsRead.of_prompts(one for one in prompts if one is not None)
+        starts = [policy, tokenizer, self._fixed, *models]
+        self._read = TextsRead.on(*starts)
+        return caveats_of_starts(private, starts, declared=declared)
 
     def _seated(self, rows: Any, policy: Any, args: CentralPolicyConfig) -> list[list[Person]]:
         """Return the people of every batch, all of whose prompts leave room for an answer."""

@@ -5,16 +5,15 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, cast
-from warnings import warn
 
 from sordino import _validate
 from sordino.algorithms.user_slots import refuse_shifting
-from sordino.errors import PrivacyWarning
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.privacy.accounting import calibrate
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation
 from sordino.privacy.ledger import Ledger
+from sordino.rewards.release_checks import refuse_large_delta
 
 __all__ = ["SlotPrivacy"]
 
@@ -79,6 +78,7 @@ class SlotPrivacy:
         refuse_shifting(self.neighbors)
         for name in ("slots", "batches", "updates_per_batch"):
             _validate.integer(name, getattr(self, name), at_least=1)
+        refuse_large_delta(self.guarantee, self.people)
 
     @property
     def unit(self) -> str:
@@ -151,17 +151,6 @@ class SlotPrivacy:
             PrivacyError: Its unit or relation is another.
         """
         CentralPrivacy.refuse_other_units(cast("Any", self), cast("Ledger", ledger))
-
-    def warn_of_delta(self) -> None:
-        """Warn where so large a δ permits to publish what one of the people said."""
-        if self.delta * self.people >= 1:
-            warn(
-                f"delta={self.delta:g} is not below one over the {self.people} people there is "
-                "room for: so large a delta would permit to publish what one of them said. "
-                "Choose it far smaller.",
-                PrivacyWarning,
-                stacklevel=3,
-            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON holds them; all of them are public."""

@@ -18,7 +18,7 @@ from sordino.language.references.documents import Spoken, spoken
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.records import Text
 
-__all__ = ["AnswerSearch"]
+__all__ = ["AnswerSearch", "plain"]
 
 _TELLING = 40  # characters past where two answers part that do not agree by chance
 _START = re.compile(r"(?<!\w)\S")
@@ -64,8 +64,8 @@ class AnswerSearch:
     def look_in(self, said: Spoken) -> None:
         """Mark the answers that occur; what was found is not looked for again."""
         for piece in said.pieces:
-            self._mark(self._whole.pop(_plain(piece), []))
-        for text in map(_plain, said.texts):
+            self._mark(self._whole.pop(plain(piece), []))
+        for text in map(plain, said.texts):
             for start in _START.finditer(text):
                 self._look_at(text, start.start())
 
@@ -90,9 +90,9 @@ def _partings(answers: Iterable[str]) -> Iterator[tuple[str, int]]:
 
 def _answer(text: Text) -> str:
     """Return what an answer says, as one line."""
-    return _plain(text if isinstance(text, str) else " ".join(spoken(text).texts))
+    return plain(text if isinstance(text, str) else " ".join(spoken(text).texts))
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return a text in one case and one form, with single spaces."""
     return " ".join(unicodedata.normalize("NFC", text).casefold().split())

@@ -12,7 +12,7 @@ from sordino.errors import DataError
 from sordino.preferences.files import every_line, read_mappings
 from sordino.preferences.records import Text, read_text
 
-__all__ = ["Document", "Spoken", "read_documents", "spoken"]
+__all__ = ["Document", "Spoken", "lines", "read_documents", "spoken"]
 
 Document: TypeAlias = Text | tuple[Text, Text] | Mapping[str, Any]
 """A text; chat messages; (prompt, answer); or an object with ``messages``, with ``text``, or with
@@ -69,10 +69,10 @@ def _part(text: Text, *, plain: bool) -> tuple[list[str], list[str]]:
     if not isinstance(text, str):
         turns = [turn["content"] for turn in text if turn["role"] not in _ASKING]
         return turns, turns
-    return [text], [text, *_lines(text)] if plain else [text]
+    return [text], [text, *lines(text)] if plain else [text]
 
 
-def _lines(text: str) -> Iterator[str]:
+def lines(text: str) -> Iterator[str]:
     """Yield each line of a plain text as it is, and without the name of a speaker."""
     for line in _BREAK.split(text):
         if line and not line.isspace():

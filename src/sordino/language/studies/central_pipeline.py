@@ -15,6 +15,7 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     load_tokenizer,
 )
+from sordino.language.references.texts_read import TextsRead, caveats_of_starts
 from sordino.language.studies._training_runs import (
     Progress,
     adapters,
@@ -39,24 +40,39 @@ _KEPT = 2  # checkpoints of a run that is under way
 
 
 def refuse_unusable(
-    pairs: Any, model: Path, terms: TrainingTerms, privacy: CentralPrivacy, *, writes: bool = False
-) -> None:
+    pairs: Any,
+    model: Path,
+    terms: TrainingTerms,
+    privacy: CentralPrivacy,
+    *,
+    writes: bool = False,
+    declare_unread: bool = False,
+) -> tuple[str, ...]:
     """Refuse pairs and a checkpoint that training would refuse; nothing is spent or written.
+
+    Returns:
+        What the promise is qualified by, as far as the checkpoint decides it.
 
     Args:
         pairs: Raw judgments.
-        model: A checkpoint, of which only config and tokenizer are read.
+        model: A checkpoint.
         terms: Of the training.
         privacy: Says whose pairs form a unit.
         writes: Whether it must be a model that writes: a reward's checkpoint will not do.
+        declare_unread: Whether the user declares that it has read none of these records.
 
     Raises:
         DataError: An answer is empty or does not fit; which one is not said.
         FileSystemError: There is no such folder.
-        PrivacyError: Persons are to be hidden, and are not known.
+        PrivacyError: Persons are to be hidden, and are not known; or the checkpoint has read these
+            records, or nobody knows what it has read.
         UsageError: The pairs are randomized already, or the checkpoint cannot be used.
     """
-    units_of(pairs, checkpoint_tokens(model, terms, writes=writes), privacy)
+    tokens = checkpoint_tokens(model, terms, writes=writes)
+    units_of(pairs, tokens, privacy)
+    start = load_causal_model(model) if writes else load_reward_checkpoint(model)
+    starts = (start, tokens.tokenizer)
+    return caveats_of_starts(TextsRead.of(pairs), starts, declared=declare_unread)
 
 
 def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
@@ -67,6 +83,7 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
     *,
     privacy: CentralPrivacy,
     ledger: Ledger,
+    declare_unread: bool = False,
     simulate_seed: int | None = None,
     save_every: int | None = None,
     resume: bool = False,
@@ -82,6 +99,7 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
             are read at once, and loss and epochs have no meaning here.
         privacy: What is promised, and what it takes.
         ledger: Its budget must be of the same unit and relation.
+        declare_unread: Whether you declare that ``model`` has read none of these records before.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
         save_every: Steps between two checkpoints within ``folder``; none are written without.
         resume: Whether to go on from the last of them; the steps after it are paid for anew.
@@ -89,7 +107,8 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
 
     Raises:
         BudgetExceeded: The steps would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        PrivacyError: The ledger is about another unit or relation, persons are not known, or
+            ``model`` has read these records, or nobody knows what it has read.
         UsageError: A setting, the model or the pairs cannot be used.
         DataError: An answer is empty or does not fit; which one is not said.
 
@@ -110,6 +129,7 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
         ledger=ledger,
         processing_class=tokenizer,
         peft_config=adapters(terms.lora, "SEQ_CLS"),
+        declare_unread=declare_unread,
         simulate_seed=simulate_seed,
     )
     log = log_of(trainer, progress, resume=resume)
@@ -126,6 +146,7 @@ def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
     *,
     privacy: CentralPrivacy,
     ledger: Ledger,
+    declare_unread: bool = False,
     simulate_seed: int | None = None,
     save_every: int | None = None,
     resume: bool = False,
@@ -140,6 +161,7 @@ def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
         terms: As for :func:`train_reward_centrally`; ``temperature`` is the KL strength.
         privacy: What is promised, and what it takes.
         ledger: Its budget must be of the same unit and relation.
+        declare_unread: Whether you declare that ``model`` has read none of these records before.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
         save_every: Steps between two checkpoints within ``folder``; none are written without.
         resume: Whether to go on from the last of them; the steps after it are paid for anew.
@@ -147,7 +169,8 @@ def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
 
     Raises:
         BudgetExceeded: The steps would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation, or persons are not known.
+        PrivacyError: The ledger is about another unit or relation, persons are not known, or
+            ``model`` has read these records, or nobody knows what it has read.
         UsageError: A setting, the model or the pairs cannot be used.
         DataError: An answer is empty or does not fit; which one is not said.
 
@@ -168,6 +191,7 @@ def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
         ledger=ledger,
         processing_class=tokenizer,
         peft_config=adapters(terms.lora, "CAUSAL_LM"),
+        declare_unread=declare_unread,
         simulate_seed=simulate_seed,
     )
     log = log_of(trainer, progress, resume=resume)

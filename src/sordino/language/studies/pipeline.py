@@ -17,6 +17,7 @@ from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOT
 from sordino.language.policies.group_updates import group_trainer
 from sordino.language.policies.rebel import RebelConfig, RebelTrainer
 from sordino.language.references.pretraining import both_answers, pretrain
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
@@ -73,6 +74,8 @@ def build_reference(
     tokenizer = reference_tokenizer(pairs, size)
     model = build_tiny(size, tokenizer)
     losses = pretrain(model, tokenizer, dialogues, steps=steps, seed=size.seed, progress=progress)
+    for made in (model, tokenizer):
+        TextsRead.of(pairs).mark(made)
     save_tiny(model, tokenizer, folder)
     return losses
 

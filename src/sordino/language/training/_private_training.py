@@ -15,6 +15,7 @@ from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import context_length
 from sordino.language.models.promises import CheckpointPromise, Kind
 from sordino.language.models.tokens import Dialogue, DialogueTokens
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.training._preference_rows import (
     covering,
     preference_rows,
@@ -37,6 +38,7 @@ class PrivateTraining(Trainer):
 
     kind: ClassVar[Kind]
     _promise: CheckpointPromise
+    _read: TextsRead  # without privacy
     _tokens: DialogueTokens
     _flips: dict[str, float]
 
@@ -59,6 +61,8 @@ class PrivateTraining(Trainer):
         pairs = private_pairs("train_dataset", train)
         rows = preference_rows(pairs, self._tokens, self._row)
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
+        read = TextsRead.on(*starts, self._tokens.tokenizer)
+        self._read = read.with_those_of(TextsRead.of(pairs))
         promise = CheckpointPromise.of(pairs, kind=self.kind, **known, **training)
         self._promise = promise.with_those_of(*folder_promises(*starts))
         self._flips = {"train": pairs.flip_probability, "eval": pairs.flip_probability}
@@ -108,7 +112,7 @@ class PrivateTraining(Trainer):
         model = self.accelerator.unwrap_model(self.model)
         # another trainer may have trained the same object since this one was made
         self._promise = (promise or self._promise).with_those_of(*folder_promises(model))
-        self._promise.mark(model)
+        self._write_marks(model)
         with upstream():
             return super().train(resume_from_checkpoint=folder)
 
@@ -161,7 +165,7 @@ class PrivateTraining(Trainer):
 
         Without adapters the weights are those of the trainer, not a copy.
         """
-        self._promise.mark(self.model)
+        self._write_marks(self.model)
         return plain(self.accelerator.unwrap_model(self.model))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
@@ -174,7 +178,7 @@ class PrivateTraining(Trainer):
         if _internal_call or sharded or not is_adapted(self.model):
             super().save_model(output_dir, _internal_call)
         elif self.args.should_save:
-            self._promise.mark(self.model)
+            self._write_marks(self.model)
             folder = Path(output_dir or self.args.output_dir)
             self.merged().save_pretrained(folder)
             self.processing_class.save_pretrained(folder)
@@ -182,7 +186,7 @@ class PrivateTraining(Trainer):
 
     def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
         """Write a checkpoint with its promise."""
-        self._promise.mark(self.accelerator.unwrap_model(self.model))
+        self._write_marks(self.accelerator.unwrap_model(self.model))
         with upstream():
             super()._save(output_dir, state_dict)
         if self.args.should_save:
@@ -193,7 +197,12 @@ class PrivateTraining(Trainer):
         if self.is_world_process_zero():
             self._write_promise(Path(self.args.output_dir))
 
+    def _write_marks(self, model: Any) -> None:
+        """Write into a model what it promises, and what it has read without privacy."""
+        self._promise.mark(model)
+        self._read.mark(model)
+
     def _write_promise(self, folder: Path) -> None:
         """Write promise and card."""
-        self._promise.mark(self.accelerator.unwrap_model(self.model))
+        self._write_marks(self.accelerator.unwrap_model(self.model))
         self._promise.write(folder, title=f"A private {self.kind}")

@@ -18,7 +18,7 @@ from sordino.preferences.manifest import Manifest, digest_of_files, read_manifes
 from sordino.preferences.private_pairs import label_loss
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
-from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.guarantee import Guarantee, merge, never_less
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.design import MOST_FEATURES
 from sordino.rewards.model import RewardModel
@@ -149,8 +149,8 @@ class _Terms:
 
     def __post_init__(self) -> None:
         """Refuse what is out of range before a file is opened."""
-        self.ball = _validate.positive("ball", self.ball)
-        self.ridge = None if self.ridge is None else _validate.positive("ridge", self.ridge)
+        self.ball = _validate.workable("ball", self.ball)
+        self.ridge = None if self.ridge is None else _validate.workable("ridge", self.ridge)
 
 
 @contextmanager
@@ -348,7 +348,7 @@ def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: f
     loss = label_loss(flips)
     if not survey.linked or promise.epsilon < survey.largest * loss * (1 - _SLACK):
         raise PrivacyError(
-            f"A promise of epsilon={promise.epsilon:g} for one person does not cover all answers "
-            f"in these files at epsilon={loss:g} each: they are of several releases, or do not "
-            "say who answered. Nothing was fitted."
+            f"A promise of epsilon={never_less(promise.epsilon)} for one person does not cover all "
+            f"answers in these files at epsilon={never_less(loss)} each: they are of several "
+            "releases, or do not say who answered. Nothing was fitted."
         )

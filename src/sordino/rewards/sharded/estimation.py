@@ -73,9 +73,6 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
         LedgerMismatch: The ledger belongs to other prompts and answers.
         ConvergenceError: The fit could not be certified.
 
-    Warns:
-        PrivacyWarning: δ is 1/n or more.
-
     Guarantee:
         That of :func:`~sordino.rewards.sharded.release.release_shards`, or of
         :func:`~sordino.rewards.sharded.records.fit_record_shards`. Shown by

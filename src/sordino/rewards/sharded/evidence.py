@@ -25,6 +25,7 @@ from sordino.rewards._gram import weighted_grams
 from sordino.rewards.covariance import answer_sum_covariance, debiased_slope
 from sordino.rewards.label_ridge import effective_features, label_ridges
 from sordino.rewards.sharded.newton import PiecedLoss
+from sordino.rewards.shrinkage import secant_slope
 from sordino.rewards.solver import Solution
 
 __all__ = ["PiecedEvidence", "ShardEvidence", "counted_vectors", "verified", "width_of"]
@@ -92,7 +93,8 @@ def width_of(shards: Shards, features: Features | None) -> int:
     """Return how many features the records of many files have.
 
     Raises:
-        UsageError: Features are missing, or were given for files that hold vectors.
+        UsageError: Features are missing, or were given for files that hold vectors; or a fit in
+            pieces, which bends by matrices of features by features, could not be held.
     """
     if (shards.dimension is None) == (features is None):
         raise UsageError(
@@ -100,6 +102,7 @@ def width_of(shards: Shards, features: Features | None) -> int:
         )
     d = shards.dimension if features is None else features.dimension
     assert d is not None  # noqa: S101 - for the type checker
+    _validate.refuse_unholdable("dimension", d, 4 * d**2)
     return d
 
 
@@ -224,6 +227,18 @@ class ShardEvidence(PiecedEvidence):
     def covariance(self) -> Float[np.ndarray, "d d"]:
         """Return V, the covariance of the noise."""
         return np.asarray(self.factor @ self.factor.T)
+
+    def mean_and_spread(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+        """Return what :class:`~sordino.rewards.label_evidence.LabelEvidence` does, by the sample.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        margins = self.sample @ theta
+        both = weighted_grams(self.sample, secant_slope(margins), debiased_slope(margins))
+        return np.asarray(both[0] / self.share), np.asarray(both[1] / self.share + self.covariance)
 
     def ridges(self) -> list[float]:
         """Return what :func:`~sordino.rewards.label_ridge.label_ridges` says."""

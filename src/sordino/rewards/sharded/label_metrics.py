@@ -39,7 +39,7 @@ from sordino.rewards.sharded.root import crossing
 
 __all__ = ["METRICS_PASSES", "measure_label_shards"]
 
-METRICS_PASSES: Final = 14
+METRICS_PASSES: Final = 18
 """How often files are read for metrics, about; none of it is for the fit."""
 
 

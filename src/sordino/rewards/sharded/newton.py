@@ -108,6 +108,7 @@ class _Search:
         point: Where the loss is measured next.
         best: The best point so far, with its objective and gradient, both with the ridge.
         size: The certificate at the last point: the gradient that neither ridge nor ball explains.
+        nearest: The point of the least certificate.
     """
 
     ridge: float
@@ -115,26 +116,29 @@ class _Search:
     best: tuple[Float[np.ndarray, " d"], float] | None = None
     solution: Solution | None = None
     size: float = math.inf
+    nearest: Solution | None = None
 
     def take(
         self, value: float, gradient: Float[np.ndarray, " d"], ball: float, atol: float, passes: int
     ) -> bool:
         """Take in a measurement; return whether the next point needs a Hessian."""
         theta = self.point
+        whole = gradient + self.ridge * theta
+        pushed = (
+            max(0.0, -float(whole @ theta) / ball**2) if _norm(theta) >= ball * _SPHERE else 0.0
+        )
+        size = _norm(whole + pushed * theta)
+        found = Solution(theta=theta, gradient_norm=size, multiplier=pushed, passes=passes)
+        if self.nearest is None or size < self.nearest.gradient_norm:
+            self.nearest = found
         total = value + 0.5 * self.ridge * float(theta @ theta)
         if self.best is not None and total > self.best[1] + _ROUNDING * abs(self.best[1]):
             self.point = (theta + self.best[0]) / 2
             return False
         self.best = theta, total
-        whole = gradient + self.ridge * theta
-        pushed = (
-            max(0.0, -float(whole @ theta) / ball**2) if _norm(theta) >= ball * _SPHERE else 0.0
-        )
-        self.size = _norm(whole + pushed * theta)
-        if self.size <= atol:
-            self.solution = Solution(
-                theta=theta, gradient_norm=self.size, multiplier=pushed, passes=passes
-            )
+        self.size = size
+        if size <= atol:
+            self.solution = found
         return self.solution is None
 
 
@@ -145,6 +149,7 @@ def minimize_pieced(
     ball: float,
     atol: float,
     starts: Float[np.ndarray, "k d"],
+    settles: bool = False,
 ) -> tuple[tuple[Solution, ...], Float[np.ndarray, " k"]]:
     """Return one certified solution for each ridge, and the loss there without the ridge.
 
@@ -154,6 +159,8 @@ def minimize_pieced(
         ball: Bound on the norm of the weights.
         atol: Largest norm of the gradient (with the multiplier's term) that is accepted.
         starts: Where to start, inside the ball; they change how many passes are needed.
+        settles: For the nearest point where none is certified, as where a refusal would tell of
+            private rows.
 
     Raises:
         ConvergenceError: A solution was not certified within 60 passes; nothing is returned.
@@ -177,6 +184,8 @@ def minimize_pieced(
             values[index] = found.values[place]
             if search.take(float(found.values[place]), gradient, ball, atol, passes):
                 search.point = _newton(search.point, gradient, found.hessian, search.ridge, ball)
+    if settles:
+        return tuple(search.nearest for search in searches if search.nearest), values
     raise ConvergenceError(
         f"The fit was not certified to atol={atol!r} within {_PASSES} passes over the files; "
         "nothing was returned. Raise the ridge or atol."
@@ -211,6 +220,8 @@ def _newton(
 
 def _root(function: Callable[[float], float], most: float) -> float:
     """Return where a function that falls from above 0 to below it crosses."""
+    if function(most) >= 0:  # by rounding
+        return most
     return float(scipy.optimize.brentq(function, 0.0, most, xtol=1e-300, rtol=1e-15))
 
 

@@ -27,7 +27,7 @@ from sordino.rewards.record_terms import RecordTerms
 from sordino.rewards.sharded.evidence import width_of
 from sordino.rewards.sharded.newton import PiecedLoss, minimize_pieced
 from sordino.rewards.solver import Solution
-from sordino.rewards.tilted_minimizer import explained_tilt, ridge_of
+from sordino.rewards.tilted_minimizer import ridge_of, within_allowance
 
 __all__ = ["PiecedRecords", "fit_record_shards"]
 
@@ -73,10 +73,6 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         DataError: Features cannot be used, or the files changed while they were read.
         FileSystemError: A file cannot be read.
         EngineError: The engine lost its machines.
-        ConvergenceError: No exact enough minimizer was found; what was spent stays spent.
-
-    Warns:
-        PrivacyWarning: δ is 1/n or more, where n is public.
 
     Guarantee:
         That of :func:`~sordino.rewards.record_fit.fit_records`, wherever and however often a task
@@ -146,15 +142,15 @@ class PiecedRecords:
         """
         secret = entropy.words(_SECRET).tobytes()
         decided = replace(self.rows, read=_Decided(self.rows.read, secret))
-        with explained_tilt(mechanism):
-            [solution], _ = minimize_pieced(
-                PiecedLoss(decided, -tilt, decided=True),
-                [ridge_of(mechanism)],
-                ball=ball,
-                atol=mechanism.atol,
-                starts=np.zeros((1, self.width)),
-            )
-        return solution
+        [solution], _ = minimize_pieced(
+            PiecedLoss(decided, -tilt, decided=True),
+            [ridge_of(mechanism)],
+            ball=ball,
+            atol=mechanism.atol,
+            starts=np.zeros((1, self.width)),
+            settles=True,
+        )
+        return within_allowance(solution, mechanism)
 
 
 @dataclass(frozen=True)

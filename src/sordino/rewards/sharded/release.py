@@ -19,7 +19,7 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.label_release import digest_of_statistic, entry_details, promise_of
 from sordino.rewards.paid_metrics import UNREAD
-from sordino.rewards.release_checks import entropy_of, warn_of_large_delta
+from sordino.rewards.release_checks import entropy_of
 from sordino.rewards.sharded.evidence import ShardEvidence, counted_vectors, verified
 
 __all__ = [
@@ -89,9 +89,6 @@ def release_shards(
         BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
         LedgerMismatch: The ledger belongs to other prompts and answers.
 
-    Warns:
-        PrivacyWarning: δ is 1/n or more.
-
     Guarantee:
         That of :func:`~sordino.rewards.label_release.release_labels`, wherever and however often
         a task runs: tasks draw nothing. Shown by tests/soundness/test_pieced_labels.py.
@@ -101,7 +98,6 @@ def release_shards(
         raise UsageError("Held-out rows are for metrics. Nothing was released. Fit the others.")
     entropy = entropy_of(simulate_seed)
     promise = checked_promise(survey, mechanism, ledger, entropy)
-    warn_of_large_delta(promise, survey.n)
     rows = counted_vectors(survey, engine, features, taken=taken)
     released = release_sum_of_shards(
         survey,
@@ -184,8 +180,9 @@ def release_sum_of_shards(
         public_digest=_digest(survey, promise),
         details=entry_details(mechanism, details),
     )
-    found = design.release_total(total, entropy=entropy)
-    artifact = digest_of_statistic(survey.public_digest, found.value)
+    value = reservation.drawn_once(lambda: design.release_total(total, entropy=entropy).value)
+    found = design.described(total, value)
+    artifact = digest_of_statistic(survey.public_digest, value)
     reservation.commit(artifact)
     return ShardSum(statistic=found, release_id=reservation.release_id, artifact=artifact)
 
@@ -200,7 +197,8 @@ def checked_promise(
         BudgetExceeded: The spend would pass its budget.
         LedgerMismatch: It belongs to other prompts and answers.
     """
-    promise = promise_of(mechanism, ledger, entropy, linked=survey.linked, repeats=survey.repeats)
+    linked, repeats = survey.linked, survey.repeats
+    promise = promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=survey.n)
     ledger.check_data(None, _digest(survey, promise))
     ledger.check(mechanism.event, promise=promise)  # before the work on public vectors
     return promise

@@ -7,13 +7,16 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino.rewards.confidence import confidence_ellipsoid
+from sordino.rewards.covariance import roots_of_variances
 from sordino.rewards.design import MOST_FEATURES
+from sordino.rewards.label_ridge import public_ridge
 from sordino.rewards.likelihoods import DebiasedLogistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.ridge_choice import accepted_gradient
 from sordino.rewards.sharded.evidence import PiecedEvidence
 from sordino.rewards.sharded.newton import minimize_pieced
 from sordino.rewards.sharded.release import ReleasedShards
+from sordino.rewards.shrinkage import inside_ball, shrunk_weights
 from sordino.rewards.solver import Solution, ridge_path
 
 __all__ = ["fit_evidence", "fit_released_shards", "shard_errors"]
@@ -42,8 +45,16 @@ def fit_released_shards(
         ConvergenceError: The fit could not be certified; the released sum is not lost.
     """
     evidence = released.evidence
-    ball = _validate.positive("ball", ball)
-    solution, ridge, candidates = fit_evidence(evidence, ridge=ridge, ball=ball)
+    ball = _validate.workable("ball", ball)
+    shrinks = ridge is None and len(evidence.statistic) <= MOST_FEATURES
+    used = public_ridge(evidence) if shrinks else ridge
+    solution, ridge, candidates = fit_evidence(evidence, ridge=used, ball=ball)
+    weights = solution.theta
+    if shrinks:
+        shift = ridge + solution.multiplier
+        square = evidence.squares / len(evidence)
+        weights = shrunk_weights(weights, shift, evidence.mean_and_spread, mean_square=square)
+        weights = inside_ball(weights, ball)
     if ellipsoid is None:
         ellipsoid = len(evidence.statistic) <= MOST_FEATURES
     region = None
@@ -59,7 +70,7 @@ def fit_released_shards(
             rounding=evidence.rounding,
         )
     return RewardModel(
-        weights=solution.theta,
+        weights=weights,
         features=released.features,
         guarantee=released.guarantee,
         method="label-gaussian",
@@ -137,4 +148,4 @@ def shard_errors(
     if len(evidence.statistic) > MOST_FEATURES:
         return None
     covariance = evidence.scatter(solution.theta, ridge + solution.multiplier)
-    return np.asarray(np.sqrt(np.diagonal(covariance)))
+    return roots_of_variances(covariance)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import json
 import random
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy
+from sordino.auditing.releases._coin_plan import Plan
 from sordino.auditing.releases._coin_search import association
 from sordino.auditing.releases.coins import (
     CoinAttack,
@@ -32,7 +34,12 @@ N, SEED, EPSILON = 300, 17, 1.0
 Q = 1 / (1 + exp(EPSILON))
 FEW = range(40)  # seeds that are tried as small ones; the planted one is among them
 HASHED = tuple(recipe for recipe in coin_recipes() if recipe.name.startswith("sha256 of"))
-CORE = tuple(recipe for recipe in coin_recipes() if recipe.core)
+CORE = tuple(one for one in coin_recipes() if one.core and one.kind != "unkeyed")
+TEXTS = tuple(
+    one
+    for one in coin_recipes()
+    if one.kind == "unkeyed" or (one.core and one.kind == "id" and "Random" not in one.name)
+)
 FAR = 10**12  # simulated honest coins are seeded out of the reach of every search
 
 
@@ -258,6 +265,48 @@ def test_a_coin_may_be_keyed_by_a_column_as_it_is(template, ids):
 def test_a_coin_may_be_keyed_by_prompts_texts_and_row_numbers(template, keys):
     file = released(1 ^ keyed(template, keys), manifest={"seed": SEED})
     assert attack_coins(file, [], recipes=HASHED, seeds=()).hits[0].source == "manifest.seed"
+
+
+def short(key: bytes, text: str) -> float:
+    return share(hmac.digest(key, text.encode(), "sha256"))
+
+
+JOINED: dict[str, Callable[[str, str, str], float]] = {
+    "sha256 of texts without anything between": lambda p, x, y: share(sha(p + x + y)),
+    "md5 of lines, modulo a million": lambda p, x, y: (
+        int.from_bytes(hashlib.md5(f"{p}\n{x}\n{y}".encode()).digest(), "big") % 10**6 / 10**6  # noqa: S324
+    ),
+    "sha256 of JSON": lambda *row: share(sha(json.dumps(row))),
+    "sha256 of the other answer in front": lambda p, x, y: share(sha(f"{p}|{y}|{x}")),
+    "sha256 of the answers": lambda _, x, y: share(sha(f"{x}\t{y}")),
+    "HMAC of the prompt, a digit": lambda p, *_: short(b"7", p),
+    "HMAC of the prompt, a character": lambda p, *_: short(b"k", p),
+    "HMAC of the prompt, no key": lambda p, *_: short(b"", p),
+    "HMAC of joined texts, digits": lambda p, x, y: short(b"37", f"{p}\n{x}\n{y}"),
+    "HMAC of the prompt, a word": lambda p, *_: short(b"secret", p),
+    "sha256 of seed and joined texts": lambda p, x, y: share(sha(f"12:{p} {x} {y}")),
+}
+
+
+@pytest.mark.parametrize("name", JOINED)
+def test_a_coin_may_be_a_digest_of_public_texts_joined_or_under_a_short_key(name):
+    truth = None if name in {"sha256 of JSON", "HMAC of the prompt, a digit"} else RANDOM_TRUTH
+    flips = np.array([JOINED[name](*row) < Q for row in ROWS])
+    file = released((1 if truth is None else truth) ^ flips, truth=truth)
+    seeds = range(128) if "character" in name else FEW
+    hit = attack_coins(file, [], recipes=TEXTS, seeds=seeds).hits[0]
+    assert hit.constant_share == 1
+    guesses = np.ones(N) if truth is None else truth
+    assert np.mean(hit.guesses == guesses) in (0, 1)
+
+
+def test_ways_to_join_texts_are_tried_with_a_bounded_number_of_seeds():
+    """Their number times that of the small seeds would let an audit run for minutes."""
+    plan = Plan(released(np.zeros(N)), [], coin_recipes(), range(10_001))
+    joins = {keys.name for keys in plan._joins}
+    made = [len(case.seeds) for stage in plan.stages() for case in stage if case.keyed in joins]
+    assert sum(made) <= 100_000
+    assert len(made) <= 10_000
 
 
 @pytest.mark.parametrize("text", ["{}", "0.0|{}", "{}:1"])

@@ -114,7 +114,7 @@ def test_stored_answers_of_one_person_are_no_shared_coin():
 
 
 def test_without_ids_no_coin_is_called_shared():
-    assert set(found(file_of([0] * 8, questions=[0] * 8))) == {"flip-rate"}
+    assert not {name for name in found(file_of([0] * 8, questions=[0] * 8)) if "coin" in name}
 
 
 def changed(flips):

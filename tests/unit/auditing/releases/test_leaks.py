@@ -179,7 +179,7 @@ def test_rows_in_the_order_of_their_labels(raw_rows, write):
 def test_a_coin_of_a_larger_epsilon(raw_rows, write, real):
     path = write("x.jsonl", answered(raw_rows, epsilon=real))
     audit = audited(path, write("raw.jsonl", raw_rows, "elsewhere"))
-    assert audit.refuted_by == ("flip-rate",)
+    assert "flip-rate" in audit.refuted_by
     assert EPSILON < audit.lower_bound < real
 
 
@@ -230,7 +230,7 @@ def test_a_coin_that_several_persons_share(raw_rows, write):
             released.append({**honest, "answer": truth ^ shared, "person": person})
     path = write("x.jsonl", released)
     audit = audited(path, write("raw.jsonl", raw, "elsewhere"))
-    assert audit.refuted_by == ("shared-coin",)
+    assert "shared-coin" in audit.refuted_by
     assert not audited(path).refuted
 
 
@@ -529,7 +529,7 @@ def test_one_coin_for_a_person(raw_rows, write):
         for i, (row, one) in enumerate(zip(answered(raw), raw, strict=True))
     ]
     audit = audited(write("x.jsonl", rows), write("raw.jsonl", raw, "elsewhere"))
-    assert audit.refuted_by == ("person-coin",)
+    assert "person-coin" in audit.refuted_by
     own = [{**row, "person": one["person"]} for row, one in zip(answered(raw), raw, strict=True)]
     honest = audited(write("y.jsonl", own), write("raw.jsonl", raw, "elsewhere"))
     assert not honest.refuted

@@ -182,3 +182,14 @@ def test_a_generator_is_not_given_a_seed_that_it_refuses():
     assert not old.takes(-1)
     assert new.takes(2**80)
     assert not new.takes(-1)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**40 + 5])
+def test_the_coins_of_torch_are_those_of_torch(seed):
+    torch = pytest.importorskip("torch")
+    made = {recipe.name: recipe for recipe in coin_recipes() if recipe.name.startswith("torch")}
+    for name, kind in (("rand()", torch.float32), ("rand() of doubles", torch.float64)):
+        recipe = made[f"torch.manual_seed(seed), {name}"]
+        for n in (3, 100):
+            drawn = torch.rand(n, dtype=kind, generator=torch.Generator().manual_seed(seed))
+            np.testing.assert_array_equal(recipe.uniforms([seed], range(n), 1.0)[0], drawn.numpy())

@@ -55,7 +55,7 @@ def rows(*events, drawn=0, cap=None):
 
 def reward(method="label-gaussian", **fields):
     plain = {"pairs": None, "standard_errors": None, "moment": None, "ridge": 1.0}
-    plain |= {"items": None, "worth_errors": None}
+    plain |= {"items": None, "worth_intervals": None, "unoffered": ()}
     return SimpleNamespace(method=method, artifact=ARTIFACT, **(plain | fields))
 
 
@@ -247,7 +247,7 @@ def election(noise, paid, **fields):
         "ridge": noise.ridge if ranked else 1.0, "pairs": None if private else 60,
         "method": "ranked-perturbation" if ranked else "ranking-gaussian",
         "standard_errors": None if ranked else np.full(4, 0.1),
-        "worth_errors": None if ranked else np.array([0.1, 0.2, 0.1, 0.3]),
+        "worth_intervals": None if ranked else np.tile([-9.0, 9.0], (4, 1)),
     }  # fmt: skip
     return RewardModel(**(plain | fields))
 
@@ -407,10 +407,10 @@ def test_rankings_are_neither_labels_nor_records():
 
 def test_errors_of_worths_tell_of_private_ballots():
     noise, paid, _, told = honest(REPLACE_SPECIAL)
-    model = election(noise, paid, worth_errors=np.full(4, 0.1))
+    model = election(noise, paid, worth_intervals=np.tile([-9.0, 9.0], (4, 1)))
     told["items"] = written(noise, model)["items"]
     found = judged(noise, paid, model, told)
-    assert (found.outcome, "reward.json.worth_errors" in found.summary) == ("refutes", True)
+    assert (found.outcome, "reward.json.worth_intervals" in found.summary) == ("refutes", True)
 
 
 def test_how_many_ballots_there_are_is_private_only_where_they_come_and_go():
@@ -421,7 +421,7 @@ def test_how_many_ballots_there_are_is_private_only_where_they_come_and_go():
 
 def test_items_of_a_reward_without_any():
     noise, paid, _, told = honest(None)
-    model = election(noise, paid, items=None, worth_errors=None)
+    model = election(noise, paid, items=None, worth_intervals=None)
     assert judged(noise, paid, model, told).outcome == "refutes"
     told["items"] = told["data"]["items"] = told["policy"]["choices"] = None
     assert judged(noise, paid, model, told).outcome == "clear"

@@ -1,12 +1,13 @@
-"""Time a step with gradients clipped per pair against one without, beside opacus hooks.
+"""Time a step with gradients clipped per pair against one without.
 
 Prints one JSON object. A step is a reward loss on 8 pairs of 48 tokens, its gradients, and AdamW,
-on a Llama of width 192, all of it trained or adapters of rank 8. "ours" clips by norms of pairs,
-"opacus" folds what its hooks find for rows; noise is apart. All take turns in one process on one
-thread, and the fastest of 15 steps counts. Memory is what all tensors hold at most during a
-third step in a process of its own, weights and AdamW's moments included.
+on a Llama of width 192, all of it trained or adapters of rank 8. "ours" reads pairs one at a
+time, clips the gradient of each and adds them up, as trainers on raw pairs do; noise is that of
+the operating system. All take turns in one process on one thread, and the fastest of 15 steps
+counts. Memory is what all tensors hold at most during a third step in a process of its own,
+weights and AdamW's moments included.
 
-    python benchmarks/speed/pair_gradients.py > benchmarks/results/pair_gradients.json
+    python benchmarks/speed/clipped_sums.py > benchmarks/results/clipped_sums.json
 """
 
 from __future__ import annotations
@@ -16,23 +17,26 @@ import subprocess
 import sys
 import time
 import warnings
+from datetime import UTC, datetime
+from functools import partial
 from itertools import product
 from typing import Any
 
 import torch
 from _shared import python, show, versions
-from opacus.grad_sample import GradSampleHooks
 from peft import LoraConfig, get_peft_model
 from torch.nn.functional import softplus
 from torch.profiler import profile
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
-from sordino.language.clipping.pair_gradients import PairGradients, rows_of_pairs
+from sordino._random import entropy
+from sordino.language.clipping.clipped_sums import ClippedSum
+from sordino.language.clipping.noisy_gradients import add_gradient_noise
 
 DEFAULTS = {"pairs": 8, "tokens": 48, "repeats": 15}
 BOUND = 1.0
-PEER, OURS, OPACUS, NOISE = "non-private", "ours", "opacus", ", noise"
-KINDS = (PEER, OURS, OPACUS, OURS + NOISE, OPACUS + NOISE)
+PEER, OURS, NOISE = "non-private", "ours", ", noise"
+KINDS = (PEER, OURS, OURS + NOISE)
 CLOCKS = (time.perf_counter, time.process_time)
 CASES = tuple(product(("LoRA", "full"), (4096, 32_000)))
 
@@ -45,32 +49,35 @@ class Steps:
         self.kind, self.pairs, self.model = kind, given.pairs, built(trained, words)
         self.trained = [one for one in self.model.parameters() if one.requires_grad]
         self.optimizer = torch.optim.AdamW(self.trained, lr=1e-4, fused=True)
-        ids = torch.randint(1, words, (2 * given.pairs, given.tokens))
-        self.rows = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "use_cache": False}
-        if kind.startswith(OPACUS):
-            GradSampleHooks(self.model, loss_reduction="sum")
+        self.ids = torch.randint(1, words, (given.pairs, 2, given.tokens))
 
-    def losses(self) -> Any:
-        """Return the loss of each pair."""
-        preferred, other = self.model(**self.rows).logits[:, 0].chunk(2)
-        return softplus(other - preferred)
+    def loss(self, pairs: Any) -> Any:
+        """Return the sum of the losses of some pairs."""
+        ids = pairs.flatten(0, 1)
+        mask = torch.ones_like(ids)
+        rewards = self.model(input_ids=ids, attention_mask=mask, use_cache=False).logits
+        preferred, other = rewards.view(-1, 2).unbind(1)
+        return softplus(other - preferred).sum()
 
     def step(self) -> None:
         """Take one step."""
-        if self.kind.startswith(OURS):
-            units = PairGradients(self.model, rows_of_pairs(self.pairs))
-            with units.listening():
-                self.losses().sum().backward()
-            units.add_clipped(BOUND)
+        if self.kind == PEER:
+            self.loss(self.ids).backward()
         else:
-            self.losses().sum().backward()
-        if self.kind.startswith(OPACUS):
-            fold(self.trained)
-        if self.kind.endswith(NOISE):
-            for one in self.trained:
-                one.grad.add_(torch.randn_like(one), alpha=0.1 * BOUND)
+            self.private()
         self.optimizer.step()
         self.optimizer.zero_grad()
+
+    def private(self) -> None:
+        """Leave a sum of clipped gradients where the optimizer looks."""
+        total = ClippedSum(self.model, BOUND)
+        for pair in self.ids.split(1):
+            total.add([partial(self.loss, pair)])
+        sums = total.values()
+        if self.kind.endswith(NOISE):
+            add_gradient_noise(sums, 0.1 * BOUND, entropy=entropy(None))
+        for one, found in zip(self.trained, sums, strict=True):
+            one.grad = found.to(one)
 
     def peak(self) -> float:
         """Return megabytes of all tensors where they are most, in a third step."""
@@ -95,16 +102,6 @@ def built(trained: str, words: int) -> Any:
     model = LlamaForSequenceClassification(LlamaConfig(**width, **other))
     wanted = LoraConfig(r=8, target_modules="all-linear", task_type="SEQ_CLS")
     return (get_peft_model(model, wanted) if trained == "LoRA" else model).train()
-
-
-@torch.no_grad()
-def fold(trained: list[Any]) -> None:
-    """Replace gradients by clipped sums of those of pairs, which are two rows each."""
-    pairs = [sum(one.grad_sample.chunk(2)).flatten(1) for one in trained]
-    norms = torch.stack([one.norm(dim=1) for one in pairs]).norm(dim=0)
-    factors = BOUND / norms.clamp(min=BOUND)
-    for one, apart in zip(trained, pairs, strict=True):
-        one.grad, one.grad_sample = (factors @ apart).view_as(one), None
 
 
 def fastest(steps: dict[str, Steps], given: Any) -> dict[str, Any]:
@@ -132,7 +129,7 @@ def ratios(found: dict[str, float]) -> dict[str, float]:
 def memory(trained: str, words: int) -> dict[str, Any]:
     """Return the peak of each kind, in a process of its own."""
     found = {}
-    for kind in (PEER, OURS, OPACUS):
+    for kind in (PEER, OURS):
         command = python(*sys.argv, "--peak", kind, trained, str(words))
         found[kind] = round(float(subprocess.check_output(command, stderr=subprocess.DEVNULL)), 1)
     return {"megabytes": found, "over_non_private": ratios(found)}
@@ -157,8 +154,9 @@ def main() -> None:
         memories = {"memory": memory(trained, words)}
         results[f"{trained}, {words} words"] = fastest(steps, given) | memories
     sizes = {name: getattr(given, name) for name in DEFAULTS} | {"threads": 1}
-    used = versions("sordino", "torch", "transformers", "peft", "opacus")
-    show({"name": "pair-gradients", **sizes, "results": results, "versions": used})
+    used = versions("sordino", "torch", "transformers", "peft")
+    sizes["date"] = datetime.now(UTC).date().isoformat()
+    show({"name": "clipped-sums", **sizes, "results": results, "versions": used})
 
 
 if __name__ == "__main__":

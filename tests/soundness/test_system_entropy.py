@@ -1,0 +1,260 @@
+"""Whoever knows a run's name, inputs and every seed knows no noise: it is the system's.
+
+Each case draws twice in equal state. A source that is seeded from anything but the system repeats
+itself, or asks the system for fewer bytes than the draw needs.
+"""
+
+import ast
+import os
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import opendp.prelude as dp
+import pytest
+
+import sordino
+from sordino import _random
+from sordino.mechanisms.adaptive_statistics import AdaptiveRegression
+from sordino.mechanisms.ball_sampler import truncated_gaussian
+from sordino.mechanisms.count_test import CountTest
+from sordino.mechanisms.descent_regression import DescentRegression
+from sordino.mechanisms.exponential import ExponentialMechanism
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.gaussian_regression import GaussianRegression
+from sordino.mechanisms.gibbs_regression import ExponentialRegression
+from sordino.mechanisms.gibbs_sampling import GibbsSampling
+from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.pieced_labels import PiecedLabels, PiecedTotal, _Sum
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.mechanisms.ranked_tilt import RankedPerturbation
+from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.second_moment import SecondMoment
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
+
+SOURCE = Path(sordino.__file__).parent
+N, D = 200, 3  # two equal answers by chance: below 1e-40 wherever they are compared
+ROWS = np.random.default_rng(0).normal(size=(N, D))
+LABELS = np.arange(N) % 2
+PUBLIC = {"feature_bound": 1.5, "target_bound": 2.0, "radius": 3.0, "rows": N}
+SLOT = {"neighbors": REPLACE_SPECIAL, "delta": 1e-6}
+FLAT = {"reference": (0.5, 0.5), "neighbors": REPLACE_ONE}
+NOISE = sordino.LabelGaussian(1.0, delta=1e-6)
+
+
+def solved(tilt):
+    return SimpleNamespace(theta=tilt, gradient_norm=0.0)
+
+
+def regression(made, entropy):
+    return made.repeat(np.column_stack([ROWS, LABELS]), 1, entropy=entropy)
+
+
+def labels(entropy):
+    return NOISE.release(LABELS, design=NOISE.prepare(ROWS), entropy=entropy).value
+
+
+def pieced(entropy):
+    design = PiecedLabels(NOISE, NOISE.prepare(ROWS).ellipsoid)
+    secret = PiecedTotal(_Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0), 2.0**20)
+    return design.release_total(secret, entropy=entropy).value
+
+
+def rankings(entropy):
+    noise = RankingGaussian(1.0, delta=1e-6, statistic="borda")
+    design = noise.prepare(np.eye(3), np.array([0, 3]), slates=np.zeros(50, dtype=int))
+    return noise.release(np.tile([2, 4, 6], 50), design=design, entropy=entropy).value
+
+
+def objective(entropy):
+    made = ObjectivePerturbation(1.0, bound=1.0, **SLOT)
+    return made.release(solved, d=D, entropy=entropy)
+
+
+def ranked(entropy):
+    made = RankedPerturbation(1.0, bound=1.0, candidates=3, dimension=D, **SLOT)
+    return made.release(solved, entropy=entropy)
+
+
+NOISED = {"moment_deviation": 9.0, "cross_deviation": 9.0}
+# class, or function that draws: (one draw, words of the system, numbers that OpenDP noises)
+# ranks of three items add up to the same, so that their sum has two directions
+CASES = {
+    "RandomizedResponse": (
+        lambda e: RandomizedResponse(1.0).release(LABELS, entropy=e), N, 0),
+    "KaryRandomizedResponse": (
+        lambda e: KaryRandomizedResponse(1.0, 4).release(LABELS, entropy=e), 3 * N, 0),
+    "ExponentialMechanism": (
+        lambda e: ExponentialMechanism(1.0, bound=1.0, **FLAT).repeat(
+            np.zeros((1, 2)), N, entropy=e), 2 * N, 0),
+    "GibbsSampling": (
+        lambda e: GibbsSampling(1.0, score_range=1.0, draws=N, **FLAT).release(
+            [0.0, 1.0], entropy=e), 2 * N, 0),
+    "GibbsRegression": (
+        lambda e: regression(ExponentialRegression().calibrated(
+            1.0, **PUBLIC | SLOT | {"delta": 0.0}), e), D + 1, 0),
+    "truncated_gaussian": (
+        lambda e: truncated_gaussian(np.eye(D), np.zeros(D), 1.0, entropy=e, size=5), 5 * D, 0),
+    "CountTest": (
+        lambda e: CountTest(1.0, delta=1e-6).repeat(np.array([500, 900]), N, entropy=e), N, 0),
+    "ObjectivePerturbation": (objective, 2 * D, 0),
+    "RankedPerturbation": (ranked, 2 * D, 0),
+    "GaussianMechanism": (
+        lambda e: GaussianMechanism.calibrated(
+            1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_ONE).release(ROWS, entropy=e), 0, D),
+    "SecondMoment": (
+        lambda e: SecondMoment.calibrated(
+            1.0, delta=1e-6, bound=2.0, unit="record", neighbors=REPLACE_ONE
+        ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
+    "LabelGaussian": (labels, 0, D),
+    "PiecedLabels": (pieced, 0, D),
+    "RankingGaussian": (rankings, 0, 2),
+    "GaussianRegression": (
+        lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
+    "AdaptiveRegression": (
+        lambda e: regression(
+            AdaptiveRegression(**PUBLIC, **SLOT, **NOISED, eigenvalue_deviation=9.0), e), 0, 10),
+    "DescentRegression": (
+        lambda e: regression(DescentRegression(
+            **PUBLIC, **SLOT, standard_deviation=20.0, prediction_bound=2.0), e), 0, D),
+}  # fmt: skip
+EXCEPT = {  # classes that take entropy, and why they have no row of their own
+    "Mechanism": "a protocol", "Repeatable": "a protocol", "LeastSquares": "a protocol",
+    "DesignedSum": "abstract", "Tilt": "abstract",
+    "LabelDesign": "LabelGaussian draws by it", "RankingDesign": "RankingGaussian draws by it",
+    "NoisedMoments": "GaussianRegression draws by it",
+    "BallProposal": "truncated_gaussian draws by it",
+    "NonPrivate": "promises nothing", "PlainRegression": "promises nothing",
+    "BestCandidate": "promises nothing",
+}  # fmt: skip
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """Count the bytes that the system gives, and the numbers that OpenDP noises."""
+    seen = {"bytes": 0, "numbers": 0}
+    system, make = os.urandom, dp.m.make_gaussian
+
+    def urandom(n):
+        seen["bytes"] += n
+        return system(n)
+
+    def make_gaussian(*space, **terms):
+        measure = make(*space, **terms)
+
+        def drawn(numbers):
+            seen["numbers"] += len(numbers)
+            return measure(numbers)
+
+        return drawn
+
+    monkeypatch.setattr(os, "urandom", urandom)
+    monkeypatch.setattr(dp.m, "make_gaussian", make_gaussian)
+    monkeypatch.setattr(_random, "new_release_id", lambda: "0" * 16)
+    monkeypatch.setattr(_random.time, "time", lambda: 0.0)
+    return seen
+
+
+def drawn_twice(draw, asked):
+    """Draw twice in equal state; return both draws and what each asked of the system."""
+    found = []
+    for _ in range(2):
+        random.seed(0)
+        np.random.seed(0)  # noqa: NPY002 - a source that hangs on it must be seen
+        asked.update(bytes=0, numbers=0)
+        found.append((np.array(draw()), dict(asked)))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_draw_is_the_systems(name, asked):
+    draw, words, numbers = CASES[name]
+    (one, first), (other, second) = drawn_twice(lambda: draw(_random.entropy(None)), asked)
+    assert not np.array_equal(one, other)
+    for seen in (first, second):
+        assert seen["bytes"] >= 8 * words
+        assert seen["numbers"] >= numbers
+
+
+def takes_entropy(node):
+    """Whether a class has a method that draws."""
+    return any(
+        argument.arg == "entropy"
+        for method in node.body
+        if isinstance(method, ast.FunctionDef)
+        for argument in (*method.args.args, *method.args.kwonlyargs)
+    )
+
+
+def test_every_mechanism_is_in_the_table():
+    found = {
+        node.name
+        for path in (SOURCE / "mechanisms").glob("*.py")
+        for node in ast.parse(path.read_text("utf-8")).body
+        if isinstance(node, ast.ClassDef) and takes_entropy(node)
+    }
+    assert found == (CASES.keys() - {"truncated_gaussian"}) | EXCEPT.keys()
+
+
+FROM_SEEDS = {  # the only places that make a stream of something else, and of what
+    ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
+    ("algorithms/run_users.py", "entropy", "self._seeds[number][which]"),  # of a seed
+    ("language/central/steps.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("language/people/person_steps.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("rewards/label_evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
+}  # the last splits what was released
+MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
+GIVEN = {"None", "simulate_seed", "settings.simulate_seed", "self.seed", "task.seed"}
+
+
+def test_no_spender_makes_its_source_of_anything_but_the_system_or_a_stated_seed():
+    """Whoever spends hands on what one of these calls returns, or makes one of them itself."""
+    others = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Call) and node.args:
+                name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+                if name in MAKERS and (made := ast.unparse(node.args[0])) not in GIVEN:
+                    others.add((path.relative_to(SOURCE).as_posix(), name, made))
+    assert others == FROM_SEEDS
+
+
+# --- training of language models: equal run, step, inputs and seeds ----------------------------
+
+
+@pytest.mark.parametrize("part", ["sample", "noise", "answers"])
+def test_central_training_draws_from_the_system(part, asked):
+    pytest.importorskip("trl", reason="the extra 'language' is not installed")
+    import torch
+
+    from sordino.language.central.steps import CentralTraining
+    from sordino.language.people.person_steps import PersonTraining
+
+    first = SimpleNamespace(from_first=lambda _, work: work(), copy_first=lambda _: None)
+    terms = SimpleNamespace(
+        sampling_probability=0.5, noise_multiplier=1.0, clip=1.0, expected_batch=N / 2
+    )
+    run = SimpleNamespace(
+        _seed=None, _run=SimpleNamespace(name="run"), state=SimpleNamespace(global_step=3),
+        _privacy=terms, _units=range(N), _processes=first,
+    )  # fmt: skip
+    run._noise_sums = lambda *given: CentralTraining._noise_sums(run, *given)
+
+    def draw():
+        torch.manual_seed(0)
+        if part == "answers":
+            return PersonTraining._coins(run, 0).words(N)
+        entropy = CentralTraining._entropy(run)
+        if part == "sample":
+            taken = np.zeros(N)
+            taken[CentralTraining._drawn(run, entropy)] = 1
+            return taken
+        sums = [torch.zeros(N, dtype=torch.float64)]
+        CentralTraining._add_noise(run, sums, entropy)
+        return sums[0].numpy()
+
+    (one, before), (other, after) = drawn_twice(draw, asked)
+    assert not np.array_equal(one, other)
+    assert min(before["bytes"], after["bytes"]) >= 8 * N
