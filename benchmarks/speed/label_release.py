@@ -23,7 +23,7 @@ from sordino import HashedText, read_pairs
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
     isotropic_ellipsoid,
-    minimum_volume_ellipsoid,
+    least_noise_ellipsoid,
 )
 
 RIDGES = (0.0, 1.0)
@@ -58,25 +58,23 @@ def _shape(ellipsoid: Ellipsoid, basis: np.ndarray) -> np.ndarray:
     return np.asarray(axes @ axes.T)
 
 
-def described(name: str, rows: Any) -> tuple[dict[str, Any], Ellipsoid]:
-    """Return what shaping gains on some rows, and their ellipsoid."""
-    held, ball = minimum_volume_ellipsoid(rows), isotropic_ellipsoid(rows)
+def described(name: str, rows: Any) -> dict[str, Any]:
+    """Return what shaping gains on some rows."""
+    held, ball = least_noise_ellipsoid(rows), isotropic_ellipsoid(rows)
     gains = {f"gain_ridge_{ridge:g}": gain(rows, ridge, held, ball) for ridge in RIDGES}
     size = {"n": rows.shape[0], "d": rows.shape[1], "rank": held.rank}
-    return {"name": name} | size | gains, held
+    return {"name": name} | size | gains
 
 
 def measure(name: str, rows: np.ndarray, repeats: int) -> dict[str, Any]:
     """Return one row of the result: times, ratios and gain."""
     ours, gram, decomposition = [], [], []
     for _ in range(repeats):
-        ours.append(seconds(lambda: minimum_volume_ellipsoid(rows)))
+        ours.append(seconds(lambda: least_noise_ellipsoid(rows)))
         gram.append(seconds(lambda: rows.T @ rows))
         decomposition.append(seconds(lambda: np.linalg.svd(rows, full_matrices=False)))
     middle, by_gram, by_svd = map(statistics.median, (ours, gram, decomposition))
-    row, held = described(name, rows)
-    return row | {
-        "gap": held.gap,
+    return described(name, rows) | {
         "ours_seconds": middle,
         "gram_seconds": by_gram,
         "svd_seconds": by_svd,
@@ -93,7 +91,7 @@ def real() -> list[dict[str, Any]]:
         return []
     pairs = read_pairs(path, drop_identical=True)
     return [
-        described(f"hashed-text-{d}", pairs.differences(HashedText(dimension=d)).toarray())[0]
+        described(f"hashed-text-{d}", pairs.differences(HashedText(dimension=d)).toarray())
         for d in (128, 512)
     ]
 

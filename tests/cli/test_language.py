@@ -354,8 +354,8 @@ def test_kept_answers_that_were_changed_are_refused(small):
         ([*STUDY, "--epsilons", "1,inf"], 2, "--epsilons"),
         ([*STUDY, "--update", "ppo"], 2, "--update"),
         ([*STUDY, "--update", "dpo,dpo"], 2, "twice"),
-        ([*TABLE, "--judge", "tiny"], 2, "sordino.json"),
-        ([*TABLE, "--judge", "tiny", "--dry-run"], 2, "sordino.json"),
+        ([*TABLE, "--no-central", "--judge", "tiny"], 2, "sordino.json"),
+        ([*TABLE, "--no-central", "--judge", "tiny", "--dry-run"], 2, "sordino.json"),
         ([*STUDY, "--model", "nowhere", "--dry-run"], 7, "no folder"),
         ([*STUDY, "--budget", "1"], 3, "over the budget"),
     ],
@@ -400,7 +400,7 @@ def test_a_simulated_study_says_so_everywhere(small):
 
 def test_a_simulated_judge_marks_the_study(small):
     assert small.run(*REWARD, *PAID, "--simulate-seed", "1").code == 0
-    said = small.run(*TABLE, "--judge", "rm", "--seeds", "1", "--epsilons", "1")
+    said = small.run(*TABLE, "--no-central", "--judge", "rm", "--seeds", "1", "--epsilons", "1")
     assert said.code == 0, said.err
     assert "SIMULATED" in said.out
     assert "The judge's labels: SIMULATED" in (small / "study/table.md").read_text()

@@ -97,16 +97,20 @@ def test_features_that_are_not_finite(value):
 
 
 @both
-@pytest.mark.parametrize("kind", ["file", "folder", "link"])
+@pytest.mark.parametrize("kind", ["file", "link"])
 def test_existing_output_is_kept(ready, command, kind):
     target = ready / command[3]
     if kind == "file":
         target.write_text("mine")
-    elif kind == "folder":
-        target.mkdir()
     else:
         target.symlink_to(ready / "nowhere")
     refused(ready, [*command, "1"], 2, target.name, "exists", "--force")
+
+
+def test_a_folder_with_something_in_it_is_kept(ready):
+    (ready / "out").mkdir()
+    (ready / "out" / "notes.txt").write_text("mine")
+    refused(ready, [*ALIGN, "1"], 2, "out", "exists", "--force")
 
 
 def test_existing_manifest_is_kept(ready):
@@ -114,9 +118,10 @@ def test_existing_manifest_is_kept(ready):
     refused(ready, [*PRIVATIZE, "1"], 2, "out.manifest.json", "exists")
 
 
-def test_force_does_not_replace_a_folder_by_a_file(ready):
+@pytest.mark.parametrize("force", [[], ["--force"]], ids=["new", "force"])
+def test_a_folder_is_not_replaced_by_a_file(ready, force):
     (ready / "out.jsonl").mkdir()
-    refused(ready, [*PRIVATIZE, "1", "--force"], 7, "out.jsonl", "folder")
+    refused(ready, [*PRIVATIZE, "1", *force], 7, "out.jsonl", "folder")
 
 
 def test_force_does_not_replace_a_file_by_a_folder(ready):

@@ -21,15 +21,17 @@ from sordino.language.studies.study_sizes import FULL, QUICK
 class Lengths:
     """A reward that likes long answers and cannot read empty ones."""
 
-    reward_bound = 5.0
     guarantee = None
+
+    def __init__(self, bound=5.0):
+        self.reward_bound = bound
 
     def can_read(self, prompt, answer):
         return bool(answer)
 
     def score(self, prompts, answers):
         assert all(answers)
-        return np.array([min(len(answer), 5.0) for answer in answers], dtype=float)
+        return np.array([min(len(answer), self.reward_bound) for answer in answers], dtype=float)
 
 
 def run(mean, *, method="dpo", labels="epsilon=1", seed=0, curve=(), matched=None):
@@ -48,7 +50,7 @@ def test_an_answer_that_cannot_be_read_loses():
 
 def test_draws_of_both_are_independent(tiny_llama):
     prompts = [f"tell me about {word} {i}" for i in range(12) for word in ("bread", "music")]
-    judge = RewardJudge(Lengths())
+    judge = RewardJudge(Lengths(100.0))
     found = compare_policies(tiny_llama, tiny_llama, prompts, judge, max_new_tokens=8)
     assert found.n == 24
     assert found.ties < 24  # else the same answers were drawn for both

@@ -60,7 +60,7 @@ def made(private, tiny_models):
 
 @pytest.mark.parametrize("architecture", ["llama", "gpt2"])
 def test_scores_do_not_depend_on_the_batch_or_the_order(made, architecture):
-    reward = made(architecture)
+    reward = made(architecture, spread=0.1)
     prompts = [PROMPT, "p", PROMPT, "tell me about water", PROMPT]
     alone = [reward.score([p], [a])[0] for p, a in zip(prompts, ANSWERS, strict=True)]
     assert np.ptp(alone) > 0.1

@@ -172,9 +172,13 @@ ENTRIES = {
             [{"prompt": "p", "candidates": TEXTS, "ranking": [0], "person": one} for one in ids]
         ).persons
     ),
-    "orders": lambda ids, _: Rankings.from_orders(TEXTS, [["one"]] * len(ids), ids).persons,
+    "orders": lambda ids, _: (
+        Rankings.from_orders(TEXTS, [["one"]] * len(ids), ids, offered="all").persons
+    ),
     "other ballots": lambda ids, _: (
-        replace(Rankings.from_orders(TEXTS, [["one"]] * len(ids)), persons=ids).persons
+        replace(
+            Rankings.from_orders(TEXTS, [["one"]] * len(ids), offered="all"), persons=ids
+        ).persons
     ),
     "audited": lambda ids, at: (
         read_released(lines(at, judged(plain(ids), answer=1)), epsilon=1.0).persons

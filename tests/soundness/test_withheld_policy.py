@@ -32,7 +32,7 @@ def test_the_entry_is_on_disk_when_scores_are_read(policy, ledger, monkeypatch, 
         assert len(Ledger.read(ledger.path).spends) == 1
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(type(policy.estimate), "scores", crash)
+    monkeypatch.setattr(type(policy.estimate), "_scores", crash)
     asked = {"draw": (), "draw_many": (7,), "draw_each": (None, [[0, 1], [1, 2]])}[way]
     with pytest.raises(KeyboardInterrupt):
         getattr(policy, way)(*asked, ledger=ledger)

@@ -114,4 +114,6 @@ def test_a_coin_of_another_epsilon_is_found(make):
         audit = audit_release(out, epsilon=1.0, unit="label", raw=raw, level=LEVEL, seeds=SEEDS)
         found.append(audit.refuted_by)
         assert audit.lower_bound > 1.0
-    assert sum(names == ("flip-rate",) for names in found) >= 19
+    assert sum("flip-rate" in names for names in found) >= 19
+    named = {name for names in found for name in names}
+    assert all(name.endswith(("flips", "flip-rate")) for name in named)  # no coin is named

@@ -16,7 +16,7 @@ from sordino.mechanisms._slates import centering, groups_by_size, pair_signs, pa
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
     isotropic_ellipsoid,
-    minimum_volume_ellipsoid,
+    least_noise_ellipsoid,
 )
 
 __all__ = ["SlateSteps", "Statistic", "ballot_sum", "middle", "of_slates", "top_sum"]
@@ -65,7 +65,7 @@ def of_slates(
         starts: Where slates start.
         ranked: The slate of every ballot that counts.
         statistic: Which sum is released.
-        shaped: Noise in the shape of the smallest ellipsoid of the pair differences.
+        shaped: Noise in the shape of the least variance that holds the pair differences.
         grid: Step of the grid, relative to the longest weighted vector.
 
     Raises:
@@ -75,7 +75,7 @@ def of_slates(
     live = np.unique(ranked)
     rows, cuts = part_of(starts, live)
     known: Any = features[rows]
-    fit = minimum_volume_ellipsoid if shaped else isotropic_ellipsoid
+    fit = least_noise_ellipsoid if shaped else isotropic_ellipsoid
     ellipsoid = fit(pair_signs(cuts) @ known)
     weighted, longest = _weighted(known, cuts, ellipsoid, statistic)
     unit = grid * 2 * longest

@@ -1,4 +1,4 @@
-"""The smallest centered ellipsoid that holds public vectors: the shape of noise that hides them."""
+"""Centered ellipsoids that hold public vectors: the shape of noise that hides them."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
 from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms._far_rows import FarRows
-from sordino.mechanisms._optimal_design import HeldRows, optimal_moment
-from sordino.mechanisms._row_sums import AnyRows, Rows, dense_parts, row_sum
+from sordino.mechanisms._row_sums import AnyRows, Rows, row_sum
 
 __all__ = [
     "Ellipsoid",
     "checked_rows",
     "isotropic_ellipsoid",
     "least_noise_ellipsoid",
-    "minimum_volume_ellipsoid",
 ]
 
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
@@ -32,7 +28,6 @@ _LARGEST: Final = 2.0**400  # so that a variance is a float
 _FLOOR: Final = 1e-14  # of the largest eigenvalue: below it one pass sees rounding only
 _WELL: Final = 1e-8  # an eigenvalue above this share is known to eight digits
 _RANK: Final = 1e-6  # with the floor: singular values below 1e-10 of the largest are no direction
-_SMALLEST_GAP: Final = 1e-3
 _ROUNDS: Final = 5  # of weights; more lower the variance of the noise by less than a tenth
 _MOST_DIRECTIONS: Final = 1 << 14  # two gigabytes a matrix
 
@@ -48,21 +43,14 @@ class Ellipsoid:
         whiten: Takes a vector to coordinates in which the ellipsoid is the unit ball.
         unwhiten: Takes coordinates back: whiten·unwhiten is the identity, and unwhiten·whiten
             leaves vectors of the span where they are.
-        weights: A design over the rows, summing to 1, whose second moment has this shape; none
-            for a ball.
-        gap: Largest leverage of a row under that design, divided by the rank, minus 1: 0 is the
-            ellipsoid of least volume, and the volume is at most (1 + gap)^(rank/2) times the
-            least. None for a ball.
     """
 
     whiten: Float[np.ndarray, "r d"]
     unwhiten: Float[np.ndarray, "d r"]
-    weights: Float[np.ndarray, " n"] | None
-    gap: float | None
 
     def __repr__(self) -> str:
         """Return sizes."""
-        return f"Ellipsoid(rank={self.rank}, d={self.whiten.shape[1]}, gap={self.gap})"
+        return f"Ellipsoid(rank={self.rank}, d={self.whiten.shape[1]})"
 
     @property
     def rank(self) -> int:
@@ -73,19 +61,6 @@ class Ellipsoid:
     def basis(self) -> Float[np.ndarray, "d r"]:
         """Return an orthonormal basis of the span of the rows."""
         return _orthonormal(self.unwhiten)
-
-
-@dataclass(frozen=True)
-class _Frame:
-    """Coordinates in which the second moment of the rows is the identity.
-
-    Attributes:
-        into: From a row (as a row vector) to coordinates.
-        back: From coordinates (as a column) to the row.
-    """
-
-    into: Float[np.ndarray, "d r"]
-    back: Float[np.ndarray, "d r"]
 
 
 @dataclass(frozen=True)
@@ -120,51 +95,6 @@ class _Columns:
         return whole
 
 
-def minimum_volume_ellipsoid(rows: AnyRows, *, gap: float = 0.05) -> Ellipsoid:
-    """Return the ellipsoid of least volume, centered at 0, that holds all rows.
-
-    Its dual is a D-optimal design: weights w on the rows, of second moment M = Σ w_i x_i x_iᵀ,
-    under which no leverage x_iᵀM⁻¹x_i exceeds the rank r. Weights live on a working set of far
-    rows, to which rows that stick out are added until none does; the rows as a whole, each of
-    the same weight, always belong to it, so that M never loses a direction.
-
-    Args:
-        rows: One vector in each row, finite, at most 2^400; dense or compressed sparse rows.
-            Columns below 2^-400 count as empty.
-        gap: How far the largest leverage may exceed r, relative; 0.001 to 1.
-
-    Returns:
-        The ellipsoid, scaled until every row is inside. Directions in which the rows reach less
-        than 1e-10 of the longest (columns scaled to one size first) are not in its span. After
-        100 passes over the rows it is returned as it is: then :attr:`Ellipsoid.gap` is larger
-        than asked for.
-
-    Raises:
-        DataError: A value is not finite or too large, or no row is different from 0.
-        UsageError: ``gap`` is out of range, or the rows may have more than 16,384 directions.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release"; Todd 2016, ch. 2, for the duality;
-        Silvey, Titterington & Torsney 1978 for the weights' update.
-
-    Example:
-        >>> held = minimum_volume_ellipsoid(
-        ...     np.array([[3.0, 0.0], [0.0, 0.5], [1.0, 0.1]]), gap=0.001)
-        >>> (held.unwhiten @ held.unwhiten.T).round(2).tolist()  # half-axes of 3 and of 0.5
-        [[9.0, 0.0], [0.0, 0.25]]
-    """
-    if not _SMALLEST_GAP <= _validate.positive("gap", gap) <= 1:
-        raise UsageError(f"gap must be between {_SMALLEST_GAP} and 1, got {gap!r}.")
-    rows = _checked(rows)
-    frame = _frame(rows)
-    moment, weights = _optimal(rows, frame, gap)
-    root = np.linalg.cholesky(moment * frame.into.shape[1])
-    whiten = scipy.linalg.solve_triangular(root, frame.into.T, lower=True)
-    longest = _longest(rows, whiten)
-    size = longest * _UP
-    return Ellipsoid(whiten / size, frame.back @ root * size, weights, longest**2 - 1)
-
-
 def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
     """Return an ellipsoid, centered at 0, that holds all rows, of nearly least Σ half-axes².
 
@@ -174,10 +104,15 @@ def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
     least holds rows with half-axes whose squares go as the root of a second moment.
 
     Args:
-        rows: As for :func:`minimum_volume_ellipsoid`.
+        rows: One vector in each row, finite, at most 2^400; dense or compressed sparse rows.
+            Columns below 2^-400 count as empty.
+
+    Returns:
+        The ellipsoid, scaled until every row is inside. Directions in which the rows reach less
+        than 1e-10 of the longest (columns scaled to one size first) are not in its span.
 
     Raises:
-        DataError: As there.
+        DataError: A value is not finite or too large, or no row is different from 0.
         UsageError: The rows may have more than 16,384 directions.
 
     Source:
@@ -192,7 +127,7 @@ def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
         [[9.0, 0.0], [0.0, 0.26]]
     """
     rows = _checked(rows)
-    back = _frame(rows).back
+    back = _span(rows)
     basis = _orthonormal(back)
     unit = np.abs(back).max()  # so that no square overflows
     inside = np.ascontiguousarray(basis / unit)
@@ -206,7 +141,7 @@ def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
     shape = values**0.25
     whiten = (vectors / shape).T @ inside.T
     size = _longest(rows, whiten) * _UP
-    return Ellipsoid(whiten / size, basis @ (vectors * shape) * (unit * size), None, None)
+    return Ellipsoid(whiten / size, basis @ (vectors * shape) * (unit * size))
 
 
 @dataclass(frozen=True, eq=False)
@@ -232,7 +167,7 @@ def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
     """Return the smallest ball, centered at 0 and in the span of the rows, that holds them.
 
     Args:
-        rows: As for :func:`minimum_volume_ellipsoid`.
+        rows: As for :func:`least_noise_ellipsoid`.
 
     Raises:
         DataError: As there.
@@ -243,11 +178,11 @@ def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
         [[5.0, 0.0], [0.0, 5.0]]
     """
     rows = _checked(rows)
-    back = _frame(rows).back
+    back = _span(rows)
     basis = _orthonormal(back)
     unit = np.abs(back).max()  # so that no square overflows
     size = _longest(rows, basis.T / unit) * unit * _UP
-    return Ellipsoid(basis.T / size, basis * size, None, None)
+    return Ellipsoid(basis.T / size, basis * size)
 
 
 def checked_rows(name: str, rows: Rows) -> Rows:
@@ -298,14 +233,27 @@ def _tops(part: np.ndarray) -> np.ndarray:
     return np.asarray(np.abs(part).max(axis=0))
 
 
-def _frame(rows: AnyRows) -> _Frame:
-    """Return coordinates of second moment I for the span of the rows."""
+def _span(rows: AnyRows) -> Float[np.ndarray, "d r"]:
+    """Return columns that span the rows, in whose coordinates their second moment is about I.
+
+    Directions that one look cannot tell from rounding are looked at again, or left out: rows that
+    were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
+    are only made independent of these.
+    """
     columns = _columns(rows)
     values, vectors = np.linalg.eigh(_second_moment(rows, columns))
     size = np.sqrt(np.maximum(values, _FLOOR * values[-1]))
-    frame = _Frame(columns.outside(vectors / size, -1), columns.outside(vectors * size, 1))
+    back = columns.outside(vectors * size, 1)
     faint = int(np.searchsorted(values, _WELL * values[-1]))
-    return _resolved(rows, frame, faint) if faint else frame
+    if not faint:
+        return back
+    low, high = np.split(columns.outside(vectors / size, -1), [faint], axis=1)
+    low_back, high_back = np.split(back, [faint], axis=1)
+    own, seen = row_sum(rows, partial(_seen_along, low), _each_added)
+    shared = high.T @ (seen / rows.shape[0])
+    values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
+    size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
+    return np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T])
 
 
 def _columns(rows: AnyRows) -> _Columns:
@@ -342,26 +290,6 @@ def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     return np.concatenate([one, other])
 
 
-def _resolved(rows: AnyRows, frame: _Frame, faint: int) -> _Frame:
-    """Return a frame whose first directions are told from rounding, or left out.
-
-    A look at rows that were made nearly round already sees directions that rounding hides from a
-    look at the rows themselves: 1e-10 of the longest instead of 1e-8. The others are known, and
-    are only made independent of these.
-    """
-    low, high = np.split(frame.into, [faint], axis=1)
-    low_back, high_back = np.split(frame.back, [faint], axis=1)
-    own, seen = row_sum(rows, partial(_seen_along, low), _each_added)
-    shared = high.T @ (seen / rows.shape[0])
-    values, vectors = np.linalg.eigh(own / rows.shape[0] - shared.T @ shared)
-    size, vectors = np.sqrt(values[values > _RANK]), vectors[:, values > _RANK]
-    into = (low - high @ shared) @ (vectors / size)
-    return _Frame(
-        np.hstack([into, high]),
-        np.hstack([low_back @ (vectors * size), high_back + low_back @ shared.T]),
-    )
-
-
 def _seen_along(low: np.ndarray, part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the outer products of rows along some directions, and with the rows themselves."""
     inside = part @ low
@@ -373,26 +301,6 @@ def _each_added(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the sums of the first and of the second."""
     return one[0] + other[0], one[1] + other[1]
-
-
-def _optimal(
-    rows: AnyRows, frame: _Frame, gap: float
-) -> tuple[np.ndarray, Float[np.ndarray, " n"] | None]:
-    """Return the moment of a design, and its weights where the rows are in memory."""
-    if isinstance(rows, PiecedRows):
-        return optimal_moment(FarRows(rows, frame.into), gap)[0], None
-    moment, index, shares = optimal_moment(HeldRows(_coordinates(rows, frame)), gap)
-    weights = np.full(rows.shape[0], shares[-1] / rows.shape[0])
-    weights[index] += shares[:-1]
-    return moment, weights
-
-
-def _coordinates(rows: Rows, frame: _Frame) -> np.ndarray:
-    """Return all rows in a frame, in single precision: enough to see which ones stick out."""
-    inside = np.empty((rows.shape[0], frame.into.shape[1]), dtype=np.float32)
-    for part, values in dense_parts(rows):
-        inside[part] = values @ frame.into
-    return inside
 
 
 def _longest(rows: AnyRows, whiten: Float[np.ndarray, "r d"]) -> float:

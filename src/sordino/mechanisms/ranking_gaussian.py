@@ -45,8 +45,8 @@ class RankingGaussian:
             of one person if ``records_per_person`` is given.
         delta: Failure probability, in (0, 1).
         statistic: ``"borda"`` or ``"first-choice"``.
-        shaped: Noise in the shape of the smallest ellipsoid that holds all differences of two
-            candidates of a slate; False for the same noise in every direction.
+        shaped: Noise in the shape that has nearly the least variance in all and hides every
+            difference of two candidates of a slate; False for the same noise in every direction.
         records_per_person: How many ballots of one person count; the others are left out,
             whatever they say. Needed for unit ``"person"``.
         grid: Step of the grid, relative to the longest weighted vector: 2^-24 to 2^-12.

@@ -45,7 +45,8 @@ class Rankings(Slates):
             ``candidates``; never printed.
 
     Example:
-        >>> Rankings.from_orders(["tea", "milk", "beer"], [["tea", "milk"], [["beer", "tea"]]])
+        >>> orders = [["tea", "milk"], [["beer", "tea"]]]
+        >>> Rankings.from_orders(["tea", "milk", "beer"], orders, offered="all")
         Rankings(n=2)
     """
 

@@ -188,13 +188,13 @@ def test_what_is_damaged_does_not_appear(raw, tmp_path, account, damage):
     assert len(list(out.glob("*.jsonl"))) == 1
 
 
-def test_what_was_made_and_not_recorded_does_not_appear(raw, tmp_path, account, monkeypatch):
+def test_what_was_made_and_not_recorded_does_not_appear(raw, tmp_path, account):
     ledger, out = account(), tmp_path / "out"
-    monkeypatch.setattr(module.ShardOutputs, "publish", lambda *_: None)
-    monkeypatch.setattr(module, "record_release", lambda *_: None)
-    monkeypatch.setattr("sordino.privatization.shard_outputs._take_away", lambda _: None)
-    run(raw, out, ledger)
-    monkeypatch.undo()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module.ShardOutputs, "publish", lambda *_: None)
+        patch.setattr(module, "record_release", lambda *_: None)
+        patch.setattr("sordino.privatization.shard_outputs._take_away", lambda _: None)
+        run(raw, out, ledger)
     assert list(out.glob(".sordino-*.parts/noted.json"))
     spends = len(ledger.spends)
     assert len(run(raw, out, ledger)) == 3  # it blocks nobody, and is tidied

@@ -349,7 +349,7 @@ def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) 
         all q counts. Between grid points both tails are taken at the end where they are larger.
 
     Example:
-        >>> count_ratio(54, 100, 0, 100, 1.0) < 1e-9 < 0.5 < count_ratio(73, 100, 27, 100, 1.0)
+        >>> count_ratio(54, 100, 0, 100, 1.0) < 1e-7 < 0.5 < count_ratio(73, 100, 27, 100, 1.0)
         True
     """
     if not rows or not others:
