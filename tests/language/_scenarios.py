@@ -76,7 +76,7 @@ def ledger_at(path, epsilon=1000.0, unit="record", neighbors=ADD_OR_REMOVE_ONE):
 def reward_trainer(folder, name, *, rows=None, epsilon=1000.0, args=None, model=None, **more):
     """Return a trainer whose run and ledger are called by a name."""
     quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-    usual = {"per_device_train_batch_size": 4, "learning_rate": 3e-3, "use_cpu": True, **quietly}
+    usual = {"learning_rate": 3e-3, "use_cpu": True, **quietly}
     return PrivateRewardTrainer(
         str(folder / "model") if model is None else model,
         CentralRewardConfig(str(folder / name), **{**usual, **(args or {})}),
@@ -90,7 +90,7 @@ def dpo_trainer(folder, name, **more):
     """Return a trainer of adapters on a policy."""
     quietly = {"save_strategy": "no", "disable_tqdm": True, "use_cpu": True}
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM")
-    usual = {"per_device_train_batch_size": 4, "learning_rate": 3e-3, "temperature": 0.3}
+    usual = {"learning_rate": 3e-3, "temperature": 0.3}
     return PrivateDPOTrainer(
         str(folder / "model"),
         args=CentralDPOConfig(str(folder / name), **usual, **quietly),
@@ -366,6 +366,7 @@ def refused(folder):
             str(folder / "model"),
             CentralPolicyConfig(str(folder / "people"), max_completion_length=4, use_cpu=True),
             reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            declare_unread=True,
             train_dataset=[{"person": f"p{at}", "prompt": "tell"} for at in range(2)],
             privacy=slots,
             ledger=ledger_at(folder / "people.db", unit="person", neighbors=REPLACE_SPECIAL),

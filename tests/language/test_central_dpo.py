@@ -47,7 +47,6 @@ def make(tiny_llama, word_pairs, ledger_of, tmp_path):
     def make(model=None, pairs=None, *, folder="run", terms=None, ledger=None, args=None, **more):
         quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
         usual = {
-            "per_device_train_batch_size": 4,
             "learning_rate": 3e-3,
             "temperature": TEMPERATURE,
         }

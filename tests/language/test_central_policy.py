@@ -78,13 +78,14 @@ def make(tiny_llama, ledger_of, tmp_path):
     def make(rows=None, *, folder="run", terms=None, ledger=None, model=None, args=None, **more):
         quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
         usual = {
-            "per_device_train_batch_size": 16, "learning_rate": 3e-3, "max_completion_length": 5,
+            "learning_rate": 3e-3, "max_completion_length": 5,
         }  # fmt: skip
         terms = terms or privacy()
         return CentralPolicyTrainer(
             str(tiny_llama) if model is None else model,
             CentralPolicyConfig(str(tmp_path / folder), **{**quietly, **usual, **(args or {})}),
             reward_funcs=more.pop("reward", good_words),
+            declare_unread=more.pop("declare_unread", True),
             train_dataset=people(terms.people) if rows is None else rows,
             privacy=terms,
             ledger=ledger or ledger_of(neighbors=terms.neighbors),
@@ -180,7 +181,7 @@ def test_the_policy_gradient_points_where_the_reward_rises(make):
 def test_a_policy_learns_what_people_like(make, tiny_llama, args, more, each):
     """One seed for each, with next to no noise; the reward rises from 0 to .3 or more."""
     terms = privacy(1e7, slots=48, batches=12, updates_per_batch=each)
-    how = {"args": {"per_device_train_batch_size": 48, "learning_rate": 5e-3 / each, **args}}
+    how = {"args": {"learning_rate": 5e-3 / each, **args}}
     trainer = make(terms=terms, simulate_seed=1, **how, **more)
     prompts = [f"tell me about {word}" for word in PLAIN] * 12
 
@@ -266,16 +267,14 @@ def test_nobody_is_shown_or_worth_anything_else_because_of_somebody(make):
     emptied = [dict(row) for row in rows]
     emptied[2]["prompt"] = None
     how = {"terms": privacy(batches=1), "reward": long}
-    for size in (3, 16):
-        args = {"per_device_train_batch_size": size}
-        whole, less = (answered(make(r, args=args, **how)) for r in (rows, emptied))
-        assert len(whole) == 4
-        kept, left = (
-            [(*one.pair[:2], one.advantage) for (one,) in some]
-            for some in ([*whole[:2], *whole[3:]], less)
-        )
-        assert kept == left
-        assert len({one.advantage for (one,) in whole}) > 1
+    whole, less = (answered(make(r, **how)) for r in (rows, emptied))
+    assert len(whole) == 4
+    kept, left = (
+        [(*one.pair[:2], one.advantage) for (one,) in some]
+        for some in ([*whole[:2], *whole[3:]], less)
+    )
+    assert kept == left
+    assert len({one.advantage for (one,) in whole}) > 1
 
 
 def test_nobody_is_answered_or_counted_otherwise_beside_a_long_prompt(make):
@@ -284,15 +283,14 @@ def test_nobody_is_answered_or_counted_otherwise_beside_a_long_prompt(make):
     other = [dict(row) for row in rows]
     other[0]["prompt"] = "tell me about " + "bread and " * 12
     usual = {"terms": privacy(batches=1, clip=0.01), "reward": one_way}
-    for size in (1, 4, 64):
-        trainer = make(rows, args={"per_device_train_batch_size": size}, **usual)
-        units, others = answered(trainer), answered(make(other, **usual))
-        assert units[1:] == others[1:]
-        change = summed(trainer, others) - summed(trainer, units)
-        alone = summed(trainer, others[:1]) - summed(trainer, units[:1])
-        assert float((change - alone).norm()) <= 1e-12 * 0.01
-        joined = summed(trainer, [*units, *others[:1]]) - summed(trainer, units)
-        assert float(joined.norm()) <= 0.01 * (1 + 1e-9)
+    trainer = make(rows, **usual)
+    units, others = answered(trainer), answered(make(other, **usual))
+    assert units[1:] == others[1:]
+    change = summed(trainer, others) - summed(trainer, units)
+    alone = summed(trainer, others[:1]) - summed(trainer, units[:1])
+    assert float((change - alone).norm()) <= 1e-12 * 0.01
+    joined = summed(trainer, [*units, *others[:1]]) - summed(trainer, units)
+    assert float(joined.norm()) <= 0.01 * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("args", [{}, REBEL])
@@ -330,7 +328,7 @@ def test_persons_lose_the_maximum_over_batches(make, ledger_of):
         "central",
     )
     assert promise.epsilon == ledger.total().epsilon
-    assert promise.caveats == ("real-arithmetic", "timing")
+    assert promise.caveats == ("real-arithmetic", "texts-declared", "timing")
     assert len(trainer._promise.release_ids) == 5
     with pytest.raises(BudgetExceeded):
         trained(make(ledger=ledger))
@@ -679,9 +677,3 @@ def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monk
     assert b"0.375" not in texts
     assert b"p5" not in texts
     assert trainer._units == []
-
-
-def test_a_batch_that_is_read_person_by_person_has_the_same_sum(make):
-    one, other = (make(args={"per_device_train_batch_size": size}) for size in (1, 16))
-    units = answered(one)
-    assert torch.allclose(summed(one, units), summed(other, units), atol=1e-5)

@@ -90,6 +90,7 @@ def policy(tiny_llama, ledger_of, settings):
             str(tiny_llama),
             settings(CentralPolicyConfig, max_completion_length=3, **(args or {})),
             reward_funcs=lambda completions, **_: [float(len(one) % 7) for one in completions],
+            declare_unread=True,
             train_dataset=rows,
             privacy=SLOTS,
             ledger=ledger or ledger_of(delta=1e-6, unit="person", neighbors=REPLACE_SPECIAL),

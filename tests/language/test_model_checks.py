@@ -62,7 +62,7 @@ def make(tiny_llama, word_pairs, ledger_of, tmp_path):
             if policy
             else (CentralRewardTrainer, CentralRewardConfig)
         )
-        quietly = {"save_strategy": "no", "disable_tqdm": True, "per_device_train_batch_size": 4}
+        quietly = {"save_strategy": "no", "disable_tqdm": True}
         return kind(
             model,
             args=settings(str(tmp_path / "run"), **quietly, **given),

@@ -41,7 +41,7 @@ def make(tiny_llama, word_pairs, ledger_of, tmp_path):
 
     def make(pairs=None, *, folder="run", model=None, kind=CentralRewardTrainer, args=None, **more):
         quietly = {"save_strategy": "no", "disable_tqdm": True, "logging_steps": 1}
-        usual = {"per_device_train_batch_size": 4, "learning_rate": 3e-3, **quietly}
+        usual = {"learning_rate": 3e-3, **quietly}
         settings = CentralRewardConfig if kind is CentralRewardTrainer else CentralDPOConfig
         return kind(
             str(tiny_llama) if model is None else model,

@@ -1,11 +1,13 @@
 """What a start has read is known, and whoever has read the records is refused."""
 
+import numpy as np
 import pytest
 
 import sordino
 from sordino.errors import PrivacyError
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
+import torch
 
 from sordino.language import (
     CentralDPOConfig,
@@ -15,13 +17,20 @@ from sordino.language import (
     CentralPrivacy,
     CentralRewardConfig,
     CentralRewardTrainer,
+    SentenceEmbeddings,
     SlotPrivacy,
 )
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models._upstream import upstream
+from sordino.language.models.checkpoints import (
+    load_causal_model,
+    load_reward_checkpoint,
+    load_tokenizer,
+)
 from sordino.language.references.texts_read import TextsRead, caveats_of_starts
 from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
+from sordino.rewards.record_checks import record_differences
 
 RARE = "zyzzogeton"
 SIZE = TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64)
@@ -88,13 +97,17 @@ def test_every_trainer_refuses_what_has_read_the_records(kind, train, bases):
         train(kind, same)
     with pytest.raises(PrivacyError, match="read"):
         train(kind, other, tokenizer=load_tokenizer(same))
-    trainer = train(kind, other, rows=rows)
-    assert "texts-declared" not in trainer._promise.guarantee.caveats
+    own = kind == "policy"  # a function of the user's own does not say what it was made from
+    if own:
+        with pytest.raises(PrivacyError, match="reward"):
+            train(kind, other, rows=rows)
+    trainer = train(kind, other, rows=rows, declare_unread=own)
+    assert ("texts-declared" in trainer._promise.guarantee.caveats) == own
 
 
 def test_a_reference_and_a_reward_that_have_read_the_records_are_refused(train, bases):
     same, other = str(bases / "same"), str(bases / "other")
-    with pytest.raises(PrivacyError, match="has read texts of these"):
+    with pytest.raises(PrivacyError, match="have read texts of these"):
         train("dpo", other, reference=same, declare_unread=True)
 
     class Judge:
@@ -152,3 +165,110 @@ def test_a_rare_word_of_one_record_is_in_no_file_that_is_released(train, bases, 
     kept = TextsRead.on(load_causal_model(tmp_path / "dpo"), load_tokenizer(tmp_path / "dpo"))
     assert kept == TextsRead.on(load_causal_model(bases / "other"))  # its own, and nothing else
     assert kept.digests.isdisjoint(read.digests)
+
+
+def embeddings(base, folder, **given):
+    """Return features of the body of a base, as a sentence model of the user's own."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    body = Transformer(str(base), max_seq_length=32)
+    pooled = Pooling(body.get_embedding_dimension(), pooling_mode="mean")
+    SentenceTransformer(modules=[body, pooled], device="cpu").save(str(folder))
+    return SentenceEmbeddings(folder, device="cpu", **given)
+
+
+@pytest.fixture
+def fit(tmp_path):
+    """Return a maker of rewards that hide every record."""
+    terms = {"unit": "record", "neighbors": ADD_OR_REMOVE_ONE}
+
+    def fit(features, rows=None, *, withhold=False):
+        pairs = sordino.read_pairs(rows or rows_of())
+        if withhold:
+            return sordino.fit_reward(pairs, withhold=True, features=features, ridge=9.0, **terms)
+        budget = sordino.Guarantee(99.0, delta=1e-4, trust="central", **terms)
+        ledger = sordino.Ledger.open(tmp_path / "fit.db", data="d", budget=budget)
+        tilt = sordino.ObjectivePerturbation(
+            4.0, delta=1e-5, bound=1.0, neighbors=ADD_OR_REMOVE_ONE
+        )
+        return sordino.fit_reward(pairs, mechanism=tilt, ledger=ledger, features=features)
+
+    return fit
+
+
+@pytest.mark.parametrize("withhold", [False, True])
+def test_features_that_have_read_the_records_are_refused(fit, bases, tmp_path, withhold):
+    long = rows_of(asked="what is this, and why would anybody at all want to know")
+    known = embeddings(bases / "other", tmp_path / "known")
+    made = fit(known, long, withhold=withhold)
+    assert "texts-declared" not in (made.caveats if withhold else made.guarantee.caveats)
+    for declared in (False, True):
+        same = embeddings(bases / "same", tmp_path / f"s{declared}", declare_unread=declared)
+        with pytest.raises(PrivacyError, match="have read texts" if declared else "read"):
+            fit(same, withhold=withhold)
+
+
+def test_features_of_which_nobody_knows_need_a_declaration(fit, shared_model):
+    def ones(prompts, answers):
+        return [[1.0] for _ in answers]
+
+    def own(**given):
+        return sordino.FunctionFeatures(ones, dimension=1, name="f", **given)
+
+    def model(**given):
+        return SentenceEmbeddings(shared_model, device="cpu", **given)
+
+    for make in (own, model):
+        with pytest.raises(PrivacyError, match="declare_unread=True"):
+            fit(make())
+        assert "texts-declared" in fit(make(declare_unread=True)).guarantee.caveats
+    assert "texts-declared" not in fit(sordino.HashedText(8)).guarantee.caveats
+
+
+def test_a_hidden_record_changes_no_row_of_another(shared_model):
+    """Bit by bit, whatever batch_size says: a long text in a batch moved the others by 1e-7."""
+    features = SentenceEmbeddings(shared_model, device="cpu", declare_unread=True)
+    rows = rows_of(9)
+    longer = [*rows, {**rows[0], "prompt": "the long text " * 9, "first": "what is a fugue ? " * 5}]
+    alone, beside = (record_differences(sordino.read_pairs(r), features) for r in (rows, longer))
+    assert np.array_equal(alone, beside[:9])
+
+
+def test_a_head_that_was_trained_elsewhere_is_not_covered_by_the_mark(train, bases):
+    other = load_causal_model(bases / "other")
+    other.lm_head.weight = torch.nn.Parameter(other.lm_head.weight.detach() + 1.0)
+    assert TextsRead.on(load_causal_model(bases / "other")).complete
+    assert not TextsRead.on(other).complete
+    reward = load_reward_checkpoint(bases / "other")
+    assert TextsRead.on(reward).complete  # a new head is all 0
+    reward.score.weight.data += 1
+    assert not TextsRead.on(reward).complete
+
+
+def test_the_mark_outlives_what_people_do_with_folders(bases, tmp_path):
+    """Renamed, saved again, tokenizer alone, merged adapters, fine-tuned by a script of trl."""
+    from peft import LoraConfig, get_peft_model
+    from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+
+    private = TextsRead.of(sordino.read_pairs(rows_of()))
+
+    def told(*things):
+        return TextsRead.on(*things).beside(private)
+
+    model = AutoModelForCausalLM.from_pretrained(bases / "same")
+    tokenizer = AutoTokenizer.from_pretrained(bases / "same")
+    for one in (model, tokenizer):
+        one.save_pretrained(tmp_path / "again")
+    (tmp_path / "again").rename(tmp_path / "renamed")
+    assert told(load_causal_model(tmp_path / "renamed"))["read"]
+    assert told(load_tokenizer(tmp_path / "renamed"))["read"]
+    with upstream():  # its own warnings
+        adapted = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear"))
+    merged = adapted.merge_and_unload()
+    merged.base_model.get_input_embeddings().weight.data += 0.1  # trained on
+    assert told(merged)["read"]
+    bare = PreTrainedTokenizerFast(tokenizer_file=str(tmp_path / "renamed/tokenizer.json"))
+    assert told(bare) == {"known": False, "read": False}  # nobody knows: a declaration is asked
+    tokenizer.add_tokens([RARE])
+    assert not told(tokenizer)["known"]

@@ -333,6 +333,7 @@ def test_errors_about_features_name_no_record(tmp_path):
             lambda prompts, answers: [[math.nan if a[-1] == "9" else 1.0] for a in answers],
             dimension=1,
             name="broken",
+            declare_unread=True,
         )
         ledger = open_ledger(tmp_path / str(n), ADD_OR_REMOVE_ONE)
         noise = ObjectivePerturbation(1.0, delta=DELTA, bound=2.0, neighbors=ADD_OR_REMOVE_ONE)

@@ -339,8 +339,9 @@ def test_records_that_prefer_nothing_add_nothing(tmp_path, noise):
         {"prompt": f"q{i}", "first": a, "second": b, "label": 1} for i, (a, b) in enumerate(texts)
     ]
     features = sordino.FunctionFeatures(
-        lambda _, answers: [[float(len(a) == 3)] for a in answers], dimension=1, name="length"
-    )  # of "same" and "Same" it is 0 both times
+        lambda _, answers: [[float(len(a) == 3)] for a in answers],
+        dimension=1, name="length", declare_unread=True,
+    )  # fmt: skip # of "same" and "Same" it is 0 both times
     totals = []
     for part in (made, [one for one in made if one["first"] != "same"]):
         pairs = sordino.read_pairs(part)

@@ -81,7 +81,6 @@ def make(tmp_path, tokenizer):
             model,
             CentralRewardConfig(
                 str(tmp_path / "run"), save_strategy="no", disable_tqdm=True,
-                per_device_train_batch_size=64,
             ),
             train_dataset=sordino.read_pairs(records),
             privacy=privacy,
@@ -131,7 +130,7 @@ def cautious(trainer, model, units, bound):
     This was so once: what everybody added depended on who else was read with them.
     """
     total = WithAllowance(model, bound)
-    size = trainer.args.per_device_train_batch_size
+    size = 8
     tokens = [sum(len(one.first) + len(one.second) for one in unit) for unit in units]
     with without_dropout(model):
         for at, unit in enumerate(units):
@@ -247,7 +246,6 @@ def test_shares_that_depend_on_partners_are_refuted(make, monkeypatch, unit):
     """No draw decides: of 16 seeds each moved a sum by at least 1.2 C. It is no wrong gradient."""
     monkeypatch.setattr(CentralRewardTrainer, "_own_sum", cautious)
     trainer = make(unit=unit)
-    trainer.args.per_device_train_batch_size = 8
     audit = audited(trainer, partners=64)
     assert "partners" in audit.refuted_by
     (found,) = [one for one in audit.findings if one.attack == "partners"]

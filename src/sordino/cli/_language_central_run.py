@@ -26,7 +26,7 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 __all__ = ["run_centrally"]
 
 _ALONE = "it is for randomized labels, and with --way central none are"
-_USUAL = {"loss": "debiased", "epochs": 1.0, "head_epochs": 0.0}
+_USUAL = {"loss": "debiased", "epochs": 1.0, "head_epochs": 0.0, "batch_size": 16}
 
 
 def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_json: bool) -> None:

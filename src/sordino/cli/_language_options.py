@@ -93,7 +93,7 @@ BatchSize = Annotated[
     typer.Option(
         "--batch-size",
         min=1,
-        help="Pairs in each step; with --way central it changes nothing.",
+        help="Pairs in each step of --way local.",
     ),
 ]
 LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of AdamW, at its largest.")]

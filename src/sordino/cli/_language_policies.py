@@ -13,6 +13,7 @@ from sordino.cli._language_options import language_module, refuse_folder
 from sordino.cli._run import made_folder
 from sordino.cli._table import describe_promise
 from sordino.errors import UsageError
+from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.files import read_mappings
 from sordino.preferences.records import Text, read_text
 from sordino.reporting.result import describe_guarantee_and_caveats
@@ -84,6 +85,7 @@ class Judging:
     n: int | None
     max_new_tokens: int
     seed: int
+    declare_unread: bool
 
 
 def _refuse_other_judges(asked: Judging) -> None:
@@ -107,6 +109,7 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
         refuse_output(out, force=force)
     prompts = read_prompts(asked.prompts, asked.n)
     promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
+    caveats = _caveats_of_judge(asked, promises)
     comparison = language_module("judging.policy_comparison")
     judge, shared = _judge(asked, words, promises["policy"])
     found = comparison.compare_policies(
@@ -122,7 +125,7 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
             **found.to_dict(),
             "judge": "reward" if asked.judge else "command",
             "judge_shares_answers": shared,
-            **{f"{name}_guarantee": _in_json(promise) for name, promise in promises.items()},
+            **{f"{name}_guarantee": _in_json(one, caveats) for name, one in promises.items()},
         }
     )
     if out is not None:
@@ -151,11 +154,26 @@ def _program(command: str | None) -> list[str]:
     return words
 
 
-def _in_json(promise: Any) -> dict[str, Any] | None:
-    """Return a checkpoint's promise with its caveats."""
+def _in_json(promise: Any, caveats: tuple[str, ...]) -> dict[str, Any] | None:
+    """Return a checkpoint's promise with its caveats, and those of the judge."""
     if promise is None:
         return None
-    return {**promise.guarantee.to_dict(), "caveats": list(promise.guarantee.caveats)}
+    found = promise.guarantee.with_caveats(*caveats)
+    return {**found.to_dict(), "caveats": list(found.caveats)}
+
+
+def _caveats_of_judge(asked: Judging, promises: dict[str, Any]) -> tuple[str, ...]:
+    """Return what qualifies a win rate of what hides whole records or persons.
+
+    A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
+    are not here to be compared with.
+
+    Raises:
+        PrivacyError: Records or persons are hidden, and nothing is declared.
+    """
+    if all(one is None or one.guarantee.unit == "label" for one in promises.values()):
+        return ()
+    return caveats_of_reading(known=False, read=False, declared=asked.declare_unread)
 
 
 def _judge(asked: Judging, words: list[str], policy: Any) -> tuple[Any, bool]:

@@ -25,6 +25,7 @@ from sordino.cli._console import Bar, finish, grid
 from sordino.cli._settings import DELTA
 from sordino.errors import AuditRefuted, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.reading import read_pairs
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation
 from sordino.reporting.html import write_audit
 
@@ -215,6 +216,10 @@ def training(
         bool, typer.Option("--policy", help="Train a policy by DPO; a reward otherwise.")
     ] = False,
     lora: chosen.Lora = 0,
+    raw: Annotated[
+        Path | None,
+        typer.Option("--raw", help="The records, if you hold them: has the model read them?"),
+    ] = None,
     partners: Annotated[
         int,
         typer.Option(
@@ -255,6 +260,7 @@ def training(
             partners=partners,
             trials=trials,
             confidence=confidence,
+            records=None if raw is None else read_pairs(raw),
             simulate_seed=simulate_seed,
         )
     _finish(found, out, force=force, as_json=as_json)

@@ -338,6 +338,14 @@ def evaluate(
         int, typer.Option("--max-new-tokens", min=1, help="Longest answer.")
     ] = 64,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Of the answers drawn.")] = 0,
+    declare_unread: Annotated[
+        bool,
+        typer.Option(
+            "--declare-unread",
+            help="Declare that judge and reference have read none of the records or persons that "
+            "the policy hides. Needed where it hides any; the promise tells it.",
+        ),
+    ] = False,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="Result to write (.json).")
     ] = None,
@@ -354,6 +362,7 @@ def evaluate(
         n=n,
         max_new_tokens=max_new_tokens,
         seed=seed,
+        declare_unread=declare_unread,
     )
     measure_policy(asked, out, force=force, as_json=as_json)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -30,9 +30,12 @@ __all__ = [
     "Features",
     "FunctionFeatures",
     "HashedText",
+    "caveats_of_features",
+    "caveats_of_reading",
     "clipped_rows",
     "differences",
     "features_from_dict",
+    "features_of_hidden",
     "usable_dimension",
     "usable_feature_bound",
     "usual_features",
@@ -221,6 +224,8 @@ class FunctionFeatures:
         dimension: d, at least 1.
         feature_bound: L, within 1e-100 and 1e100; each row is clipped to it on its own.
         name: What a saved model calls the function; the function itself is never stored.
+        declare_unread: Whether you declare that no word list, weight or projection in the function
+            was made from the records that a fit hides; a caveat of what hides whole records.
 
     Example:
         >>> def length(prompts, answers):
@@ -234,6 +239,7 @@ class FunctionFeatures:
     dimension: int
     feature_bound: float = 1.0
     name: str
+    declare_unread: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse settings for which the bound could not hold."""
@@ -284,6 +290,70 @@ def refuse_learned(features: Any) -> None:
             "fitted on them would not say so. Nothing was fitted. Use features that no judgment "
             "went into, or the reward itself."
         )
+
+
+def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str, ...]:
+    """Return the caveats of hiding texts from what computes on them; refuse what has read them.
+
+    Args:
+        known: Whether it is known that nothing else was read, and these texts can be told apart.
+        read: Whether some of these texts were read.
+        declared: Whether the user says that none of them was, which is a caveat.
+
+    Raises:
+        PrivacyError: One was read; or nobody knows, and nothing is declared.
+    """
+    if not (known or declared):
+        raise PrivacyError(
+            "It cannot be told from the model, tokenizer, reference, reward, judge or features "
+            "that none of them had read these records before. If one had, they show in what comes "
+            "out, and no epsilon covers that. Nothing was done and nothing was spent. Use one of "
+            "other texts (HashedText has read none; sordino language tiny OTHER.jsonl makes a "
+            "model); "
+            "or, if you know that none of them has read these records, declare it "
+            "(declare_unread=True, --declare-unread): the promise then says that it was declared."
+        )
+    if read:
+        raise PrivacyError(
+            "The model, tokenizer, reference, reward, judge or features have read texts of these "
+            "records as they are: words of them show in their files, and no epsilon covers that. "
+            "Nothing was done and nothing was spent. Use one of other texts (HashedText has read "
+            "none; sordino language tiny OTHER.jsonl makes a model). Which texts they are is not "
+            "said, as records are private."
+        )
+    return ("texts-declared",) if declared else ()  # decided by no record
+
+
+def caveats_of_features(features: Features | None, private: Any = None) -> tuple[str, ...]:
+    """Return the caveats of features where whole records are hidden; refuse what has read them.
+
+    Hashed words are a public rule, and a sentence model may say what it has read. What a function
+    of the user was made from nobody knows but the user.
+
+    Args:
+        features: As a fit takes them.
+        private: Pairs or rankings of texts that are to be hidden; None to compare with none.
+
+    Raises:
+        PrivacyError: They have read these texts; or nobody knows, and nothing is declared.
+    """
+    if features is None or isinstance(features, HashedText):
+        return ()
+    told = getattr(features, "_has_read", None)
+    found = {"known": False, "read": False} if told is None else told(private)
+    declared = getattr(features, "declare_unread", False) is True
+    return caveats_of_reading(declared=declared, **found)
+
+
+def features_of_hidden(features: Features | None, private: Any) -> Features | None:
+    """Return features that read each text alone; refuse those that have read these before.
+
+    Raises:
+        PrivacyError: See :func:`caveats_of_features`.
+    """
+    caveats_of_features(features, private)
+    alone: Features | None = getattr(features, "_alone", features)
+    return alone
 
 
 def differences(

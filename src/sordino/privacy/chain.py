@@ -322,7 +322,8 @@ def create(path: Path, **first: Any) -> None:
         LedgerDamaged: Rows of a ledger that was deleted still wait beside it.
         FileSystemError: The folder cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{new_release_id()}")
+    draft = new_release_id()
+    partial = path.with_name(f".{path.name}.{draft}")
     try:
         if _waiting(path) and not path.exists():  # in this order: a rival's log follows its file
             raise LedgerDamaged(
@@ -333,16 +334,19 @@ def create(path: Path, **first: Any) -> None:
         _fill(partial, first)
         os.link(partial, path)
         _sync_folder(path.parent)
-    except (FileExistsError, SordinoError):
-        raise
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, SordinoError) as error:
+        if os.path.exists(path):  # noqa: PTH110 (Path.exists raises for what is no name)
+            raise FileExistsError from None
+        if isinstance(error, SordinoError):
+            raise
         raise FileSystemError(
             f"The ledger {path.name} cannot be created "
             f"({getattr(error, 'strerror', None) or 'not a name for a file'}). Nothing was "
             "released. Check that the folder exists and can be written."
         ) from None
     finally:
-        _remove(partial)
+        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's.
+        _remove(path, "[0-9a-f]{16}" if os.path.exists(path) else draft)  # noqa: PTH110
 
 
 def _fill(path: Path, first: dict[str, Any]) -> None:
@@ -360,11 +364,12 @@ def _fill(path: Path, first: dict[str, Any]) -> None:
             append(connection, None, **first)
 
 
-def _remove(partial: Path) -> None:
-    """Take away a file and what SQLite may have left beside it."""
+def _remove(path: Path, ids: str) -> None:
+    """Take away drafts of a ledger, by a pattern of their ids, and what SQLite left beside them."""
+    drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
     with suppress(OSError, ValueError):
-        for ending in ("", "-wal", "-shm"):
-            partial.with_name(partial.name + ending).unlink(missing_ok=True)
+        for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
+            path.with_name(name).unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

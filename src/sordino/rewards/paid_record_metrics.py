@@ -125,7 +125,8 @@ def measure_records(
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
     linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
-    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=n)
+    read = reward.features
+    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=n, features=read)
     chosen = checked_rows(pairs, held_out)
     refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts

@@ -18,7 +18,7 @@ from scipy.sparse import csr_array
 from sordino import _random, _validate
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.preferences.features import Features
+from sordino.preferences.features import Features, features_of_hidden
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
@@ -81,7 +81,10 @@ def fit_ranked_records(
     ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
     linked = rankings.persons is not None
-    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=len(rankings))
+    read = features if rankings.items is None else None  # items are public
+    promise = record_promise(
+        mechanism, ledger, entropy, linked=linked, n=len(rankings), features=read
+    )
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
@@ -193,5 +196,7 @@ def _records(
 
 def _dense(rankings: Rankings, features: Features | None) -> Float[np.ndarray, "rows d"]:
     """Return the features of the candidates or, in an election, of the items."""
-    known = rankings.item_features if rankings.items is not None else rankings.flat_features
-    return record_rows(lambda: known(features))
+    if rankings.items is not None:
+        return record_rows(lambda: rankings.item_features(features))
+    alone = features_of_hidden(features, rankings)
+    return record_rows(lambda: rankings.flat_features(alone))

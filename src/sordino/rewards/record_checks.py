@@ -21,7 +21,7 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranked_tilt import RankedPerturbation
 from sordino.mechanisms.second_moment import SecondMoment
-from sordino.preferences.features import Features
+from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -43,6 +43,7 @@ def record_promise(
     *,
     linked: bool,
     n: int | None,
+    features: Features | None = None,
 ) -> Guarantee:
     """Return what a release promises to one record under the terms of a ledger.
 
@@ -52,6 +53,7 @@ def record_promise(
         entropy: Only read is whether it comes from a seed.
         linked: Whether it is known who made the judgments.
         n: How many records there are, for :func:`refuse_large_delta`; None if nobody counted.
+        features: What reads the texts of records, if anything does.
 
     Raises:
         UsageError: So large a δ protects nobody.
@@ -77,7 +79,9 @@ def record_promise(
         "person-group": linked,
         "simulated": entropy.randomness == "simulated",
     }
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
+    named = promise.with_caveats(
+        *(name for name, applies in caveats.items() if applies), *caveats_of_features(features)
+    )
     return replace(named, randomness=entropy.randomness)
 
 
@@ -131,8 +135,10 @@ def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndar
 
     Raises:
         DataError: A feature is not finite. An index would bound how many records there are.
+        PrivacyError: The features have read these records, or nobody knows.
         UsageError: Features are missing, or were given twice.
     """
+    features = features_of_hidden(features, pairs)
     if not len(pairs) and pairs.given is None and isinstance(features, Features):
         return np.zeros((0, features.dimension))  # a function of the user may not take none
     return record_rows(lambda: pairs.differences(features))

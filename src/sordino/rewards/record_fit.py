@@ -136,6 +136,7 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         ball=ball,
         ellipsoid=ellipsoid,
         simulate_seed=simulate_seed,
+        features=features,
     )
     seen = _seen(pairs, held_out)
     rows = clipped_records(record_differences(seen, features), mechanism, second_moment)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from sordino import _random, _validate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.second_moment import SecondMoment
+from sordino.preferences.features import Features
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
@@ -41,7 +42,7 @@ class RecordTerms:
     entropy: _random.Entropy
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 (each is one choice of the user)
         cls,
         mechanism: ObjectivePerturbation,
         ledger: Ledger,
@@ -52,6 +53,7 @@ class RecordTerms:
         ball: float,
         ellipsoid: bool | None,
         simulate_seed: int | None,
+        features: Features | None,
     ) -> RecordTerms:
         """Return the terms of a release; the ledger is only read.
 
@@ -65,15 +67,18 @@ class RecordTerms:
             ball: As in the attributes.
             ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
             simulate_seed: A seed for study.
+            features: What reads the texts of records.
 
         Raises:
-            PrivacyError: The ledger counts labels or persons, or another relation, or the second
-                moment was not paid for by the mechanism.
+            PrivacyError: Nobody knows what the features have read; or the ledger counts labels or
+                persons, or another relation, or the second moment was not paid for.
             UsageError: A setting is out of range.
         """
         ball = _validate.workable("ball", ball)
         entropy = entropy_of(simulate_seed)
-        promise = record_promise(mechanism, ledger, entropy, linked=linked, n=size)
+        promise = record_promise(
+            mechanism, ledger, entropy, linked=linked, n=size, features=features
+        )
         refuse_unpaid(second_moment, mechanism)
         return cls(
             mechanism=mechanism,

@@ -138,7 +138,7 @@ class WithheldReward(Withholding):
             _features=features,
             _unit=unit,
             _neighbors=neighbors,
-            _caveats=withheld_caveats(pairs, unit),
+            _caveats=withheld_caveats(pairs, unit, features),
             _public_digest=pairs.public_digest if unit == "label" else None,
             _size=None if neighbors is ADD_OR_REMOVE_ONE else len(labels) + pairs.dropped,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sordino.errors import PrivacyError, UsageError
+from sordino.preferences.features import Features, caveats_of_features
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation, Unit
 
@@ -136,12 +137,13 @@ def refuse_public_bound(bound: float | None) -> None:
         )
 
 
-def withheld_caveats(pairs: Pairs, unit: Unit) -> tuple[str, ...]:
+def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None) -> tuple[str, ...]:
     """Return what qualifies the promises of draws from a fit of these pairs.
 
     Args:
         pairs: Raw judgments; only persons and, for labels, questions are read.
         unit: Whose change is hidden.
+        features: What reads the texts.
     """
     caveats = {
         "real-arithmetic": True,
@@ -150,4 +152,5 @@ def withheld_caveats(pairs: Pairs, unit: Unit) -> tuple[str, ...]:
         and pairs.persons is None
         and len(set(pairs.keys)) < len(pairs),
     }
-    return tuple(name for name, applies in caveats.items() if applies)
+    read = caveats_of_features(features) if unit == "record" else ()
+    return (*(name for name, applies in caveats.items() if applies), *read)

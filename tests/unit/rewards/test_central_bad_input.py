@@ -40,7 +40,7 @@ def texts(n=12):
 
 
 def functions(function, d):
-    return sordino.FunctionFeatures(function, dimension=d, name="made up")
+    return sordino.FunctionFeatures(function, dimension=d, name="made up", declare_unread=True)
 
 
 def labels_noise(epsilon=1.0, **settings):

@@ -164,7 +164,10 @@ def test_no_held_out_record_is_no_error(tmp_path):
     pairs = sordino.read_pairs(records)
     assert not held_out_rows(pairs).any()
     features = sordino.FunctionFeatures(
-        lambda _, answers: [[float(len(a))] for a in answers], dimension=1, name="length"
+        lambda _, answers: [[float(len(a))] for a in answers],
+        dimension=1,
+        name="length",
+        declare_unread=True,
     )
     ledger = account(tmp_path)
     tilt = ObjectivePerturbation(5.0, delta=DELTA, bound=1.0, neighbors=ADD_OR_REMOVE_ONE)

@@ -152,7 +152,7 @@ def played_partners(trainer: Any, *, partners: int, entropy: Entropy) -> Partner
         None is needed: everybody is made up, and nothing is released.
     """
     partners = integer("partners", partners, at_least=2)
-    size = max(2, int(trainer.args.per_device_train_batch_size))
+    size = int(trainer.args.per_device_train_batch_size)
     short, *canaries = partner_units(trainer, entropy=entropy)
     bound = float(unit_norms(trainer, [short, *canaries]).min()) / 2
     if not np.isfinite(bound) or bound == 0:

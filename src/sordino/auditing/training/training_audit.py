@@ -35,6 +35,8 @@ from sordino.auditing.training.step_games import (
     stand_in,
 )
 from sordino.errors import UsageError
+from sordino.language.references.texts_read import TextsRead
+from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import never_less, never_more
 
 __all__ = ["audit_training"]
@@ -50,7 +52,7 @@ _WRONG: Final = 1e-2
 _DOUBTFUL: Final = 1e-4
 
 
-def audit_training(
+def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     trainer: Any,
     *,
     trials: int = 10_000,
@@ -59,6 +61,7 @@ def audit_training(
     sampler: Sampler | None = None,
     canaries: Sequence[Canary] = (),
     partners: int = _PARTNERS,
+    records: Pairs | None = None,
     simulate_seed: int | None = None,
 ) -> Audit:
     """Return what attacks on the steps of a trainer show, before it takes one.
@@ -81,6 +84,8 @@ def audit_training(
             trained on its pairs and on half of the canaries, and its ledger pays.
         partners: With how many others a long unit shares a step, from 2 to 2048: what they give
             away adds up, and so does the time.
+        records: Pairs that are to be hidden: has the model, or its tokenizer, read them before?
+            The audit is then confidential.
         simulate_seed: Plays with simulated entropy, so that the audit can be repeated; the claim
             is marked ``simulated``.
 
@@ -126,6 +131,8 @@ def audit_training(
             trainer, canaries, confidence=confidence, level=share, entropy=entropy
         )
         found, measured = (*found, *guessed), (*measured, *losses)
+    if records is not None:
+        found = (*found, _reading_finding(trainer, records))
     return Audit(
         kind="training",
         subject=type(trainer).__name__,
@@ -133,6 +140,35 @@ def audit_training(
         findings=found,
         measured=measured,
         level=level,
+        confidential=records is not None,
+    )
+
+
+def _reading_finding(trainer: Any, records: Pairs) -> Finding:
+    """Return whether model and tokenizer say that they were made from some records."""
+    own: TextsRead = trainer._read  # noqa: SLF001 (of the model as it was before adapters)
+    read = own.with_those_of(TextsRead.on(trainer.processing_class))
+    found = read.beside(TextsRead.of(records))
+    attack = "texts-read"
+    if found["read"]:
+        return Finding(
+            attack=attack,
+            outcome="refutes",
+            summary="The model or its tokenizer was made from texts of these records as they are, "
+            "and is released with them: no noise on later steps hides that.",
+        )
+    if not found["known"]:
+        return Finding(
+            attack=attack,
+            outcome="warning",
+            summary="Nothing says all that the model and its tokenizer have read, so that these "
+            "records may be among it.",
+        )
+    return Finding(
+        attack=attack,
+        outcome="clear",
+        summary="Model and tokenizer say all that they have read, and none of these texts is "
+        "among it.",
     )
 
 

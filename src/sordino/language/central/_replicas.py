@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 _OWN: Final = frozenset({
     *("output_dir", "run_name", "report_to", "disable_tqdm", "log_level", "log_level_replica"),
-    *("local_rank", "per_device_train_batch_size", "per_device_eval_batch_size"),
+    *("local_rank", "per_device_eval_batch_size"),
 })  # fmt: skip
 """Settings that a process may have for itself: they change no step."""
 

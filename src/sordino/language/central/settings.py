@@ -29,6 +29,7 @@ _COIN = "who takes part in a step is decided by a coin for each, drawn by the op
 _REFUSED: Mapping[str, tuple[Any, str]] = {
     "max_grad_norm": (0.0, _WHOLE),
     "gradient_accumulation_steps": (1, _WHOLE),
+    "per_device_train_batch_size": (8, "units are read one at a time, whatever it says"),
     "bf16": (False, _EXACT),
     "fp16": (False, _EXACT),
     "torch_compile": (False, _ALONE),
@@ -57,8 +58,7 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
         bf16: Refused: gradients are found in 32-bit floats.
         max_grad_norm: 0: units are clipped one by one.
         max_steps: That of the privacy settings; to be left out.
-
-    ``per_device_train_batch_size`` changes nothing: units are read one at a time, pair by pair.
+        per_device_train_batch_size: Refused: units are read one at a time, pair by pair.
 
     Raises:
         UsageError: A setting cannot be used.

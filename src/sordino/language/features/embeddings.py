@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,12 +18,16 @@ from sordino.errors import UsageError
 from sordino.language.features.local_models import (
     load_sentence_model,
     model_digest,
+    readers_of,
     sentence_model_folder,
 )
 from sordino.preferences._signals import SIGNALS
 from sordino.preferences._tokens import flatten
 from sordino.preferences.features import FunctionFeatures, HashedText
 from sordino.preferences.records import Text
+
+if TYPE_CHECKING:
+    from sordino.language.references.texts_read import TextsRead
 
 __all__ = ["SentenceEmbeddings"]
 
@@ -43,7 +49,8 @@ class SentenceEmbeddings:
     public constants, so it is independent of the data as long as the model was not trained on
     them. A row depends on its own prompt and answer only, up to the last bits of 32-bit
     arithmetic, which may vary with the texts that share its batch, and with the machine. With
-    ``batch_size=1`` nothing shares a batch, and on one machine a row is the same bit by bit.
+    ``batch_size=1`` nothing shares a batch, and on one machine a row is the same bit by bit; fits
+    that hide whole records always read texts so, and refuse a model that has read them before.
 
     The model is read from its folder; nothing is ever fetched, no code that comes with a model
     is run, and pickled weights are refused. Of a text at most the first 65,536 characters, and
@@ -54,11 +61,13 @@ class SentenceEmbeddings:
         feature_bound: L, within 1e-100 and 1e100; each row is clipped to it on its own.
         embedding_norm: w, above 0 and at most 1: the share of L that the embedding takes.
         with_shape: Whether the shape stands beside; False leaves the embedding and the cosine.
-        batch_size: Texts that are embedded at once.
+        batch_size: Texts that are embedded at once, where texts are public.
         device: As PyTorch names it, such as ``"cpu"``; an accelerator, if there is one, where it
             is left out.
         name: What a saved reward calls the model; the name of its folder if left out. A reward
             knows the model by ``digest``, never by its name or its place.
+        declare_unread: Whether you declare that the model has not read the records that a fit
+            hides. It is needed where that is not known, and becomes a caveat.
 
     Attributes:
         digest: SHA-256 over the files of the model.
@@ -81,6 +90,7 @@ class SentenceEmbeddings:
     batch_size: int = field(default=32, compare=False)
     device: str | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)
+    declare_unread: bool = field(default=False, compare=False)
     digest: str = field(init=False)
     _model: Any = field(init=False, repr=False, compare=False)
 
@@ -137,6 +147,25 @@ class SentenceEmbeddings:
         """Return the rows of first minus those of second; each text is embedded once."""
         rows = self.transform([*prompts, *prompts], [*first, *second])
         return np.asarray(rows[: len(prompts)] - rows[len(prompts) :])
+
+    @cached_property
+    def _read(self) -> TextsRead:
+        """Return what the model has read, as far as it and its tokenizer say."""
+        from sordino.language.references import texts_read  # noqa: PLC0415 (loads torch)
+
+        return texts_read.TextsRead.on(*readers_of(self._model))
+
+    def _has_read(self, private: Any) -> dict[str, bool]:
+        """Return whether some texts are among what the model has read; None asks for none."""
+        kind = type(self._read)
+        return self._read.beside(kind() if private is None else kind.of(private))
+
+    @property
+    def _alone(self) -> SentenceEmbeddings:
+        """Return the same map, with which no text shares a batch."""
+        found = copy.copy(self)
+        object.__setattr__(found, "batch_size", 1)
+        return found
 
     @property
     def _bounded(self) -> FunctionFeatures:

@@ -13,9 +13,10 @@ from sordino._files import explained, sha256_of
 from sordino.errors import FileSystemError, MissingExtra, UsageError
 from sordino.language.models._loading import FOREIGN, offline, quiet, refuse_pickles, seeded
 
-__all__ = ["load_sentence_model", "model_digest", "sentence_model_folder"]
+__all__ = ["load_sentence_model", "model_digest", "readers_of", "sentence_model_folder"]
 
 _MODULES = "modules.json"
+_RULES = {"Normalize", "Pooling"}  # parts that learn nothing
 _NEVER_READ = {".bin", ".gguf", ".h5", ".md", ".msgpack", ".onnx", ".ot", ".tflite"}
 
 
@@ -94,6 +95,25 @@ def load_sentence_model(folder: Path, device: str | None) -> Any:
             f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}: "
             f"{type(error).__name__}: {reason}"
         ) from error
+
+
+def readers_of(model: Any) -> list[Any]:
+    """Return the parts of a sentence model that may have learned from texts.
+
+    Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
+    has read: it is returned as it is.
+
+    Args:
+        model: What :func:`load_sentence_model` returned.
+    """
+    found: list[Any] = []
+    for part in model:
+        inner = getattr(part, "auto_model", None)
+        if inner is not None:
+            found += [inner, part.tokenizer]
+        elif type(part).__name__ not in _RULES:
+            found.append(part)
+    return found
 
 
 def _sentence_transformers() -> Any:

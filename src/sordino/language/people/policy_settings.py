@@ -20,8 +20,7 @@ PolicySamples = Literal["on_policy", "reference"]
 class CentralPolicyConfig(CentralConfig):
     """Settings of :class:`CentralPolicyTrainer`; those of transformers and these.
 
-    ``per_device_train_batch_size`` changes nothing: people are served one at a time. ``optim`` may
-    be any optimizer: it reads noised gradients alone.
+    ``optim`` may be any optimizer: it reads noised gradients alone.
 
     Args:
         update: ``"pg"``, the policy gradient, or ``"rebel"``, regression on relative rewards.

@@ -20,6 +20,7 @@ from sordino.language.people.policy_settings import CentralPolicyConfig
 from sordino.language.people.slot_privacy import SlotPrivacy
 from sordino.language.policies.starting_policies import starting_policy, with_reference
 from sordino.language.references.texts_read import TextsRead, caveats_of_starts
+from sordino.language.rewards.reward_functions import RewardFunction as PrivateReward
 from sordino.language.rewards.reward_sums import RewardFunction, listed_functions
 from sordino.language.training._training_settings import own_settings
 from sordino.language.training.policy_promises import folder_promises, reward_promises
@@ -66,7 +67,8 @@ class CentralPolicyTrainer(PersonTraining):
         callbacks: As in transformers; they see noised gradients only.
         optimizers: An optimizer and a schedule, as in transformers.
         declare_unread: Whether you declare that neither start, reference nor rewards have read
-            these prompts before. It is needed where that is not known, and becomes a caveat.
+            these prompts before. It is needed where that is not known, as of every function of
+            your own, and becomes a caveat.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
     Raises:
@@ -145,14 +147,15 @@ class CentralPolicyTrainer(PersonTraining):
     ) -> tuple[str, ...]:
         """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
         rewards = [getattr(one, "reward", None) for one in functions]
-        models = [
+        asked = [
             part
             for one in rewards
             for part in (getattr(one, "model", None), getattr(one, "tokenizer", None))
         ]
+        asked += [one for one in functions if type(one) is not PrivateReward]  # do not say it
         prompts = (one.prompt for batch in self._people for one in batch)
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
-        starts = [policy, tokenizer, self._fixed, *models]
+        starts = [policy, tokenizer, self._fixed, *asked]
         self._read = TextsRead.on(*starts)
         return caveats_of_starts(private, starts, declared=declared)
 

@@ -18,12 +18,14 @@ from typing import Any, Final
 
 import torch
 
-from sordino.errors import DataError, PrivacyError
+from sordino.errors import DataError
 from sordino.language.models._model_digests import tokenizer_digest
 from sordino.language.models.promises import TEXTS_READ
 from sordino.language.references.answer_search import plain
 from sordino.language.references.documents import lines
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import caveats_of_reading
+from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text
 
 __all__ = ["TextsRead", "caveats_of_starts"]
@@ -48,13 +50,15 @@ class TextsRead:
     complete: bool = False
 
     @classmethod
-    def of(cls, pairs: Comparisons) -> TextsRead:
-        """Return what somebody has read who read prompts and answers of pairs, and nothing else.
+    def of(cls, pairs: Comparisons | Rankings) -> TextsRead:
+        """Return what somebody has read who read prompts and answers, and nothing else.
 
         Told apart are whole questions (a prompt with both answers), prompts, and every text or line
         of at least 40 characters, all without regard to case, line breaks and spaces: a part of
         the pairs, more of them, or others in between, in any order, under any name, are recognized.
         """
+        if isinstance(pairs, Rankings):
+            return cls.of_prompts([*pairs.prompts, *pairs.candidates])
         rows = zip(pairs.prompts, pairs.first, pairs.second, strict=True)
         digests = frozenset(chain.from_iterable(map(_of_question, rows)))
         return cls(digests, frozenset(_short(pairs.prompts)), complete=True)
@@ -74,7 +78,7 @@ class TextsRead:
         for: whatever was trained further by others may have read more.
 
         Args:
-            marked: Models, tokenizers, or None.
+            marked: Models, tokenizers, functions (which do not say it), or None.
 
         Raises:
             DataError: A mark is malformed.
@@ -86,6 +90,11 @@ class TextsRead:
         """Return what two have read together."""
         complete = self.complete and other.complete
         return TextsRead(self.digests | other.digests, self.short | other.short, complete=complete)
+
+    def beside(self, private: TextsRead) -> dict[str, bool]:
+        """Return what :func:`~sordino.preferences.features.caveats_of_reading` asks of a reader."""
+        known = self.complete and self.digests.isdisjoint(private.short)
+        return {"known": known, "read": not self.digests.isdisjoint(private.digests)}
 
     def unread(self, pairs: Comparisons) -> list[int]:
         """Return the rows of pairs of which no text is among these; each row is judged alone."""
@@ -103,6 +112,7 @@ class TextsRead:
         mark = {
             "texts": b"".join(sorted(known)).hex(),
             "made": _made(thing) if self.complete else "",
+            "heads": sorted(_heads(thing)),
         }
         if hasattr(thing, "init_kwargs"):
             thing.init_kwargs[TEXTS_READ] = mark
@@ -117,32 +127,13 @@ def caveats_of_starts(
 
     Args:
         private: The texts that are to be hidden; they are compared, and nothing of them is kept.
-        starts: Models and tokenizers that training starts from, or asks.
+        starts: Models and tokenizers that training starts from, or asks, and functions it calls.
         declared: Whether the user says that none of them has read these texts, which is a caveat.
 
     Raises:
         PrivacyError: One of them has read such a text; or nobody knows, and nothing is declared.
     """
-    read = TextsRead.on(*starts)
-    apart = read.complete and read.digests.isdisjoint(private.short)
-    if not apart and not declared:
-        raise PrivacyError(
-            "It cannot be told from the model, tokenizer, reference or reward of this training "
-            "that none of them had read these records before. If one had, they show in what comes "
-            "out, and no epsilon covers that. Nothing was trained and nothing was spent. Start "
-            "from a model of other texts (sordino language tiny OTHER.jsonl); or, if you know that "
-            "none of them has read these records, declare it (declare_unread=True, "
-            "--declare-unread): the promise then says that it was declared."
-        )
-    if not read.digests.isdisjoint(private.digests):
-        raise PrivacyError(
-            "The model, tokenizer, reference or reward of this training has read texts of these "
-            "records as they are: words of them show in its files, and no epsilon covers that. "
-            "Nothing was trained and nothing was spent. Start from a model of other texts "
-            "(sordino language tiny OTHER.jsonl). Which texts they are is not said, as records "
-            "are private."
-        )
-    return ("texts-declared",) if declared else ()  # decided by no record
+    return caveats_of_reading(**TextsRead.on(*starts).beside(private), declared=declared)
 
 
 def _marked(thing: Any) -> TextsRead:
@@ -153,19 +144,34 @@ def _marked(thing: Any) -> TextsRead:
     if mark is None:
         return TextsRead()
     try:
-        raw, made = bytes.fromhex(mark["texts"]), str(mark["made"])
+        raw, made, heads = bytes.fromhex(mark["texts"]), mark["made"], set(mark["heads"])
     except (KeyError, TypeError, ValueError) as error:
         raise DataError("The mark that says what a model has read is malformed.") from error
     digests = frozenset(raw[at : at + _SIZE] for at in range(0, len(raw), _SIZE))
-    return TextsRead(digests, complete=bool(made) and made == _made(thing))
+    same = bool(made) and made == _made(thing)
+    return TextsRead(digests, complete=same and heads.issuperset(_heads(thing)))
 
 
 def _made(thing: Any) -> str:
-    """Return what changes when a vocabulary, or the body of a model below its head, does."""
+    """Return what changes when a vocabulary, or the body of a model, does; heads are apart."""
     if hasattr(thing, "init_kwargs"):
         return tokenizer_digest(thing)
+    return _of_weights(sorted(thing.base_model.state_dict().items()))
+
+
+def _heads(thing: Any) -> Iterator[str]:
+    """Yield the digests of weights outside the body; one that is all 0 has learned nothing yet."""
+    if not hasattr(thing, "init_kwargs"):
+        body = {tensor.data_ptr() for tensor in thing.base_model.state_dict().values()}
+        for tensor in thing.state_dict().values():
+            if tensor.data_ptr() not in body and tensor.any():
+                yield _of_weights([("", tensor)])
+
+
+def _of_weights(named: Iterable[tuple[str, Any]]) -> str:
+    """Return a SHA-256 over tensors as 32-bit floats."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(thing.base_model.state_dict().items()):
+    for name, tensor in named:
         digest.update(f"\0{name} {tuple(tensor.shape)}\0".encode())
         digest.update(tensor.detach().to("cpu", torch.float32).contiguous().numpy().tobytes())
     return digest.hexdigest()

@@ -95,8 +95,8 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
         pairs: Raw judgments.
         model: Checkpoint of a language model, or of a reward to go on from.
         folder: Where the reward goes, with ``training_log.json``.
-        terms: How it is trained. Steps are those of ``privacy``, ``batch_size`` is how many pairs
-            are read at once, and loss and epochs have no meaning here.
+        terms: How it is trained. Steps are those of ``privacy``; loss, epochs and ``batch_size``
+            have no meaning here.
         privacy: What is promised, and what it takes.
         ledger: Its budget must be of the same unit and relation.
         declare_unread: Whether you declare that ``model`` has read none of these records before.
@@ -207,7 +207,6 @@ def _arguments(folder: Path, terms: TrainingTerms, save_every: int | None) -> di
         kept = {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}
     return {
         "output_dir": str(folder),
-        "per_device_train_batch_size": terms.batch_size,
         "learning_rate": terms.learning_rate,
         "max_length": terms.max_length,
         "overlong": terms.overlong,

@@ -25,7 +25,7 @@ class CentralSizes:
         steps: How many there are.
         expected_batch: Records that take part in a step, in the mean; at most all of them.
         clip: Bound on the norm of what one record adds.
-        terms: The other settings; ``batch_size`` is how many pairs are read at once.
+        terms: The other settings.
     """
 
     steps: int
@@ -91,7 +91,7 @@ QUICK = StudySizes(
         steps=10,
         expected_batch=192,
         clip=1.0,
-        terms=TrainingTerms(batch_size=32, learning_rate=2e-3, overlong="drop"),
+        terms=TrainingTerms(learning_rate=2e-3, overlong="drop"),
     ),
     seeds=3,
     prompts=200,
@@ -110,7 +110,7 @@ FULL = StudySizes(
         steps=40,
         expected_batch=1024,
         clip=1.0,
-        terms=TrainingTerms(batch_size=32, learning_rate=2e-3, overlong="drop"),
+        terms=TrainingTerms(learning_rate=2e-3, overlong="drop"),
     ),
     seeds=5,
     prompts=1000,

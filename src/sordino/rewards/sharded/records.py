@@ -94,6 +94,7 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         ball=ball,
         ellipsoid=ellipsoid,
         simulate_seed=simulate_seed,
+        features=features,
     )
     width = width_of(survey.shards, features)
     terms.refuse_useless(width)
