@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # the tests themselves run side by side
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # PyTorch's threads wait for each other by spinning
 
 import numpy as np
 import pytest

@@ -36,7 +36,16 @@ def remaining(processes):
 
 
 @pytest.fixture(scope="package")
-def started_ray(one_ray):
+def no_word_on_threads():
+    """Take away what tests/conftest.py says on threads: Ray's workers are to know by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+            patch.delenv(name, raising=False)
+        yield
+
+
+@pytest.fixture(scope="package")
+def started_ray(one_ray, no_word_on_threads):
     """Ray on this machine, which starts and stops within a minute and leaves nothing behind."""
     from sordino.engines.ray_data import RayData
 
