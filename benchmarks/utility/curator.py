@@ -48,7 +48,7 @@ def real_pairs(name: str, folder: Path = DATA) -> Rows:
 
 
 def judged_pairs(folder: Path = DATA) -> tuple[Rows, Rows]:
-    """Return seventy pairs of answers to each prompt, of four fifths of the prompts and the rest."""
+    """Return seventy pairs of answers a prompt, of four fifths of the prompts and of the rest."""
     generator, made = np.random.default_rng(0), []
     with gzip.open(folder / "judged_answers.jsonl.gz", "rt") as lines:
         for number, line in enumerate(lines):
