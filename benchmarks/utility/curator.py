@@ -34,7 +34,8 @@ DELTA = 1e-6
 BOUND = 0.6  # of records, as align has it
 DIRECTIONS = 12  # that the forecast of `sordino estimate` has
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
-SIZES = (500, 1850, 5000, 15_000)
+SIZES = (500, 1850, 5000, 19_000)
+ASSUMED = {"judged": 0.78}  # how well a perfect reward predicts: people .65, this judge more
 WAYS = {"coins": "local", "sum": "label-central", "records": "record-central"}
 
 Rows = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
@@ -47,12 +48,12 @@ def real_pairs(name: str, folder: Path = DATA) -> Rows:
 
 
 def judged_pairs(folder: Path = DATA) -> tuple[Rows, Rows]:
-    """Return forty pairs of answers to each prompt, of four fifths of the prompts and the rest."""
+    """Return seventy pairs of answers a prompt, of four fifths of the prompts and of the rest."""
     generator, made = np.random.default_rng(0), []
     with gzip.open(folder / "judged_answers.jsonl.gz", "rt") as lines:
         for number, line in enumerate(lines):
             told = json.loads(line)
-            for _ in range(40):
+            for _ in range(70):
                 drawn = generator.choice(len(told["answers"]), 2, replace=False)
                 one, other = (told["answers"][i] for i in drawn)
                 first = one["preference"] > other["preference"]
@@ -92,7 +93,9 @@ def learn(way: str, rows: Rows, epsilon: float, seed: int) -> Float[np.ndarray, 
             coin = sordino.RandomizedResponse(epsilon)
             private = sordino.privatize(pairs, coin, ledger=ledger, simulate_seed=seed)
             return np.asarray(sordino.fit_reward(private, **settings).weights)
-        noise: Any = sordino.LabelGaussian(epsilon, delta=DELTA)
+        noise: Any = sordino.LabelGaussian.for_sizes(
+            epsilon, n=n, d=d, feature_bound=1.0, delta=DELTA
+        )
         if record:
             noise = ObjectivePerturbation.for_sizes(
                 epsilon, n=n, d=d, delta=DELTA, bound=BOUND, neighbors=relation
@@ -122,7 +125,8 @@ def measure(seeds: int) -> Iterator[dict[str, Any]]:
     for name, (private, public) in sets.items():
         for n in (size for size in SIZES if size <= len(private[1])):
             for epsilon in EPSILONS:
-                foreseen = estimate(n, dimension=DIRECTIONS, epsilon=epsilon, delta=DELTA)
+                terms: dict[str, Any] = {"delta": DELTA, "accuracy": ASSUMED.get(name, 0.65)}
+                foreseen = estimate(n, dimension=DIRECTIONS, epsilon=epsilon, **terms)
                 row: dict[str, Any] = {"set": name, "n": n, "epsilon": epsilon}
                 for way, plan in WAYS.items():
                     found = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,32 +54,42 @@ class Noise:
         if settings.hides_texts:
             n = records_of(settings, pairs)
             return cls.for_records(settings, n=n, d=settings.features(n).dimension)
-        if settings.unit is not Unit.person:
-            return cls.for_labels(settings, most=None)
-        known = questions_of_one_person(pairs)
-        return cls.for_labels(settings, most=settings.cap or known)
+        most = None
+        if settings.unit is Unit.person:
+            most = settings.cap or questions_of_one_person(pairs)
+        return cls.for_labels(settings, most=most, n=len(pairs))
 
     @classmethod
-    def for_labels(cls, settings: Settings, *, most: int | None) -> Noise:
+    def for_labels(cls, settings: Settings, *, most: int | None, n: int | None) -> Noise:
         """Return noise for labels.
 
         Args:
             settings: What the user asked for.
             most: How many labels of one person count, if all of them are hidden together.
                 Persons and questions are public, and with them the usual cap.
+            n: How many labels there are; None for files of vectors, of which nothing is known,
+                and where nobody has counted yet.
 
         Raises:
             UsageError: No noise keeps it.
         """
-
-        def noise(epsilon: float) -> LabelGaussian:
-            return LabelGaussian(epsilon, delta=settings.failure, records_per_person=most)
-
+        terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
+        if n is None:
+            estimate = LabelGaussian(settings.total, **terms)
+        else:
+            features = settings.features(n)
+            estimate = LabelGaussian.for_sizes(
+                settings.total,
+                n=n,
+                d=features.dimension,
+                feature_bound=features.feature_bound,
+                **terms,
+            )
         wanted = settings.metrics_epsilon
         return cls(
-            estimate=noise(settings.total),
+            estimate=estimate,
             second_moment=None,
-            metrics=None if wanted is None else noise(wanted),
+            metrics=None if wanted is None else LabelGaussian(wanted, **terms),
             metrics_epsilon=wanted,
         )
 
@@ -126,6 +137,7 @@ class Noise:
                 **common,
                 "mu": found.mu,
                 "shaped": found.shaped,
+                "longest": None if found.longest == math.inf else found.longest,
                 "records_per_person": found.records_per_person,
             }
         return {

@@ -72,7 +72,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     linked = names_persons(shards) if survey is None else survey.linked
     if settings.cap is not None and not linked:
         refuse_unlinked(f"a limit of {settings.cap} records of one person")
-    noise = _noise(settings)
+    noise = _noise(settings, inputs)
     ledger = planned_ledger(settings, noise)
     alone = promise_of(
         _for_labels(noise),
@@ -117,13 +117,12 @@ def surveyed(settings: Settings, inputs: Inputs) -> Iterator[Inputs]:
 
 def open_account(settings: Settings, inputs: Inputs) -> Ledger:
     """Return the ledger of a run."""
-    del inputs
-    return opened_ledger(settings, _noise(settings))
+    return opened_ledger(settings, _noise(settings, inputs))
 
 
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     """Return what one noised sum of the labels in many files teaches, and what was bought."""
-    found, noise = inputs.surveyed, _noise(settings)
+    found, noise = inputs.surveyed, _noise(settings, inputs)
     assert found is not None  # noqa: S101 - for the type checker
     fitted, held_out = _parts(found.survey, settings)
     released = _released(settings, found, fitted, noise, ledger)
@@ -206,9 +205,12 @@ def shards_of(inputs: Inputs) -> Shards:
     return inputs.pairs
 
 
-def _noise(settings: Settings) -> Noise:
+def _noise(settings: Settings, inputs: Inputs) -> Noise:
     """Return what hides a label, or all labels of a person."""
-    return Noise.for_labels(settings, most=settings.cap)
+    found = inputs.surveyed
+    texts = found is not None and found.survey.shards.dimension is None
+    n = found.survey.counted if found is not None and texts else None
+    return Noise.for_labels(settings, most=settings.cap, n=n)
 
 
 def _for_labels(noise: Noise) -> LabelGaussian:

@@ -6,7 +6,9 @@ the vectors, and a label moves the released sum by a vector of integers that is 
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+import math
+from dataclasses import KW_ONLY, dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -30,7 +32,7 @@ from sordino.mechanisms._label_steps import (
     lengths,
     times_of,
 )
-from sordino.mechanisms._row_sums import Rows, dense_parts
+from sordino.mechanisms._row_sums import Rows, counting_less, dense_parts
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
@@ -46,6 +48,9 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelatio
 __all__ = ["LabelDesign", "LabelGaussian", "LabelStatistic"]
 
 _GRIDS = (2.0**-24, 2.0**-12)
+_SHORT = 0.25  # of the feature bound: most differences of answers are longer
+_USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
+_FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
 
 
 @dataclass(frozen=True)
@@ -53,7 +58,9 @@ class LabelGaussian:
     """Release Σ y_i x_i over all labels with noise that hides any one of them.
 
     A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
-    The likelihood reads labels through this sum only, so fitting it costs nothing more.
+    The likelihood reads labels through this sum only, so fitting it costs nothing more. With
+    ``longest`` the sum is Σ w_i y_i x_i, w_i = min(1, longest/‖x_i‖): the noise must hide the
+    longest row, and a weighted likelihood reads this sum only too.
 
     Args:
         epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
@@ -63,6 +70,7 @@ class LabelGaussian:
             same noise in every direction.
         records_per_person: How many rows of one person count (m); the others are left out,
             whatever their labels. Needed for unit ``"person"``.
+        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
         grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
             2^-12.
 
@@ -73,9 +81,9 @@ class LabelGaussian:
         GaussianEvent of :attr:`mu` for unit ``"label"`` under ``REPLACE_ONE``, and for unit
         ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
         x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
-        numbers that depend on x_i alone, so one change moves the sum by at most ‖2h‖, which is
-        computed in integers and rounded up; for a person, by the sum of these over their rows.
-        The noise is exactly discrete, with the allowance for its grid of
+        numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
+        ‖2h‖, which is computed in integers and rounded up; for a person, by the sum of these over
+        their rows. The noise is exactly discrete, with the allowance for its grid of
         :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
         tests/soundness/test_label_gaussian_mechanism.py.
 
@@ -97,6 +105,7 @@ class LabelGaussian:
     delta: float
     shaped: bool = True
     records_per_person: int | None = None
+    longest: float = math.inf
     grid: float = 2.0**-20
 
     def __post_init__(self) -> None:
@@ -107,6 +116,8 @@ class LabelGaussian:
         if (most := self.records_per_person) is not None:
             most = _validate.integer("records_per_person", most, at_least=1)
             object.__setattr__(self, "records_per_person", most)
+        if self.longest != math.inf:
+            object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
         if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
             raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
         if self.mu == 0:
@@ -120,6 +131,40 @@ class LabelGaussian:
                 f"({self.grid!r}), of which {least} to {most} can be drawn. Nothing was released. "
                 "Give another epsilon."
             )
+
+    @classmethod
+    def for_sizes(
+        cls, epsilon: float, *, n: int, d: int, feature_bound: float, **settings: Any
+    ) -> LabelGaussian:
+        """Return the mechanism whose noise suits so many labels and features of texts.
+
+        The noise is as large as the longest row that it must hide. So rows beyond a quarter of
+        the bound count less; and where the noise then is small beside what labels scatter, as
+        much less only as keeps it so, and it is shaped. Only public sizes decide.
+
+        Source:
+            docs/central.md, "Which rows count less": with c = L/4 and s² = 0.3 L² the usual
+            ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise is shaped.
+
+        Args:
+            epsilon: As for the class.
+            n: Number of labels.
+            d: Number of features.
+            feature_bound: Bound L on the norm of one answer's features.
+            settings: ``delta`` and what else the class takes.
+
+        Example:
+            >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
+            >>> found = [LabelGaussian.for_sizes(4.0, n=n, **sizes) for n in (500, 20_000)]
+            >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
+            [(0.25, False), (1.061, True)]
+        """
+        noise = cls(epsilon, **settings, shaped=False, longest=_SHORT * feature_bound)
+        usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
+        share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
+        if share >= _FAINT:
+            return noise
+        return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
 
     @property
     def mu(self) -> float:
@@ -213,6 +258,8 @@ class LabelGaussian:
         """
         refuse_persons(given=persons is not None, most=self.records_per_person)
         differences = checked_rows("differences", differences)
+        if self.longest != math.inf:
+            differences = checked_rows("differences", counting_less(differences, self.longest))
         used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
         fitted = differences if used.all() else differences[used]
         ellipsoid = (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)

@@ -14,7 +14,7 @@ from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms._grid import GRID_SLACK, STEPS_OF_NOISE, with_noise
 from sordino.mechanisms._label_steps import FINER, moves_of, times_of
-from sordino.mechanisms._row_sums import dense_parts
+from sordino.mechanisms._row_sums import counting_less, dense_parts
 from sordino.mechanisms.ellipsoid import (
     Ellipsoid,
     isotropic_ellipsoid,
@@ -81,7 +81,7 @@ class PiecedLabels:
             UsageError: There are too many directions.
         """
         shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
-        return cls(mechanism, shape(rows))
+        return cls(mechanism, shape(counting_less(rows, mechanism.longest)))
 
     def total(self, rows: PiecedRows) -> PiecedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing.
@@ -99,7 +99,9 @@ class PiecedLabels:
         """
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
-        found = rows.fold(_Steps(whiten.T / 2, longest=1 / self.mechanism.grid), _Sum.plus)
+        found = rows.fold(
+            _Steps(whiten.T / 2, 1 / self.mechanism.grid, self.mechanism.longest), _Sum.plus
+        )
         if found.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = found.moved * (self.mechanism.records_per_person or 1) / FINER
@@ -208,10 +210,12 @@ class _Steps:
     Attributes:
         turned: Takes a row (as a row vector) to h_i, before rounding.
         longest: Largest ‖h_i‖ that can be; beyond it squares would not be exact.
+        counted: As the mechanism's ``longest``.
     """
 
     turned: Float[np.ndarray, "d r"]
     longest: float
+    counted: float = np.inf
 
     def __call__(self, _first: int, block: Any, labels: Integer[np.ndarray, " n"]) -> _Sum:
         """Return the sum of one block."""
@@ -224,7 +228,7 @@ class _Steps:
         Raises:
             DataError: A row is longer than the noise was made for.
         """
-        halves = np.rint(values @ self.turned)
+        halves = np.rint(counting_less(values, self.counted) @ self.turned)
         squares = np.einsum("ij,ij->i", halves, halves)
         if not squares.max() <= self.longest**2:  # also NaN
             raise DataError("The input changed while it was read. Nothing was released.")

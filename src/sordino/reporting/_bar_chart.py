@@ -16,8 +16,7 @@ _LONGEST = 36  # characters of a name beside a bar
 def bar_values(decisive: _Plain) -> dict[str, Any]:
     """Return what the template needs to draw a bar for each feature, left or right of zero."""
     rows = decisive["rows"]
-    ends = [abs(end) for row in rows for end in (row["effect"], *(row["ends"] or ()))]
-    largest = max(ends) or 1.0
+    largest = max(abs(row["effect"]) for row in rows) or 1.0
     return {
         "label": _bars_label(rows),
         "height": _HEAD + _ROW * len(rows),
@@ -35,7 +34,6 @@ def _bar(row: _Plain, y: int, largest: float) -> dict[str, Any]:
         "text": row["effect_text"],
         "x": f"{50 + min(0.0, effect):.2f}%",
         "width": f"{abs(effect):.2f}%",
-        "ends": row["ends"] and [f"{50 + 50 * end / largest:.2f}%" for end in row["ends"]],
     }
 
 

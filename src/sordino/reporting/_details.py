@@ -117,7 +117,6 @@ def describe_decisive(source: _Plain | None, *, texts_are_public: bool) -> dict[
         "rows": rows,
         "origin": _ORIGINS[origin],
         "total": None if total is None else f"{total:,.0f}",
-        "intervals": any(row["ends"] for row in rows),
         "groups": any(row["name"].startswith("word group ") for row in rows),
     }
 
@@ -134,18 +133,14 @@ def _origin(name: str, value: Any, known: tuple[str, ...]) -> str:
 
 def _feature(row: _Plain) -> dict[str, Any] | None:
     """Return one feature with its texts, or None if its effect is missing."""
-    keys = ("weight", "effect", "low", "high")
-    weight, effect, low, high = (real(f"decisive.{key}", row.get(key)) for key in keys)
+    weight, effect = (real(f"decisive.{key}", row.get(key)) for key in ("weight", "effect"))
     if effect is None:
         return None
-    ends = None if low is None or high is None else [low, high]
     return {
         "name": str(row.get("name") or "unnamed"),
         "weight_text": "—" if weight is None else _signed(weight),
         "effect": effect,
         "effect_text": _signed(effect),
-        "ends": ends,
-        "interval": "—" if ends is None else f"{_signed(ends[0])} to {_signed(ends[1])}",
     }
 
 

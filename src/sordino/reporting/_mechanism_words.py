@@ -128,6 +128,8 @@ def _sum_rows(told: _Plain, what: str, *, one: str, counted: str, simulated: boo
         if told.get("shaped")
         else "It is the same in every direction."
     )
+    if told.get("longest"):
+        shape += " Comparisons of very different answers count less: noise must hide the largest."
     exact = (
         "" if simulated else f" It is drawn in exact whole numbers, so no rounding tells a {one}."
     )

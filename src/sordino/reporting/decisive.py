@@ -15,8 +15,6 @@ from sordino.preferences.features import Features, HashedText
 
 __all__ = ["decisive_features", "feature_names", "feature_spread"]
 
-_Z = 1.96  # a 95% interval, normal approximation
-
 
 def feature_names(features: Features | None, dimension: int) -> list[str]:
     """Return what each weight is about, as a reader would call it.
@@ -61,23 +59,22 @@ def decisive_features(
     *,
     spread: Float[np.ndarray, " d"],
     names: Sequence[str],
-    standard_errors: Float[np.ndarray, " d"] | None = None,
     most: int = 10,
 ) -> list[dict[str, Any]]:
     """Return the features that move the reward most, the largest effect first.
+
+    There are no intervals: what shrinks the weights moves each by an unknown part of the truth.
 
     Args:
         weights: Of the released reward.
         spread: From :func:`feature_spread`; of texts that the promise treats as public, because
             it shows in the result.
         names: One for each weight.
-        standard_errors: Of the weights; without them the rows have no interval.
         most: Largest number of rows, at least 1. Features without any effect are left out.
 
     Returns:
-        For each feature its ``name``, ``weight``, ``effect`` (weight · spread: what a usual
-        difference adds to the log odds of being preferred), and ``low`` and ``high``, the ends
-        of the effect's 95% interval, or None.
+        For each feature its ``name``, ``weight`` and ``effect`` (weight · spread: what a usual
+        difference adds to the log odds of being preferred).
 
     Raises:
         DataError: Lengths differ, or a number is not finite.
@@ -91,27 +88,17 @@ def decisive_features(
     """
     _validate.integer("most", most, at_least=1)
     weights = _validate.finite_array("weights", weights, ndim=1)
-    columns = {"spread": spread} | (
-        {} if standard_errors is None else {"standard_errors": standard_errors}
-    )
-    checked = {
-        name: _validate.finite_array(name, column, ndim=1) for name, column in columns.items()
-    }
-    for name, column in {**checked, "names": names}.items():
+    spread = _validate.finite_array("spread", spread, ndim=1)
+    for name, column in {"spread": spread, "names": names}.items():
         if len(column) != len(weights):
             raise DataError(f"{name} must have {len(weights)} entries, got {len(column)}.")
-    effects = weights * checked["spread"]
+    effects = weights * spread
     order = [int(place) for place in np.argsort(-np.abs(effects), kind="stable")[:most]]
-    half = (
-        _Z * checked["standard_errors"] * checked["spread"] if standard_errors is not None else None
-    )
     return [
         {
             "name": str(names[place]),
             "weight": float(weights[place]),
             "effect": float(effects[place]),
-            "low": None if half is None else float(effects[place] - half[place]),
-            "high": None if half is None else float(effects[place] + half[place]),
         }
         for place in order
         if effects[place] != 0

@@ -208,7 +208,6 @@ def measure_decisive(
         reward.weights,
         spread=feature_spread(differences),
         names=feature_names(reward.features, len(reward.weights)),
-        standard_errors=reward.standard_errors,
         most=most,
     )
     return {"source": source, "features": len(reward.weights), "rows": rows}

@@ -65,19 +65,18 @@ class Curvature:
     ) -> Float[np.ndarray, "d d"]:
         n, d = self._loss.differences.shape
         step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
-        [total] = weighted_grams(self._loss.differences, _weights(margins), step=step)
+        [total] = weighted_grams(self._loss.differences, self._weights(margins), step=step)
         return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
 
     def _diagonal(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
         rows: Any = self._loss.differences
         squares = rows.power(2) if issparse(rows) else rows * rows
-        return np.asarray(squares.T @ _weights(margins))
+        return np.asarray(squares.T @ self._weights(margins))
 
-
-def _weights(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return σ′ of each margin."""
-    probabilities = expit(margins)
-    return np.asarray(probabilities * (1 - probabilities))
+    def _weights(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return σ′ of each margin, as much as its row counts."""
+        probabilities = expit(margins)
+        return np.asarray(self._loss.weights * probabilities * (1 - probabilities))
 
 
 def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:

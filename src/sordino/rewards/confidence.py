@@ -18,6 +18,7 @@ from jaxtyping import Float
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
 from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError
+from sordino.mechanisms._row_sums import row_weights
 
 from ._ellipsoid import Ellipsoid
 from ._gram import weighted_grams
@@ -224,7 +225,7 @@ class ConfidenceEllipsoid(Ellipsoid):
         return cls(**{**plain, "center": center, "metric": metric})
 
 
-def confidence_ellipsoid(
+def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     differences: Any,
     solution: Solution,
     *,
@@ -234,6 +235,7 @@ def confidence_ellipsoid(
     candidates: int,
     covariance: Float[np.ndarray, "d d"] | None = None,
     rounding: float = 0.0,
+    longest: float = math.inf,
 ) -> ConfidenceEllipsoid:
     """Return the confidence set of a debiased fit inside a ball.
 
@@ -251,8 +253,9 @@ def confidence_ellipsoid(
         candidates: How many ridges were tried on the same answers.
         covariance: V, of Gaussian noise that was added to Σ yx; None where nothing was.
         rounding: How far Σ yx was moved at most before that, in standard deviations.
+        longest: Rows that are longer count less in the sum and in the fit.
     """
-    gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge)
+    gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge, longest=longest)
     answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
     return ConfidenceEllipsoid(
         center=solution.theta,
@@ -279,29 +282,32 @@ def _added(shape: Float[np.ndarray, "d d"], rounding: float) -> tuple[NoiseTerm,
 
 
 def flattest_curvature(
-    differences: Any, *, ball: float, ridge: float
+    differences: Any, *, ball: float, ridge: float, longest: float = math.inf
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-    """Return G = Σ xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball.
+    """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball.
 
     Source:
-        docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
+        docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B),
+        cᵢ = min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
 
     Args:
         differences: x, shape (n, d), dense or sparse, or in pieces.
         ball: B.
         ridge: Λ > 0.
+        longest: Rows that are longer count less; with infinity every one counts 1.
     """
     if isinstance(differences, PiecedRows):
-        gram, bent = differences.fold(partial(_grams, ball), _each_added)
+        gram, bent = differences.fold(partial(_grams, ball, longest), _each_added)
     else:
-        gram, bent = _grams(ball, 0, differences)
+        gram, bent = _grams(ball, longest, 0, differences)
     return gram, bent + ridge * np.eye(len(bent))
 
 
-def _grams(ball: float, _first: int, differences: Any, *_: Any) -> list[np.ndarray]:
-    """Return Σ xᵢxᵢᵀ and Σ wᵢxᵢxᵢᵀ of some rows."""
+def _grams(ball: float, longest: float, _first: int, differences: Any, *_: Any) -> list[np.ndarray]:
+    """Return Σ cᵢ²xᵢxᵢᵀ and Σ cᵢwᵢxᵢxᵢᵀ of some rows."""
     lengths = np.sqrt(np.asarray((differences**2).sum(axis=1)).ravel())
-    return weighted_grams(differences, np.ones(len(lengths)), debiased_slope(lengths * ball))
+    counted = row_weights(differences, longest)
+    return weighted_grams(differences, counted**2, counted * debiased_slope(lengths * ball))
 
 
 def _each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarray]:

@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
+from sordino.mechanisms._row_sums import row_weights
+
 from ._gram import weighted_grams
 from .likelihoods import answer_probability
 
@@ -165,9 +167,10 @@ def answer_sum_covariance(
     noise: Float[np.ndarray, "d d"],
     *,
     ridge: float,
+    longest: float = np.inf,
     step: int = 1,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of an estimate from Σ yx and noise, whatever the answers were.
+    """Return the covariance of an estimate from Σ wyx and noise, whatever the answers were.
 
     Source:
         docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
@@ -176,12 +179,14 @@ def answer_sum_covariance(
     Args:
         differences: x, shape (n, d), dense or sparse.
         theta: The estimate.
-        noise: V, the covariance of what was added to Σ yx.
+        noise: V, the covariance of what was added to Σ wyx.
         ridge: Λ > 0 of the fit.
+        longest: Rows that are longer count less, w = min(1, longest/‖x‖).
         step: Take every so many-th row only, and scale up.
     """
     margins = np.asarray(differences @ theta)
-    weights = debiased_slope(margins), np.full(len(margins), 1 / 4)
+    counted = row_weights(differences, longest)
+    weights = counted * debiased_slope(margins), counted**2 / 4
     bend, answers = weighted_grams(differences, *weights, step=step)
     share = _share(len(margins), step)
     return _sandwich(share * bend, share * answers + noise, ridge)

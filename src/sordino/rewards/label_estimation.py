@@ -79,6 +79,7 @@ def label_standard_errors(
         found.solution.theta,
         evidence.covariance,
         ridge=found.ridge + found.solution.multiplier,
+        longest=evidence.longest,
         step=max(1, n // (_ROWS * d)),
     )
     return roots_of_variances(covariance)
@@ -102,4 +103,5 @@ def label_ellipsoid(
         candidates=found.candidates,
         covariance=evidence.covariance,
         rounding=evidence.rounding,
+        longest=evidence.longest,
     )

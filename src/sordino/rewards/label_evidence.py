@@ -11,6 +11,7 @@ from jaxtyping import Float
 from scipy.sparse import csr_array
 
 from sordino._random import SimulatedEntropy, normals
+from sordino.mechanisms._row_sums import row_weights
 from sordino.rewards._gram import weighted_grams
 from sordino.rewards.covariance import debiased_slope
 from sordino.rewards.likelihoods import DebiasedLogistic
@@ -29,11 +30,12 @@ class LabelEvidence:
 
     Attributes:
         differences: x, one row for each pair that counts.
-        statistic: T̃ = Σ yx + noise.
+        statistic: T̃ = Σ wyx + noise, w = min(1, longest/‖x‖).
         factor: F; the noise has covariance V = FFᵀ.
         feature_bound: Bound L on the norm of one answer's features.
         rounding: How far the grid moved the sum at most, in standard deviations of the noise.
         inflation: Variance of T̃ over that of the released sum: above 1 for a part of it.
+        longest: Rows that are longer count less; with infinity every one counts 1.
     """
 
     differences: Float[np.ndarray, "n d"] | csr_array
@@ -42,6 +44,7 @@ class LabelEvidence:
     feature_bound: float
     rounding: float = 0.0
     inflation: float = 1.0
+    longest: float = np.inf
 
     def __len__(self) -> int:
         """Return the number of pairs that count."""
@@ -54,7 +57,12 @@ class LabelEvidence:
     @cached_property
     def loss(self) -> DebiasedLogistic:
         """Return the loss that answers enter through their sum alone."""
-        return DebiasedLogistic.of_statistic(self.differences, self.statistic)
+        return DebiasedLogistic.of_statistic(self.differences, self.statistic, self.weights)
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        """Return w, how much each row counts."""
+        return row_weights(self.differences, self.longest)
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
@@ -80,24 +88,27 @@ class LabelEvidence:
         return replace(self, **inside), basis
 
     def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from enough rows.
+        """Return H = Σ wσ′(θᵀx)xxᵀ: the curvature, and at least the variance of Σ wyx.
+
+        It rests on enough rows.
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release".
         """
-        return self._grams(self._slopes(theta))[0]
+        return self._grams(self.weights * self._slopes(theta))[0]
 
     def mean_and_spread(
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-        """Return Σ a(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σx/2, and the covariance of T̃.
+        """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃.
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release"; a of
             :func:`~sordino.rewards.shrinkage.secant_slope`.
         """
         margins = np.asarray(self.differences @ theta)
-        both = self._grams(secant_slope(margins), debiased_slope(margins))
+        bends = self.weights * secant_slope(margins)
+        both = self._grams(bends, self.weights**2 * debiased_slope(margins))
         return both[0], self.inflation * (both[1] + self.covariance)
 
     def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
@@ -107,7 +118,7 @@ class LabelEvidence:
             docs/central.md, "Label privacy, one Gaussian release".
         """
         margins = np.asarray(self.differences @ theta)
-        drawn = float(debiased_slope(margins) @ margins**2)
+        drawn = float(debiased_slope(margins) @ (self.weights * margins) ** 2)
         return drawn + float(np.sum((theta @ self.factor) ** 2))
 
     def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
@@ -127,7 +138,7 @@ class LabelEvidence:
         """
         digest = hashlib.sha256(purpose.encode() + b"\n" + self.statistic.tobytes()).digest()
         entropy = SimulatedEntropy(int.from_bytes(digest[:8], "big"))
-        spreads = np.sqrt(self._slopes(theta))
+        spreads = self.weights * np.sqrt(self._slopes(theta))
         parts = []
         for _ in range(draws):
             drawn = self.differences.T @ (spreads * normals(entropy, len(self)))
@@ -167,4 +178,5 @@ class Thinned:
         Source:
             docs/central.md, "Label privacy, one Gaussian release".
         """
-        return DebiasedLogistic.of_statistic(self.fitted.loss.differences, self.judged).value(theta)
+        loss = replace(self.fitted.loss, pull=self.judged)
+        return loss.value(theta)

@@ -40,7 +40,8 @@ def measure_statistic(
 
     Returns:
         ``accuracy`` (None), ``negative_log_likelihood`` for each pair and ``calibration_slope``
-        (None where no finite one fits), each with ``..._standard_error``. A standard error holds
+        (None where no finite one fits), each with ``..._standard_error``. Where long rows count
+        less in the sum, they do here: no other mean can be told from it. A standard error holds
         for n answers to these questions and the noise, and is asymptotic.
 
     Source:
@@ -70,7 +71,7 @@ def _loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estim
     Source:
         docs/central.md, "Label privacy, one Gaussian release".
     """
-    n = len(parts[0].fitted)
+    n = parts[0].fitted.weights.sum()
     scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
     return Estimate(float(scores.mean()) / n, _spread(scores, shared) / n)
 
@@ -79,43 +80,49 @@ def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Esti
     """Return the factor by which predicted differences should be multiplied; 1 is calibrated.
 
     Source:
-        docs/local.md, metrics on randomized labels: root b of Σ σ(bΔ)Δ = T₂ᵀθ, which stands for
-        Σ yΔ; both summed over the splits.
+        docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
+        for Σ wyΔ; both summed over the splits.
     """
     margins = np.stack(
         [part.fitted.differences @ theta for part, theta in zip(parts, fits, strict=True)]
     )
     pulls = np.array([part.judged @ theta for part, theta in zip(parts, fits, strict=True)])
-    found = slope_of_sum(margins.ravel(), float(pulls.sum()))
+    weights = parts[0].fitted.weights
+    found = slope_of_sum(margins.ravel(), float(pulls.sum()), np.tile(weights, len(parts)))
     if found is None:
         return None
     slope, information = found
-    scores = pulls - np.sum(expit(slope * margins) * margins, axis=1)
+    scores = pulls - (expit(slope * margins) * margins) @ weights
     error = _spread(scores, shared) * len(parts)
     return Estimate(slope, error / information if information else math.inf)
 
 
-def slope_of_sum(margins: Float[np.ndarray, " n"], pull: float) -> tuple[float, float] | None:
+def slope_of_sum(
+    margins: Float[np.ndarray, " n"],
+    pull: float,
+    weights: Float[np.ndarray, " n"] | float = 1.0,
+) -> tuple[float, float] | None:
     """Return the slope b that answers of this sum call for, and how sharply they do.
 
     Source:
-        docs/local.md, metrics on randomized labels: root b of Σ σ(bΔ)Δ = Σ yΔ.
+        docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = Σ wyΔ.
 
     Args:
         margins: Δ, predicted for each answer.
-        pull: Σ yΔ, or what stands for it.
+        pull: Σ wyΔ, or what stands for it.
+        weights: w, how much each answer counts.
 
     Returns:
-        b and Σ σ′(bΔ)Δ², the slope of that sum in b; None where no finite b fits.
+        b and Σ wσ′(bΔ)Δ², the slope of that sum in b; None where no finite b fits.
     """
     unit = float(np.max(np.abs(margins)))
     if unit == 0:
         return None
-    root = increasing_root(margins / unit, pull / unit)
+    root = increasing_root(margins / unit, pull / unit, weights)
     if root is None:
         return None
     slope = root / unit
-    return slope, float(np.sum(debiased_slope(slope * margins) * margins**2))
+    return slope, float(np.sum(weights * debiased_slope(slope * margins) * margins**2))
 
 
 def _spread(scores: Float[np.ndarray, " k"], shared: float) -> float:

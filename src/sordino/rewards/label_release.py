@@ -119,7 +119,7 @@ def release_labels(
         simulate_seed=simulate_seed,
     )
     return ReleasedLabels(
-        evidence=_evidence(differences, found, features),
+        evidence=_evidence(differences, found, features, mechanism.longest),
         guarantee=found.guarantee,
         release_ids=(found.release_id,),
         artifact=found.artifact,
@@ -355,7 +355,9 @@ def digest_of_statistic(public_digest: str, statistic: Float[np.ndarray, " d"]) 
     ).hexdigest()
 
 
-def _evidence(differences: Any, found: LabelSum, features: Features | None) -> LabelEvidence:
+def _evidence(
+    differences: Any, found: LabelSum, features: Features | None, longest: float
+) -> LabelEvidence:
     """Return what a fit sees of a release."""
     released = found.statistic
     rows = np.flatnonzero(released.used)
@@ -367,4 +369,5 @@ def _evidence(differences: Any, found: LabelSum, features: Features | None) -> L
         factor=released.factor,
         feature_bound=known_feature_bound(differences, features),
         rounding=float(steps / found.scale),
+        longest=longest,
     )

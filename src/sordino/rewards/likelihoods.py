@@ -184,6 +184,7 @@ class DebiasedLogistic:
         differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
         targets: ỹ of :func:`debias` (any finite numbers; 0 and 1 give logistic regression).
         pull: Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
+        weights: How much softplus of each pair counts, where not every one counts 1; ≥ 0.
 
     Raises:
         DataError: The shapes do not fit, or a target is not finite.
@@ -197,24 +198,32 @@ class DebiasedLogistic:
     differences: Float[np.ndarray, "n d"] | csr_array
     targets: Float[np.ndarray, " n"]
     pull: Float[np.ndarray, " d"] | None = None
+    weights: Float[np.ndarray, " n"] | float = 1.0
 
     @classmethod
-    def of_statistic(cls, differences: Any, statistic: Float[np.ndarray, " d"]) -> DebiasedLogistic:
+    def of_statistic(
+        cls,
+        differences: Any,
+        statistic: Float[np.ndarray, " d"],
+        weights: Float[np.ndarray, " n"] | float = 1.0,
+    ) -> DebiasedLogistic:
         """Return the loss where Σ yx is known and no single answer is.
 
         Source:
-            docs/central.md, "Label privacy, one Gaussian release": Σ softplus(θᵀx) − T̃ᵀθ.
+            docs/central.md, "Label privacy, one Gaussian release": Σ w softplus(θᵀx) − T̃ᵀθ.
 
         Args:
             differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
-            statistic: T̃, an estimate of Σ yx.
+            statistic: T̃, an estimate of Σ wyx.
+            weights: w, one for each pair.
 
         Example:
             >>> loss = DebiasedLogistic.of_statistic(np.eye(2), np.array([1.0, 0.0]))
             >>> loss.gradient(np.zeros(2))
             array([-0.5,  0.5])
         """
-        return cls(differences, targets=np.zeros(differences.shape[0]), pull=statistic)
+        targets = np.zeros(differences.shape[0])
+        return cls(differences, targets=targets, pull=statistic, weights=weights)
 
     def __post_init__(self) -> None:
         """Check shapes; store float64, rows contiguous (no copy where they already are)."""
@@ -277,7 +286,7 @@ class DebiasedLogistic:
             docs/local.md, debiased likelihood.
         """
         probabilities = expit(self.differences @ theta)
-        weights = probabilities * (1 - probabilities)
+        weights = self.weights * probabilities * (1 - probabilities)
         matrix: Any = self.differences
         if issparse(matrix):
             return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
@@ -285,10 +294,10 @@ class DebiasedLogistic:
 
     def _value(self, margins: Float[np.ndarray, " n"], theta: Float[np.ndarray, " d"]) -> float:
         known = self.targets @ margins + np.sum(self.known_sum * theta)
-        return float(np.sum(softplus(margins)) - known)
+        return float(np.sum(self.weights * softplus(margins)) - known)
 
     def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
-        residuals = expit(margins) - self.targets
+        residuals = self.weights * expit(margins) - self.targets
         return np.asarray(self.differences.T @ residuals - self.known_sum)
 
 

@@ -407,22 +407,26 @@ def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
     return clustered_error(float(sums @ sums), len(sums), len(values))
 
 
-def increasing_root(scaled: np.ndarray, pull: float) -> float | None:
-    """Return the finite root b of Σ σ(bΔ)Δ = pull, or None where there is none.
+def increasing_root(
+    scaled: np.ndarray, pull: float, weights: np.ndarray | float = 1.0
+) -> float | None:
+    """Return the finite root b of Σ wσ(bΔ)Δ = pull, or None where there is none.
 
     Source:
         docs/local.md, metrics on randomized labels.
 
     Args:
         scaled: Δ, scaled to at most 1.
-        pull: Σ ỹΔ.
+        pull: Σ wỹΔ.
+        weights: w, how much each counts.
     """
-    positive, negative = float(scaled[scaled > 0].sum()), float(scaled[scaled < 0].sum())
+    counted = weights * scaled
+    positive, negative = float(counted[scaled > 0].sum()), float(counted[scaled < 0].sum())
     if not negative < pull < positive:
         return None
 
     def rising(slope: float) -> float:
-        return float(expit(slope * scaled) @ scaled) - pull
+        return float(expit(slope * scaled) @ counted) - pull
 
     reach = 1.0
     while rising(-reach) > 0 or rising(reach) < 0:

@@ -27,7 +27,8 @@ ASSUMED = 0.65
 
 _ROUNDS = 3  # of the curvature, which depends on the weights; a fourth changes nothing
 _POWERS = np.arange(-10, 9) / 2  # of two: widths of the prior over the one that ASSUMED means
-_DOUBT = 1.0  # standard deviation of the logarithm of that width
+_DOUBTS = np.array([0.25, 2.0])  # standard deviations of the logarithm of that width,
+_BELIEFS = np.array([0.9, 0.1])  # and how likely each: people agree about as usual, or not at all
 _RANK = 1e-9  # of the largest variance: below it nothing is released along a direction
 
 
@@ -54,7 +55,7 @@ def shrunk_weights(
     Source:
         docs/central.md, "Label privacy, one Gaussian release": s = (A + ΛI)θ̂ is the released sum
         without its mean, s ∼ N(Aθ, C); with θ ∼ N(0, τ²I) the mean of θ is τ²Aᵀ(τ²AAᵀ + C)⁻¹s. Of
-        τ the mean is taken by its likelihood, log τ ∼ N(log τ₀, 1).
+        τ the mean is taken by its likelihood, log τ ∼ .9 N(log τ₀, ¼²) + .1 N(log τ₀, 2²).
 
     Args:
         theta: The certified minimizer with a ridge, θ̂.
@@ -90,7 +91,8 @@ def _posterior_mean(
     seen = left.T @ (whiten @ total)
     gains = 1 + np.outer(widths, sizes) ** 2
     logs = -0.5 * np.sum(np.log(gains) + seen**2 / gains, axis=1)
-    logs -= 0.5 * (np.log(widths / widths[list(_POWERS).index(0)]) / _DOUBT) ** 2
+    apart = np.log(widths / widths[list(_POWERS).index(0)])[:, np.newaxis]
+    logs += np.log(np.exp(-0.5 * (apart / _DOUBTS) ** 2) @ (_BELIEFS / _DOUBTS))
     chances = np.exp(logs - logs.max())
     shares = chances / chances.sum() @ (widths[:, np.newaxis] ** 2 * sizes / gains)
     return np.asarray(right.T @ (shares * seen))

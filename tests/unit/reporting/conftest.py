@@ -86,8 +86,8 @@ PARTS = {
         "source": "comparisons",
         "features": 512,
         "rows": [
-            {"name": "refusals", "weight": -8.0, "effect": -0.8, "low": -1.1, "high": -0.5},
-            {"name": "word group 317", "weight": 2.0, "effect": 0.2, "low": None, "high": None},
+            {"name": "refusals", "weight": -8.0, "effect": -0.8},
+            {"name": "word group 317", "weight": 2.0, "effect": 0.2},
         ],
     },
     "examples": {

@@ -15,21 +15,19 @@ def test_rows_are_sorted_by_weight_times_spread_and_not_by_weight():
         np.array([10.0, -2.0, 0.5, 0.0]),
         spread=np.array([0.01, 0.5, 1.0, 9.0]),
         names=list("abcd"),
-        standard_errors=np.array([1.0, 0.25, 0.1, 1.0]),
     )
     assert [row["name"] for row in rows] == ["b", "c", "a"]  # d has no effect at all
     assert [row["effect"] for row in rows] == pytest.approx([-1.0, 0.5, 0.1])
     assert [row["weight"] for row in rows] == [-2.0, 0.5, 10.0]
-    assert rows[0]["low"] == pytest.approx(-1.0 - 1.96 * 0.25 * 0.5)
-    assert rows[0]["high"] == pytest.approx(-1.0 + 1.96 * 0.25 * 0.5)
+    # Intervals of ± 1.96 standard errors held 12 to 83 % of the time with 28 features.
+    assert all(set(row) == {"name", "weight", "effect"} for row in rows)
 
 
-def test_no_standard_errors_mean_no_interval_and_most_bounds_the_rows():
+def test_most_bounds_the_rows():
     weights = np.arange(1.0, 31.0)
     rows = decisive_features(weights, spread=np.ones(30), names=[str(k) for k in range(30)])
     assert len(rows) == 10
     assert rows[0]["name"] == "29"
-    assert {row["low"] for row in rows} == {row["high"] for row in rows} == {None}
     assert len(decisive_features(weights, spread=np.ones(30), names=["x"] * 30, most=2)) == 2
 
 
@@ -44,8 +42,7 @@ def test_equal_effects_keep_the_order_of_their_columns():
         ([1.0, np.nan], {}, DataError),
         ([1.0, 2.0], {"spread": np.ones(3)}, DataError),
         ([1.0, 2.0], {"names": ["a"]}, DataError),
-        ([1.0, 2.0], {"standard_errors": np.ones(1)}, DataError),
-        ([1.0, 2.0], {"standard_errors": np.array([1.0, np.inf])}, DataError),
+        ([1.0, 2.0], {"spread": np.array([1.0, np.inf])}, DataError),
         ([1.0, 2.0], {"most": 0}, UsageError),
     ],
 )

@@ -16,6 +16,7 @@ from sordino import _validate
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, UsageError
+from sordino.mechanisms._row_sums import row_weights
 from sordino.preferences.features import Features
 from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
 from sordino.preferences.shard_facts import digest_of_piece
@@ -147,11 +148,13 @@ class PiecedEvidence:
         rows: x of the pairs that count.
         statistic: What is known of Σ yx.
         feature_bound: Bound L on the norm of one answer's features.
+        longest: Rows that are longer count less; with infinity every one counts 1.
     """
 
     rows: PiecedRows
     statistic: Float[np.ndarray, " d"]
     feature_bound: float
+    longest: float = np.inf
 
     def __len__(self) -> int:
         """Return the number of pairs that count."""
@@ -164,7 +167,7 @@ class PiecedEvidence:
     @property
     def loss(self) -> PiecedLoss:
         """Return the loss that answers enter through their sum alone."""
-        return PiecedLoss(self.rows, self.statistic)
+        return PiecedLoss(self.rows, self.statistic, longest=self.longest)
 
     @property
     def step(self) -> int:
@@ -177,6 +180,11 @@ class PiecedEvidence:
         """Return evenly spaced rows, enough for matrices and a start; one pass."""
         return np.asarray(self.rows.fold(partial(_every, self.step), _stacked))
 
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " m"]:
+        """Return how much each row of the sample counts."""
+        return row_weights(self.sample, self.longest)
+
     @property
     def share(self) -> float:
         """Return how much of the rows the sample is."""
@@ -188,7 +196,8 @@ class PiecedEvidence:
         Source:
             docs/central.md, "Label privacy, one Gaussian release".
         """
-        [total] = weighted_grams(self.sample, debiased_slope(self.sample @ theta))
+        slopes = debiased_slope(self.sample @ theta)
+        [total] = weighted_grams(self.sample, self.weights * slopes)
         return np.asarray(total / self.share)
 
     @abstractmethod
@@ -237,7 +246,8 @@ class ShardEvidence(PiecedEvidence):
             docs/central.md, "Label privacy, one Gaussian release".
         """
         margins = self.sample @ theta
-        both = weighted_grams(self.sample, secant_slope(margins), debiased_slope(margins))
+        slopes = self.weights * secant_slope(margins), self.weights**2 * debiased_slope(margins)
+        both = weighted_grams(self.sample, *slopes)
         return np.asarray(both[0] / self.share), np.asarray(both[1] / self.share + self.covariance)
 
     def ridges(self) -> list[float]:
@@ -261,7 +271,9 @@ class ShardEvidence(PiecedEvidence):
         """
         share = self.share  # H, G, V and Λ are all smaller by it in the sample
         noise = self.covariance * share
-        return share * answer_sum_covariance(self.sample, theta, noise, ridge=ridge * share)
+        return share * answer_sum_covariance(
+            self.sample, theta, noise, ridge=ridge * share, longest=self.longest
+        )
 
 
 def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:

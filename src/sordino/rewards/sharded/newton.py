@@ -18,6 +18,7 @@ from scipy.special import expit
 
 from sordino.engines.rows import PiecedRows
 from sordino.errors import ConvergenceError
+from sordino.mechanisms._row_sums import row_weights
 from sordino.rewards._gram import weighted_grams
 from sordino.rewards.covariance import debiased_slope
 from sordino.rewards.likelihoods import softplus
@@ -62,6 +63,7 @@ class PiecedLoss:
         pull: What is known of Σ yx besides.
         decided: Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that
             is known of Σ yx.
+        longest: Rows that are longer count less; with infinity every one counts 1.
 
     Source:
         docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased likelihood.
@@ -70,10 +72,11 @@ class PiecedLoss:
     rows: PiecedRows
     pull: Float[np.ndarray, " d"]
     decided: bool = False
+    longest: float = math.inf
 
     def measure(self, points: Float[np.ndarray, "k d"], bent: int) -> Measured:
         """Return the loss at some points, and its Hessian at one of them, in one pass."""
-        found = self.rows.fold(_Measure(points, bent, self.decided), Measured.plus)
+        found = self.rows.fold(_Measure(points, bent, self.decided, self.longest), Measured.plus)
         known = points @ self.pull
         return Measured(found.values - known, found.gradients - self.pull, found.hessian)
 
@@ -85,12 +88,14 @@ class _Measure:
     points: Float[np.ndarray, "k d"]
     bent: int
     decided: bool
+    longest: float
 
     def __call__(self, _first: int, block: Any, *others: Any) -> Measured:
         """Return values and gradients at all points, and the Hessian at one."""
         margins = np.asarray(block @ self.points.T)
-        [hessian] = weighted_grams(block, debiased_slope(margins[:, self.bent]))
-        values, slopes = softplus(margins).sum(axis=0), expit(margins)
+        counted = row_weights(block, self.longest)
+        [hessian] = weighted_grams(block, counted * debiased_slope(margins[:, self.bent]))
+        values, slopes = counted @ softplus(margins), counted[:, np.newaxis] * expit(margins)
         if self.decided:
             # in one sum, which is small at the minimum: two large ones would not cancel exactly
             labels = others[0]

@@ -119,6 +119,7 @@ def release_shards(
             # Of each row every coordinate is rounded by one step at most: twice a half.
             rounding=float(found.rows * np.sqrt(found.factor.shape[1]) / found.scale),
             squares=found.squares,
+            longest=mechanism.longest,
         ),
         guarantee=promise,
         release_ids=(released.release_id,),

@@ -68,6 +68,7 @@ def fit_released_shards(
             candidates=candidates,
             covariance=evidence.covariance,
             rounding=evidence.rounding,
+            longest=evidence.longest,
         )
     return RewardModel(
         weights=weights,
@@ -128,7 +129,7 @@ def _starts(
 ) -> Float[np.ndarray, "k d"]:
     """Return rough solutions on the sample, so that few passes over the files are left."""
     sample, share = evidence.sample, evidence.share
-    loss = DebiasedLogistic.of_statistic(sample, evidence.statistic * share)
+    loss = DebiasedLogistic.of_statistic(sample, evidence.statistic * share, evidence.weights)
     # A tenth of the sampling noise of the gradient: more would be precision about nothing.
     atol = 0.05 * float(np.sqrt(np.vdot(sample, sample)))
     path = ridge_path(loss, [ridge * share for ridge in candidates], ball=ball, atol=atol)
