@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import unicodedata
 from collections.abc import Iterable
 from contextlib import suppress
@@ -25,10 +26,12 @@ __all__ = [
     "person_ids",
     "positive",
     "refuse_unholdable",
+    "release_id",
     "workable",
 ]
 
 
+_RELEASE_ID = re.compile("[0-9a-f]{16}")
 _FITTED = (1e-9, 1e100)  # bounds and penalties of a fit
 _MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
@@ -112,6 +115,13 @@ def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
     if not any(value is choice or value == choice for choice in choices):
         shown = ", ".join(repr(getattr(choice, "name", choice)) for choice in choices)
         raise UsageError(f"{name} must be one of {shown}; got {value!r}.")
+    return value
+
+
+def release_id(name: str, value: Any) -> str:
+    """Return value as it is; refuse what no release, and no study, is called at random."""
+    if not isinstance(value, str) or not _RELEASE_ID.fullmatch(value):
+        raise UsageError(f"{name} must be 16 hexadecimal digits, got {value!r}.")
     return value
 
 

@@ -65,7 +65,9 @@ class Certificate:
             "ledger": {
                 "head": self.ledger_head.digest,
                 "rows": self.ledger_head.rows,
-                "total": None if total is None else total.to_dict(),
+                "total": None
+                if total is None
+                else total.to_dict() | {"caveats": list(total.caveats)},
             },
             "sordino": __version__,
         }

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 import sordino
+from sordino._files import sha256_of
 from sordino.rewards.estimation import fit_reward
 
 
@@ -87,12 +89,22 @@ def test_two_releases_of_the_same_data_compose(linear_world, ledger):
 
 
 def test_answers_that_arrived_private_keep_the_promise_of_their_manifest(
-    released, ledger, budget, linear_world
+    released, ledger, budget, tmp_path
 ):
     reward, _ = released
     account = ledger(2.0, trust="local")
-    release_id = account.receive(reward.artifact, budget(1.5, trust="local"))
-    arrived = replace(reward, release_ids=(release_id,), guarantee=budget(1.5, trust="local"))
+    file, promise = tmp_path / "answers.jsonl", budget(1.5, trust="local")
+    file.write_bytes(b"{}\n")
+    told = {"sha256": sha256_of(file), "release_id": "5" * 16, "guarantee": promise}
+    release_id = account.receive(file, SimpleNamespace(**told))
+    assert account.receive(file, SimpleNamespace(**told)) == release_id
+    with pytest.raises(sordino.DataError, match="not the file that its manifest is about"):
+        account.receive(file, SimpleNamespace(**told | {"sha256": reward.artifact}))
+    with pytest.raises(sordino.PrivacyError, match="other answers"):
+        sordino.certify(replace(reward, release_ids=(release_id,)), account)
+    arrived = replace(
+        reward, release_ids=(release_id,), guarantee=promise, artifact=sha256_of(file)
+    )
     certificate = sordino.certify(arrived, account)
     assert certificate.guarantee.trust == "local"
     assert certificate.guarantee.epsilon == 1.5

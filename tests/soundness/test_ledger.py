@@ -13,12 +13,14 @@ import threading
 import time
 from dataclasses import asdict, fields
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import sordino
 from sordino import _random
+from sordino._files import sha256_of
 from sordino.errors import (
     BudgetExceeded,
     FileSystemError,
@@ -38,6 +40,14 @@ COLUMNS = [field.name for field in fields(chain.Row)]
 OTHERS = ",".join(COLUMNS[1:])
 
 
+def arrived(folder, promise):
+    """Return a file that is private already, and what its manifest says."""
+    file = folder / "answers.jsonl"
+    file.write_bytes(b"{}\n")
+    manifest = {"sha256": sha256_of(file), "release_id": "5" * 16, "guarantee": promise}
+    return file, SimpleNamespace(**manifest)
+
+
 @pytest.fixture
 def path(tmp_path):
     """Return a ledger of seven rows, of every kind."""
@@ -46,8 +56,8 @@ def path(tmp_path):
     ledger.declare_disjoint(["a", "b"], rule="public-fields")
     entry = ledger.reserve(EVENT, promise=PROMISE, public_digest="f" * 64)
     entry.commit("0" * 64)
-    ledger.repeat(entry.release_id, "1" * 64)
-    ledger.receive("2" * 64, PROMISE)
+    ledger.repeat(entry.release_id, "0" * 64)
+    ledger.receive(*arrived(path.parent, PROMISE))
     ledger.change_budget(sordino.Guarantee(3.0, **TERMS))
     return path
 
@@ -663,8 +673,8 @@ def story(path):
     ledger.declare_disjoint(["a", "b"], rule="public-fields")
     entry = ledger.reserve(EVENT, promise=PROMISE, public_digest="f" * 64, details={"m": 3})
     entry.commit("0" * 64)
-    ledger.repeat(entry.release_id, "1" * 64)
-    ledger.receive("2" * 64, PROMISE)
+    ledger.repeat(entry.release_id, "0" * 64)
+    ledger.receive(*arrived(path.parent, PROMISE))
     ledger.change_budget(sordino.Guarantee(3.0, **TERMS))
     return ledger
 
@@ -776,7 +786,7 @@ def test_no_row_says_when_a_curator_had_read_records_or_persons(tmp_path, monkey
     ledger = Ledger.open(tmp_path / "l.db", data="x", budget=sordino.Guarantee(2.0, **terms))
     promise = sordino.Guarantee(0.1, **terms)
     ledger.reserve(EVENT, promise=promise).commit("0" * 64)
-    ledger.receive("2" * 64, promise)
+    ledger.receive(*arrived(tmp_path, promise))
     ledger.change_budget(sordino.Guarantee(3.0, **terms))
     clocks = {row.time.partition("T")[2] for row in Ledger.read(tmp_path / "l.db").rows}
     assert clocks == {"01:46:47Z"} if unit == "label" else clocks == {"00:00:00Z"}

@@ -2,15 +2,18 @@
 
 import hashlib
 import json
+import sqlite3
 import tempfile
+from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from itertools import product
+from itertools import count, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from sordino import _random
 from sordino._random import SystemEntropy
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import PrivacyError
@@ -120,7 +123,9 @@ def distribution(run, case, labels):
                     raise TapeEmptyError
                 return np.array(tape[used - n : used], dtype=np.uint64)
 
+            ids = count()
             patch.setattr(SystemEntropy, "words", words)
+            patch.setattr(_random, "new_release_id", lambda ids=ids: f"{next(ids):016x}")
             try:
                 out = run(case, labels)
             except TapeEmptyError:
@@ -251,3 +256,20 @@ def test_half_the_noise_is_refuted(monkeypatch):
     monkeypatch.setitem(CHANCE, FLIP, Fraction(weaker, 2**64))
     monkeypatch.setitem(CHANCE, KEEP, 1 - Fraction(weaker, 2**64))
     assert loss(in_memory, ONE_RECORD) > COIN.epsilon
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_stored_answers_that_were_changed_are_not_released_as_paid_for(tmp_path, fresh):
+    """Somebody writes labels into the memo: the entry that is said to have paid never drew them."""
+    budget = Guarantee(9.0, delta=0.0, unit="person", neighbors=REPLACE_ONE, trust="central")
+    ledger = Ledger.open(tmp_path / "spend.db", data="answers", budget=budget)
+    pairs = read_pairs(rows_of([("ana", "q"), ("ben", "q")], [1, 0]))
+    privatize(pairs, COIN, ledger=ledger)
+    privatize(pairs, COIN, ledger=ledger)
+    with closing(sqlite3.connect(ledger.path.with_suffix(".memo.db"))) as memo, memo:
+        memo.execute("UPDATE answers SET answer = 1 - answer")
+    asked = [("ana", "q"), ("ana", "r")] if fresh else [("ana", "q")]
+    before = [row for row in ledger.rows if row.kind in {"commit", "repeat"}]
+    with pytest.raises(PrivacyError, match="not what it drew"):
+        privatize(read_pairs(rows_of(asked, [1] * len(asked))), COIN, ledger=ledger)
+    assert [row for row in ledger.rows if row.kind in {"commit", "repeat"}] == before

@@ -47,6 +47,7 @@ class Inputs:
     truth: TrueReward | None
     drop_identical: bool
     person_field: str
+    source: Path | None = None
     surveyed: Surveyed | None = None
 
 
@@ -150,6 +151,7 @@ def read_inputs(
         truth=None if truth is None else TrueReward.load(truth),
         drop_identical=drop_identical,
         person_field=person_field,
+        source=source,
     )
 
 

@@ -14,7 +14,7 @@ from sordino.cli._console import Bar
 from sordino.errors import UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.manifest import manifest_path, read_manifest
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.preferences.reading import read_pairs
@@ -229,8 +229,8 @@ def _received(terms: AnswerTerms, private: PrivatePairs) -> Answers:
         promise.epsilon, terms.budget, unit=promise.unit, trust=promise.trust, delta=promise.delta
     )
     ledger = open_ledger(terms.ledger, terms.data, limit)
-    paid = _paying(ledger, private.artifact) or [ledger.receive(private.artifact, promise)]
-    for release_id in paid:
+    paid = _paying(ledger, private.artifact)
+    for release_id in paid or [ledger.receive(terms.source, read_manifest(terms.source))]:
         private = private.received(release_id)
     return Answers(private=private, ledger=ledger)
 

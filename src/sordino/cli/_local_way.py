@@ -15,6 +15,7 @@ from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.features import HashedText
+from sordino.preferences.manifest import read_manifest
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs
 from sordino.privacy.guarantee import never_less
@@ -139,7 +140,7 @@ def open_account(settings: Settings, inputs: Inputs) -> Ledger:
 def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     """Return what randomized answers teach; raw ones are randomized first."""
     pairs = _pairs(inputs)
-    private = _crossed(settings, pairs, ledger)
+    private = _crossed(settings, inputs, ledger)
     asked: dict[str, Any] = {
         "ridge": settings.ridge,
         "ball": settings.ball,
@@ -169,10 +170,12 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=True)
 
 
-def _crossed(settings: Settings, pairs: Pairs | PrivatePairs, ledger: Ledger) -> PrivatePairs:
+def _crossed(settings: Settings, inputs: Inputs, ledger: Ledger) -> PrivatePairs:
     """Return private answers, tied to the entry of the ledger that says where they come from."""
+    pairs = _pairs(inputs)
     if isinstance(pairs, PrivatePairs):
-        return pairs.received(ledger.receive(pairs.artifact, pairs.guarantee))
+        assert inputs.source is not None  # noqa: S101 - for the type checker: answers have a file
+        return pairs.received(ledger.receive(inputs.source, read_manifest(inputs.source)))
     return privatize(
         pairs,
         _coin(settings, pairs),

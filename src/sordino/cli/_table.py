@@ -299,6 +299,7 @@ def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:
         "data": view["data"],
         "budget": describe_promise(view["budget"]),
         "spent": "nothing" if total is None else describe_promise(total),
+        "caveats": ", ".join(view["budget"].get("caveats", ())) or "none",
         "remaining epsilon": f"{never_more(view['remaining_epsilon'])}",
         "head": view["head"],
         "rows": str(view["rows"]),

@@ -82,7 +82,10 @@ def _refuse_person(name: str, unit: options.Unit | None) -> None:
 @audit.command("release")
 def release(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE", help="Randomized answers (.jsonl, .csv, .tsv, .gz).")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="Randomized answers (.jsonl, .csv, .tsv, .gz), or a folder."
+        ),
     ],
     epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss that is claimed.")],
     manifest: Annotated[

@@ -73,7 +73,7 @@ def export_answers(
     ):
         draft.file.writelines(lines)
         draft.finish()
-        manifest = manifest_of(study.coin, promise, sha256_of(draft.path))
+        manifest = manifest_of(study.coin, promise, sha256_of(draft.path), study.id)
         note.file.write(to_json(manifest.to_dict()).encode())
         note.finish()
         clear(out, force=force)  # no moment with a file and another's manifest
@@ -101,7 +101,7 @@ def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
             for line in lines:
                 digest.update(line)
                 file.write(line)
-        manifest = manifest_of(study.coin, promise, digest.hexdigest())
+        manifest = manifest_of(study.coin, promise, digest.hexdigest(), study.id)
         note = to_json(manifest.to_dict())
         archive.writestr(_entry(manifest_path(_NAME).name), note)
     return whole.getvalue()

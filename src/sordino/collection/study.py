@@ -73,6 +73,7 @@ class Study:
     def __post_init__(self) -> None:
         """Refuse settings that no study can have."""
         object.__setattr__(self, "epsilon", RandomizedResponse(self.epsilon).epsilon)
+        _validate.release_id("id", self.id)
         _validate.integer("cap", self.cap, at_least=1, at_most=100_000)
         _validate.integer(
             "tick_seconds", self.tick_seconds, at_least=_LEAST_TICK, at_most=_LONGEST_TICK
@@ -80,7 +81,7 @@ class Study:
         _validate.one_of("changes", self.changes, get_args(Changes))
         for name in ("ties", "skips"):
             _validate.one_of(name, getattr(self, name), (True, False))
-        for name in ("id", "title", "database"):
+        for name in ("title", "database"):
             if not isinstance(getattr(self, name), str) or not getattr(self, name).strip():
                 raise UsageError(f"{name} must be a text that is not empty.")
         if not all(isinstance(name, str) for name in self.languages) or not self.languages:

@@ -28,7 +28,7 @@ __all__ = [
 ]
 
 MANIFEST_FORMAT = "sordino.manifest"
-MANIFEST_VERSION = 1
+MANIFEST_VERSION = 2
 RANDOMIZED_RESPONSE = "randomized-response"
 _READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
 _SLACK = 1e-9  # relative: numbers in a file are the nearest floats
@@ -40,10 +40,12 @@ class Manifest:
 
     ``flip_probability`` is the chance that an answer is not the judgment; ``epsilon`` is for
     one ``unit``: per label, or for all labels of one person together, a whole multiple of the
-    loss of one; ``sha256`` is of the privatized file as it lies on disk.
+    loss of one; ``sha256`` is of the privatized file as it lies on disk. ``release_id`` is random:
+    whatever has the same was drawn together, so that its loss counts once.
     """
 
     sha256: str
+    release_id: str
     mechanism: str
     epsilon: float
     flip_probability: float
@@ -128,10 +130,12 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
     if set(values) - {"format", "version"} != wanted:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
     promise: Guarantee | None = None
+    own = {"caveats", "release_id", "epsilon", "flip_probability"}
     try:
         result = Manifest(
-            **{name: values[name] for name in wanted - {"caveats", "epsilon", "flip_probability"}},
+            **{name: values[name] for name in wanted - own},
             caveats=_known_caveats(values["caveats"]),
+            release_id=_validate.release_id("release_id", values["release_id"]),
             epsilon=_validate.positive("epsilon", values["epsilon"]),
             flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
         )

@@ -210,6 +210,15 @@ class AnswerMemo:
         )
         self._connection.execute("COMMIT")
 
+    def drawn(self, release_id: str) -> Iterator[bytes]:
+        """Yield the answers that an entry paid for, each with its person and question, in order."""
+        query = (
+            "SELECT person, question, answer FROM answers WHERE release_id = ? "
+            "ORDER BY person, question"
+        )
+        for person, question, answer in self._connection.execute(query, (release_id,)):
+            yield person + question + bytes([answer])
+
     def payers(self) -> set[str]:
         """Return the ledger entries that paid for all stored answers."""
         query = "SELECT DISTINCT release_id FROM answers"

@@ -18,6 +18,7 @@ from sordino.errors import PrivacyError, UsageError
 __all__ = [
     "ADD_OR_REMOVE_ONE",
     "CAVEATS",
+    "DECLARED_DISJOINT",
     "REPLACE_ONE",
     "REPLACE_SPECIAL",
     "Guarantee",
@@ -39,7 +40,11 @@ REPLACE_SPECIAL = NeighboringRelation.REPLACE_SPECIAL
 Unit = Literal["label", "record", "person"]
 Trust = Literal["local", "central"]
 
+DECLARED_DISJOINT = "declared-disjoint"
+
 CAVEATS: Mapping[str, str] = {
+    DECLARED_DISJOINT: "Of entries on the ledger that are said to concern different people, labels "
+    "or slots only the largest counts. That was declared, and the ledger cannot check it.",
     "labels-only": "Only judgments are protected: prompts, answers and who answered what are "
     "treated as public.",
     "named-offered": "Which items a ballot names is treated as public: they count as what it was "

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
 from sordino import _random
-from sordino._files import sole_holder
-from sordino.errors import FileSystemError, LedgerDamaged, LedgerMismatch, PrivacyError, UsageError
+from sordino._files import sha256_of, sole_holder
+from sordino.errors import (
+    DataError,
+    FileSystemError,
+    LedgerDamaged,
+    LedgerMismatch,
+    PrivacyError,
+    UsageError,
+)
 from sordino.privacy import attempts, cards, chain
 from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
-from sordino.privacy.guarantee import Guarantee, merge
+from sordino.privacy.guarantee import DECLARED_DISJOINT, Guarantee, merge
 from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
 
 __all__ = ["Head", "Ledger", "Reservation"]
@@ -43,6 +51,18 @@ class Head(NamedTuple):
     rows: int
 
 
+@runtime_checkable
+class Arrived(Protocol):
+    """What the manifest of a file says that arrived already private."""
+
+    @property
+    def sha256(self) -> str: ...
+    @property
+    def release_id(self) -> str: ...
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+
 @dataclass(frozen=True)
 class Reservation:
     """One spend that is already on the ledger: draw now, then :meth:`commit` what came out."""
@@ -50,13 +70,18 @@ class Reservation:
     ledger: Ledger
     release_id: str
 
-    def commit(self, artifact_digest: str) -> None:
+    def commit(self, artifact_digest: str, *, drawn: Iterable[bytes] = ()) -> None:
         """Record the SHA-256 of what was released.
+
+        Args:
+            artifact_digest: That SHA-256.
+            drawn: What the entry drew, where it is stored: later releases may be made of it, and
+                of nothing else (see :meth:`Ledger.repeat`).
 
         Raises:
             PrivacyError: This reservation was committed before: one entry, one draw.
         """
-        self.ledger._outcome("commit", self.release_id, artifact_digest)  # noqa: SLF001 (its own ledger)
+        self.ledger._outcome("commit", self.release_id, artifact_digest, drawn)  # noqa: SLF001 (its own ledger)
 
     @property
     def is_noted(self) -> bool:
@@ -262,7 +287,9 @@ class Ledger:
             return None
         delta = books.budget.delta if delta is None else delta
         epsilon = books.spend.epsilon(neighbors=books.budget.neighbors, delta=delta)
-        return merge(books.promises, epsilon=epsilon, delta=delta)
+        total = merge(books.promises, epsilon=epsilon, delta=delta)
+        declared = books.spend.rests_on_declaration
+        return total.with_caveats(DECLARED_DISJOINT) if declared else total
 
     def remaining_epsilon(self) -> float:
         """Return the largest further pure epsilon that still fits, by bisection."""
@@ -464,17 +491,32 @@ class Ledger:
                 "those it has seen. Nothing was released. Use that data set's own ledger."
             )
 
-    def repeat(self, release_id: str, artifact_digest: str) -> None:
+    def repeat(self, release_id: str, artifact_digest: str, *, drawn: Iterable[bytes] = ()) -> None:
         """Record another artifact made of answers that an earlier entry paid for: it is free.
+
+        Args:
+            release_id: The entry.
+            artifact_digest: SHA-256 of the artifact.
+            drawn: What the entry drew, as it is stored now; without it nothing but what the entry
+                released itself can be recorded again.
 
         Raises:
             LedgerMismatch: There is no such entry on this ledger.
+            PrivacyError: What is stored is not what the entry drew.
         """
-        self._outcome("repeat", release_id, artifact_digest)
+        self._outcome("repeat", release_id, artifact_digest, drawn)
 
-    def _outcome(self, kind: str, release_id: str, artifact_digest: str) -> None:
+    def check_drawn(self, release_id: str, drawn: Iterable[bytes]) -> None:
+        """Raise what :meth:`repeat` would raise of what is stored, and write nothing."""
+        with self._writing():
+            self._refuse_undrawn(release_id, _stored(drawn))
+
+    def _outcome(
+        self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
+    ) -> None:
         """Record what an entry paid for: as a commit once, as a repeat any number of times."""
-        payload = canonical_json({"artifact": chain.text("artifact_digest", artifact_digest)})
+        found = {"artifact": chain.text("artifact_digest", artifact_digest)} | _stored(drawn)
+        payload = canonical_json(found)
         with self._writing() as write:
             if release_id not in self._books.paid:
                 raise LedgerMismatch(
@@ -482,33 +524,77 @@ class Ledger:
                     "on another ledger. Nothing was released. Use that ledger."
                 )
             if kind == "commit" and release_id in self._books.committed:
-                if self._attempt is not None and self._released(release_id) == artifact_digest:
+                if self._attempt is not None and self._committed(release_id) == found:
                     return  # an interrupted run came as far as this
                 raise PrivacyError(
                     "This reservation was already committed: one entry pays for one draw."
                 )
+            if kind == "repeat":
+                self._refuse_undrawn(release_id, found)
             write(kind=kind, release_id=release_id, payload=payload)
 
-    def _released(self, release_id: str) -> str:
-        """Return the SHA-256 of what a committed entry released."""
-        rows = (row for row in self._rows if row.kind == "commit" and row.release_id == release_id)
-        return str(json.loads(next(rows).payload)["artifact"])
+    def _refuse_undrawn(self, release_id: str, found: Mapping[str, str]) -> None:
+        """Refuse to say of an entry that it paid for what it did not draw.
 
-    def receive(self, artifact_digest: str, promise: Guarantee) -> str:
+        An entry whose run died before its commit may still be gone on with, so what it drew is
+        known, and fixed, when it is committed.
+
+        Raises:
+            PrivacyError: It did not.
+        """
+        known = self._committed(release_id)
+        same = "drawn" in found if not known else known.get("drawn") == found.get("drawn")
+        if not same:
+            raise PrivacyError(
+                f"What is stored for entry {release_id} of {self.path.name} is not what it drew: "
+                "it was changed, or is of another ledger. Nothing was released. Restore what was "
+                "stored beside the ledger, or start a new ledger, whose total is apart from this "
+                "one."
+            )
+        if "drawn" not in found and known["artifact"] != found.get("artifact"):
+            raise PrivacyError(
+                f"Entry {release_id} of {self.path.name} paid for one artifact, and this is "
+                "another. Nothing was released. Pay for it, or release the first again."
+            )
+
+    def _committed(self, release_id: str) -> dict[str, str]:
+        """Return what a committed entry says that it released; nothing of any other."""
+        for row in self._rows:
+            if row.kind == "commit" and row.release_id == release_id:
+                return dict(json.loads(row.payload))
+        return {}
+
+    def receive(self, file: Path, manifest: Arrived) -> str:
         """Record that data arrived already private, at no cost here; return the entry's id.
 
+        A file arrives once: given again, it has the entry that it has.
+
         Args:
-            artifact_digest: SHA-256 of the privatized file.
-            promise: What its manifest promises.
+            file: The privatized file.
+            manifest: What it says of itself.
+
+        Raises:
+            DataError: The manifest is of another file.
+            FileSystemError: The file cannot be read.
         """
-        release_id = _random.new_release_id()
+        promise = manifest.guarantee
+        if sha256_of(file) != manifest.sha256:
+            raise DataError(
+                f"{file.name} is not the file that its manifest is about (its sha256 differs). "
+                "Nothing was recorded."
+            )
         payload = {
-            "artifact": chain.text("artifact_digest", artifact_digest),
+            "artifact": manifest.sha256,
             "promise": promise.to_dict(),
             "caveats": list(promise.caveats),
+            "details": {"release": manifest.release_id},
         }
         stored = chain.strict_json("promise", payload)
         with self._writing() as write:
+            for row in self._rows:
+                if row.kind == "receive" and row.payload == stored:
+                    return row.release_id
+            release_id = _random.new_release_id()
             write(kind="receive", release_id=release_id, payload=stored)
         return release_id
 
@@ -524,6 +610,8 @@ class Ledger:
 
     def declare_disjoint(self, scopes: Sequence[str], *, rule: str) -> None:
         """Record that scopes share no unit by a public rule, so that only the largest counts.
+
+        It is not checked: every total that rests on it has the caveat ``declared-disjoint``.
 
         Args:
             scopes: All scopes of the rule, by name, before anything was spent in them. Scopes of
@@ -556,6 +644,15 @@ class Ledger:
     def _repr_html_(self) -> str:
         """Return budget, spend and head as a card, for notebooks; no path."""
         return cards.ledger_card(self)
+
+
+def _stored(drawn: Iterable[bytes]) -> dict[str, str]:
+    """Return the digest of what an entry drew as a row has it; nothing where nothing is stored."""
+    digest, some = hashlib.sha256(), False
+    for part in drawn:
+        digest.update(part)
+        some = True
+    return {"drawn": digest.hexdigest()} if some else {}
 
 
 def _columns(event: Event, promise: Guarantee, scope: str, count: int) -> dict[str, Any]:

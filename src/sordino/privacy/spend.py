@@ -104,6 +104,11 @@ class Spend:
         spends = [self.events[scope] for scope in group if scope in self.events] or [Counter()]
         return {frozenset(events.items()): events for events in spends}.values()
 
+    @property
+    def rests_on_declaration(self) -> bool:
+        """Return whether a spend does not count because its scope was declared disjoint."""
+        return any(len(group & self.events.keys()) > 1 for group in self.groups)
+
     def epsilon(self, *, neighbors: NeighboringRelation, delta: float) -> float:
         """Return the composed bound for the worst-off unit."""
         return max(

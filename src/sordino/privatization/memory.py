@@ -12,7 +12,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.preferences.private_pairs import PrivatePairs, digest_of_answers
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey, memo_keys
-from sordino.privatization.stored_answers import record_release
+from sordino.privatization.stored_answers import nothing_stored, record_release
 
 __all__ = ["plan_pairs", "privatize"]
 
@@ -82,8 +82,9 @@ def privatize(
         keys = [keys[index] for index in rows]
         answers = crossing.answers(used.labels, keys, memo, reservation)
         paid = memo.release_ids() if memo else ()
-    artifact = digest_of_answers(used.public_digest, answers)
-    record_release(ledger, reservation, paid, artifact)
+        artifact = digest_of_answers(used.public_digest, answers)
+        drawn = memo.drawn if memo else nothing_stored
+        record_release(ledger, reservation, paid, artifact, drawn)
     if reservation:
         paid = tuple(dict.fromkeys((*paid, reservation.release_id)))
     public = {name: getattr(used, name) for name in Comparisons.__dataclass_fields__}

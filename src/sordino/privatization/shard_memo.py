@@ -8,6 +8,7 @@ away. What a run that died left unwritten is closed before anybody counts what i
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections import defaultdict
@@ -117,6 +118,19 @@ class PartedMemo:
         order = np.argsort(found["key"], kind="stable")
         found = found[order]
         return Stored(found["key"], found["answer"], payers[order], tuple(ids))
+
+    def digests(self, release_ids: Iterable[str], part: int) -> dict[tuple[str, int], bytes]:
+        """Return a digest of the answers of some entries to one part of the people.
+
+        Raises:
+            LedgerDamaged: A file is no file of answers.
+            FileSystemError: It cannot be read.
+        """
+        paths = {name: self._path(part, name) for name in release_ids if self.has(part, name)}
+        return {
+            (name, part): hashlib.sha256(self._read(path).tobytes()).digest()
+            for name, path in paths.items()
+        }
 
     def entries(self) -> dict[str, set[int]]:
         """Return the entries whose answers are stored, and of which parts of the people.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +11,7 @@ from operator import add, or_
 from pathlib import Path
 from typing import Any
 
+from sordino import _random
 from sordino.engines.engine import Engine, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS
 from sordino.errors import UsageError
@@ -26,7 +27,7 @@ from sordino.privatization.shard_answers import AnswerPiece, JoinShard, PieceOfW
 from sordino.privatization.shard_memo import agreeing_parts
 from sordino.privatization.shard_outputs import ShardOutputs, see_folder
 from sordino.privatization.shard_people import AnswerPart, ShardPeople, Tally
-from sordino.privatization.stored_answers import record_release
+from sordino.privatization.stored_answers import nothing_stored, record_release
 from sordino.privatization.stream import manifest_of
 
 __all__ = ["plan_shards", "privatize_shards"]
@@ -98,6 +99,14 @@ class _Surveyed:
             return self.totals.tally
         self.people.memo.close(release_ids)
         return self.people.tally(engine)
+
+    def drawn(self, release_ids: Iterable[str], engine: Engine) -> Callable[[str], Iterable[bytes]]:
+        """Return what says of an entry what is stored of it."""
+        if self.people is None:
+            return nothing_stored
+        digests = partial(self.people.memo.digests, tuple(release_ids))
+        found: dict[tuple[str, int], bytes] = engine.fold(range(PARTS), digests, or_)
+        return lambda name: [found[key] for key in sorted(found) if key[0] == name]
 
     def written_to(self, work: str) -> tuple[str, ...]:
         """Return the folders that tasks write answers to."""
@@ -200,13 +209,15 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
             bind(folder, drawing, reservation.release_id)
         _answer_people(known, crossing, place, work, seed=simulate_seed, release_id=entry)
         sums = _written(known, crossing, place, work, outputs, seed=simulate_seed)
+        release_id = entry or _random.new_release_id()
         manifests = {
-            shard.name: manifest_of(mechanism, promise, sums[shard.name])
+            shard.name: manifest_of(mechanism, promise, sums[shard.name], release_id)
             for shard in outputs.shards
         }
         outputs.note(folder, request, manifests)
-        payers = () if tally is None else tally.payers
-        record_release(ledger, reservation, payers, digest_of_files(manifests.values()))
+        payers = frozenset[str]() if tally is None else tally.payers
+        drawn = known.drawn(payers | ({entry} if entry else set()), engine)
+        record_release(ledger, reservation, payers, digest_of_files(manifests.values()), drawn)
         outputs.publish(folder)
     return tuple(manifests.values())
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -25,6 +25,7 @@ __all__ = [
     "agreeing_memo",
     "linked_entries",
     "memo_of_parts",
+    "nothing_stored",
     "one_memo",
     "record_release",
     "refuse_disagreement",
@@ -119,7 +120,11 @@ def shown_entries(rows: Iterable[Row]) -> set[str]:
 
 
 def record_release(
-    ledger: Ledger, reservation: Reservation | None, payers: Iterable[str], artifact: str
+    ledger: Ledger,
+    reservation: Reservation | None,
+    payers: Iterable[str],
+    artifact: str,
+    drawn: Callable[[str], Iterable[bytes]],
 ) -> None:
     """Write on the ledger what is about to be released, and which entries paid for it.
 
@@ -131,14 +136,25 @@ def record_release(
         reservation: What paid for the fresh answers; None if there are none.
         payers: Entries that paid for the answers.
         artifact: SHA-256 of what is released.
+        drawn: What is stored of an entry.
+
+    Raises:
+        PrivacyError: What is stored of an entry is not what it drew.
     """
-    before = set(payers)
+    own = None if reservation is None else reservation.release_id
+    shown = set() if reservation is None else shown_entries(rows_on_disk(ledger))
+    for payer in sorted(set(payers) - {own}):
+        if payer in shown:
+            ledger.check_drawn(payer, drawn(payer))
+        else:
+            ledger.repeat(payer, artifact, drawn=drawn(payer))
     if reservation is not None:
-        before -= shown_entries(rows_on_disk(ledger)) | {reservation.release_id}
-    for payer in sorted(before):
-        ledger.repeat(payer, artifact)
-    if reservation is not None:
-        reservation.commit(artifact)
+        reservation.commit(artifact, drawn=drawn(reservation.release_id))
+
+
+def nothing_stored(_: str) -> Iterable[bytes]:
+    """Return what is stored of an entry whose answers are to nobody in particular."""
+    return ()
 
 
 def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:

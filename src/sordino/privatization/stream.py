@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Integer
 
+from sordino import _random
 from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -24,7 +25,7 @@ from sordino.preferences.tables import separator
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.crossing import Crossing, Survey, memo_keys, refuse_unlinked
-from sordino.privatization.stored_answers import record_release
+from sordino.privatization.stored_answers import nothing_stored, record_release
 
 __all__ = [
     "FileSettings",
@@ -231,11 +232,13 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             if again.hexdigest() != surveyed.public_digest:
                 raise DataError("The input changed while it was read. Nothing was released.")
             out.finish()
-            manifest = manifest_of(mechanism, promise, sha256_of(out.path))
+            release_id = reservation.release_id if reservation else _random.new_release_id()
+            manifest = manifest_of(mechanism, promise, sha256_of(out.path), release_id)
             note.file.write(to_json(manifest.to_dict()).encode())
             note.finish()
             paid = memo.release_ids() if memo else ()
-            record_release(ledger, reservation, paid, manifest.sha256)
+            drawn = memo.drawn if memo else nothing_stored
+            record_release(ledger, reservation, paid, manifest.sha256, drawn)
             clear(destination, force=force)  # no moment with a file and another's manifest
     return manifest
 
@@ -269,10 +272,13 @@ def _answered(
     return batch, crossing.answers(labels, keys if memo else [], memo, reservation, place=place)
 
 
-def manifest_of(mechanism: RandomizedResponse, promise: Guarantee, sha256: str) -> Manifest:
+def manifest_of(
+    mechanism: RandomizedResponse, promise: Guarantee, sha256: str, release_id: str
+) -> Manifest:
     """Return what a privatized file says of itself."""
     return Manifest(
         sha256=sha256,
+        release_id=release_id,
         mechanism=RANDOMIZED_RESPONSE,
         epsilon=promise.epsilon,
         flip_probability=mechanism.flip_probability,

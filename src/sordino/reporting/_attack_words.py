@@ -113,6 +113,10 @@ ATTACKS: Mapping[str, tuple[str, str]] = {
         "Numbers of flips that were fixed",
         "Looks whether just the expected number of labels is flipped, again and again.",
     ),
+    "releases": (
+        "Several releases in one folder",
+        "Looks for questions that were answered in several releases, whose losses add up.",
+    ),
     "shared-answers": (
         "People who agree too often",
         (

@@ -16,7 +16,7 @@ from sordino import _validate
 from sordino._version import __version__
 from sordino.auditing.findings import Audit
 from sordino.errors import DataError, UsageError
-from sordino.privacy.guarantee import CAVEATS
+from sordino.privacy.guarantee import CAVEATS, DECLARED_DISJOINT
 from sordino.reporting._details import (
     describe_confidence,
     describe_decisive,
@@ -219,7 +219,10 @@ def summarize(
         "confidence": describe_confidence(_distrust(result.get("policy"))),
         "examples": describe_examples(result.get("examples")),
         "public": describe_public(result, reasons),
-        "caveats": [_caveat(name, texts) for name in _caveat_names(names, simulated=simulated)],
+        "caveats": [
+            _caveat(name, texts)
+            for name in _caveat_names([*names, *_declared(ledger)], simulated=simulated)
+        ],
         "provenance": _provenance(result, versions or {"sordino": __version__}, counted=counted),
         **({"audits": tried} if tried else {}),
     }
@@ -292,6 +295,12 @@ def _caveat_names(names: Iterable[str], *, simulated: bool) -> list[str]:
     """Return the caveats in order, once each, with ``simulated`` first if it holds."""
     ordered = [str(name) for name in names]
     return list(dict.fromkeys(["simulated", *ordered] if simulated else ordered))
+
+
+def _declared(ledger: Mapping[str, Any] | None) -> list[str]:
+    """Return the caveat that the total of a ledger rests on a declaration, if it does."""
+    told = ((ledger or {}).get("budget") or {}).get("caveats") or ()
+    return [name for name in told if name == DECLARED_DISJOINT]
 
 
 def _caveat(name: str, texts: Mapping[str, str]) -> dict[str, str]:

@@ -200,7 +200,7 @@ def manifest(tmp_path, content=b"{}\n", **changes):
     path.write_bytes(content)
     coin = RandomizedResponse(1.0)
     values = {
-        "sha256": sha256_of(path), "mechanism": "randomized-response",
+        "sha256": sha256_of(path), "release_id": "5" * 16, "mechanism": "randomized-response",
         "epsilon": coin.realized_epsilon, "flip_probability": coin.flip_probability,
         "unit": "label", "neighbors": "REPLACE_ONE", "trust": "local", "caveats": (),
     } | changes  # fmt: skip

@@ -20,6 +20,7 @@ from sordino.privacy.events import (
     RandomizedResponseEvent,
 )
 from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_ledger_rows
 
 
 def promise(epsilon=2.0, **more):
@@ -112,11 +113,51 @@ def test_a_commit_names_what_was_released(path, digest):
 def test_only_what_was_paid_for_on_this_ledger_is_free_again(path):
     ledger = opened(path)
     entry = ledger.reserve(EVENT, promise=promise())
+    entry.commit("1" * 64)
     ledger.repeat(entry.release_id, "1" * 64)
-    ledger.repeat(ledger.receive("2" * 64, promise()), "3" * 64)
     with pytest.raises(LedgerMismatch, match="paid for on another ledger"):
         ledger.repeat("0123456789abcdef", "1" * 64)
     assert ledger.total().epsilon == 0.5
+
+
+def test_a_repeat_is_of_what_was_drawn(path):
+    ledger = opened(path)
+    entry = ledger.reserve(EVENT, promise=promise())
+    with pytest.raises(PrivacyError, match="not what it drew"):
+        ledger.repeat(entry.release_id, "1" * 64)  # nothing is known of it
+    ledger.repeat(entry.release_id, "1" * 64, drawn=[b"one"])  # its run died, and went on
+    entry.commit("0" * 64, drawn=[b"one", b"two"])
+    ledger.repeat(entry.release_id, "2" * 64, drawn=iter([b"onetwo"]))
+    before = ledger.head
+    for other in ([], [b"one"], [b"one", b"two", b"three"]):
+        with pytest.raises(PrivacyError, match="not what it drew"):
+            ledger.repeat(entry.release_id, "3" * 64, drawn=other)
+        with pytest.raises(PrivacyError, match="not what it drew"):
+            ledger.check_drawn(entry.release_id, other)
+    ledger.check_drawn(entry.release_id, [b"onetwo"])
+    assert ledger.head == before == opened(path).head
+
+
+def test_what_is_not_stored_is_never_released_again_as_something_else(path):
+    ledger = opened(path)
+    entry = ledger.reserve(EVENT, promise=promise())
+    entry.commit("0" * 64)
+    ledger.repeat(entry.release_id, "0" * 64)
+    with pytest.raises(PrivacyError, match="paid for one artifact"):
+        ledger.repeat(entry.release_id, "1" * 64)
+    with pytest.raises(PrivacyError, match="not what it drew"):
+        ledger.repeat(entry.release_id, "1" * 64, drawn=[b"anything"])
+
+
+def test_a_total_says_that_it_rests_on_a_declaration(path):
+    ledger = opened(path)
+    ledger.declare_disjoint(["a", "b"], rule="public-fields")
+    ledger.reserve(EVENT, promise=promise(), scope="a")
+    assert "declared-disjoint" not in ledger.total().caveats
+    ledger.reserve(EVENT, promise=promise(), scope="b")
+    assert ledger.total().epsilon == 0.5
+    assert "declared-disjoint" in ledger.total().caveats
+    assert "declared-disjoint" in describe_ledger_rows(ledger)["budget"]["caveats"]
 
 
 def test_checking_raises_what_reserving_would_and_writes_nothing(path):

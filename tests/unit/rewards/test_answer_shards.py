@@ -252,6 +252,52 @@ def test_files_of_two_releases_are_refused(tmp_path):
         fit_answer_shards(mixed, ball=20.0)
 
 
+def two_releases(tmp_path, *, persons):
+    """Randomize files of one question twice, on ledgers that know nothing of each other."""
+    (tmp_path / "together").mkdir()
+    for name, files in (("a", 1), ("b", 2)):  # cut otherwise, so that no file is a copy
+        (tmp_path / name).mkdir()
+        raw = vectors(tmp_path / name / "raw", n=60, persons=persons, files=files)
+        out = tmp_path / name / "out"
+        privatize_shards(raw, out, COIN, ledger=ledger_at(tmp_path / name), engine=InProcess())
+        for path in out.iterdir():
+            path.rename(tmp_path / "together" / f"{name}-{path.name}")
+    return tmp_path / "together"
+
+
+def test_two_releases_of_the_same_labels_in_one_folder_are_refused(tmp_path):
+    folder = two_releases(tmp_path, persons=False)
+    answers = find_shards(folder, privatized=True)
+    with pytest.raises(PrivacyError, match="several releases"):
+        fit_answer_shards(answers, ball=20.0)
+    for note in folder.glob("*.manifest.json"):  # of one release each label is drawn once
+        told = json.loads(note.read_text()) | {"release_id": "0123456789abcdef"}
+        note.write_text(json.dumps(told))
+    found = fit_answer_shards(answers, ball=20.0)
+    assert found.guarantee.caveats[-1] == "repeats-not-linked"
+    one = find_shards(list(folder.glob("b-*.parquet")), privatized=True)
+    assert fit_answer_shards(one, ball=20.0).guarantee.epsilon == COIN.realized_epsilon
+
+
+def test_of_two_releases_one_answer_of_a_person_counts(tmp_path):
+    folder = two_releases(tmp_path, persons=True)
+    alone = find_shards(sorted(folder.glob("a-*.parquet")), privatized=True)
+    both = find_shards(folder, privatized=True)
+    one, two = (fit_answer_shards(some, ridge=3.0, ball=20.0) for some in (alone, both))
+    assert one.pairs == two.pairs == 60
+    assert one.weights == pytest.approx(two.weights, rel=1e-9)
+
+
+@pytest.mark.parametrize("wrong", [None, 7, "", "0123456789abcde", "0123456789ABCDEF", "g" * 16])
+def test_a_release_has_a_random_name(tmp_path, wrong):
+    folder, answers = released(tmp_path, n=300)
+    note = manifest_path(folder / "s1.parquet")
+    told = json.loads(note.read_text())
+    note.write_text(json.dumps(told | {"release_id": wrong}))
+    with pytest.raises(DataError, match="wrong type or value"):
+        fit_answer_shards(answers, ball=20.0)
+
+
 def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
     folder, answers = released(tmp_path, n=300, persons=True, unit="person")
     found = fit_answer_shards(answers, ball=20.0)

@@ -78,9 +78,10 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     """Return what every attack on a released file found, and whether its claim is refuted.
 
     Args:
-        path: The released file: ``.jsonl``, ``.csv`` or ``.tsv``, also with ``.gz``, whose rows
-            hold ``prompt``, ``first``, ``second``, ``answer``; or ``prompt``, ``a1``, ``a2``,
-            ``z``; or ``chosen`` and ``rejected`` in an order that is the randomized answer.
+        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or a folder of them that
+            is read as one, whose rows hold ``prompt``, ``first``, ``second``, ``answer``; or
+            ``prompt``, ``a1``, ``a2``, ``z`` (±1 or 0/1); or ``chosen`` and ``rejected`` in an
+            order that is the randomized answer.
         epsilon: The privacy loss that is claimed, for one ``unit``.
         unit: ``"label"``, or ``"person"`` for all labels of one person together.
         manifest: What the file says of itself, ours or anybody's JSON object, if it is not beside

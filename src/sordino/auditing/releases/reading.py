@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from sordino.preferences.records import FIELDS, Text, parse_record, person_text,
 
 __all__ = [
     "LAYOUTS",
+    "READ",
     "flat",
     "layout_of",
     "read_manifest_of",
@@ -41,6 +42,7 @@ LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
 
 _PERSON = "person"
 _PROMPT = "prompt"  # chosen and rejected may have it, or begin with it
+READ = re.compile(r"\.(jsonl|csv|tsv)(\.gz)?$", re.IGNORECASE)
 _ENDINGS = (".manifest.json", "_manifest.json", "-manifest.json")
 _LARGEST_MANIFEST = 1 << 24
 _MOST_COLUMNS = 256
@@ -59,9 +61,10 @@ def read_released(
     """Return a file that claims local privacy, with nothing changed that an attacker could use.
 
     Args:
-        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, whose rows hold
-            ``prompt``, ``first``, ``second``, ``answer``; or ``prompt``, ``a1``, ``a2``, ``z``
-            (±1 or 0/1); or ``chosen`` and ``rejected`` in an order that is the randomized answer.
+        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or a folder of them that
+            is read as one, whose rows hold ``prompt``, ``first``, ``second``, ``answer``; or
+            ``prompt``, ``a1``, ``a2``, ``z`` (±1 or 0/1); or ``chosen`` and ``rejected`` in an
+            order that is the randomized answer.
         epsilon: The privacy loss per label that is claimed.
         manifest: A JSON object about the file, ours or anybody's, if it is not beside it under a
             name made from the file's.
@@ -77,9 +80,16 @@ def read_released(
     path = Path(path)
     epsilon = _validate.positive("epsilon", epsilon)
     _refuse_person_field(person_field)
-    rows = _Rows(person_field)
-    for where, row in read_rows(path, person_field=person_field, answers=True, progress=progress):
-        rows.add(row, where)
+    rows, notes, releases = _Rows(person_field), [], list[str]()
+    files = _inside(path)
+    terms: Any = {"person_field": person_field, "answers": True, "progress": progress}
+    for file in files:
+        begun = len(rows)
+        for where, row in read_rows(file, **terms):
+            rows.add(row, where if file == path else f"{file.name}, {where}")
+        notes.append(read_manifest_of(file, None if manifest is None else Path(manifest)))
+        name = str((notes[-1] or {}).get("release_id") or f"not stated by {file.name}")
+        releases += [name] * (len(rows) - begun)
     return Released(
         name=path.name,
         layout=rows.layout,
@@ -90,8 +100,37 @@ def read_released(
         epsilon=epsilon,
         persons=rows.persons(),
         columns={name: tuple(column) for name, column in rows.columns.items()},
-        manifest=read_manifest_of(path, None if manifest is None else Path(manifest)),
+        manifest=notes[0] if files == [path] else _agreed(notes),
+        releases=None if files == [path] else tuple(releases),
     )
+
+
+def _inside(path: Path) -> list[Path]:
+    """Return a file, or the files of a folder that can be read, in the order of their names.
+
+    Raises:
+        DataError: The folder holds none.
+        FileSystemError: It cannot be read.
+    """
+    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
+        return [path]
+    with explained(f"{path.name} cannot be read"):
+        found = [item for item in sorted(path.iterdir()) if READ.search(item.name)]
+    if not found:
+        raise DataError(f"{path.name} holds no file ending in .jsonl, .csv or .tsv.")
+    return found
+
+
+def _agreed(notes: Sequence[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    """Return what all manifests of a folder say; None if one is missing."""
+    if None in notes:
+        return None
+    first, *others = (note or {} for note in notes)
+    return {
+        name: told
+        for name, told in first.items()
+        if all(name in one and one[name] == told for one in others) and name != "sha256"
+    }
 
 
 def _refuse_person_field(name: str) -> None:
@@ -133,6 +172,10 @@ class _Rows:
         self._values: list[int] = []
         self._people: list[str | None] = []
         self._person_field = person_field
+
+    def __len__(self) -> int:
+        """Return how many there are."""
+        return len(self._values)
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
         """Take in one row.

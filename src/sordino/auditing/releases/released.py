@@ -33,7 +33,8 @@ class Released:
         epsilon: The privacy loss per label that the file claims.
         persons: Public person ids, or None.
         columns: Every other column, by name; None where a row lacks it.
-        manifest: What lies beside the file, as JSON, or None.
+        manifest: What lies beside the file, as JSON, or None; of a folder what all agree on.
+        releases: The release that each row is of, by its manifest; None unless it is a folder.
         truth: With the raw file, 1 where the one written first was truly preferred, 0 where the
             other was, :data:`UNKNOWN` elsewhere; None without the raw file.
         displayed: With a raw file that wrote its answers in an order that is not the label, 1
@@ -51,6 +52,7 @@ class Released:
     persons: tuple[str, ...] | None = None
     columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
     manifest: Mapping[str, Any] | None = None
+    releases: tuple[str, ...] | None = None
     truth: Integer[np.ndarray, " n"] | None = None
     displayed: Integer[np.ndarray, " n"] | None = None
 

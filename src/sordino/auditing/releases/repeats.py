@@ -86,9 +86,31 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
         claim: What it promises.
     """
     repeats = _Repeats.of(released)
+    several = [] if released.releases is None else [_several(released, released.releases)]
     if released.persons is None:
-        return [_unlinked(repeats)]
-    return [_paid_again(released, repeats, claim), _together(released, repeats)]
+        return [*several, _unlinked(repeats)]
+    return [*several, _paid_again(released, repeats, claim), _together(released, repeats)]
+
+
+def _several(released: Released, releases: Sequence[str]) -> Finding:
+    """Return whether a folder holds answers of several releases, to the same questions."""
+    people = released.persons or (None,) * len(released)
+    found: defaultdict[tuple[bytes, str | None], set[str]] = defaultdict(set)
+    for key, person, release in zip(released.keys, people, releases, strict=True):
+        found[key, person].add(release)
+    drawn = [len(ids) for ids in found.values() if len(ids) > 1]
+    count = len(set(releases))
+    whose = "" if released.persons is None else " of one person"
+    return Finding(
+        attack="releases",
+        outcome="warning" if drawn else "clear",
+        summary=f"This folder holds {count} releases, and {len(drawn)} questions have answers"
+        f"{whose} in up to {max(drawn)} of them: where these are of one label, it pays the epsilon "
+        "of each."
+        if drawn
+        else f"No question has answers{whose} in several releases.",
+        details={"releases": count, "questions": len(drawn), "most": max(drawn, default=1)},
+    )
 
 
 def _unlinked(repeats: _Repeats) -> Finding:

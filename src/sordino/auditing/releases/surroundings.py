@@ -21,7 +21,7 @@ from typing import Any, Literal, TypeAlias, get_args
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Finding
 from sordino.auditing.releases.nesting import readable
-from sordino.auditing.releases.reading import flat, layout_of, read_question, row_answer
+from sordino.auditing.releases.reading import READ, flat, layout_of, read_question, row_answer
 from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.repeats import canonical_answers, stated_losses
 from sordino.errors import DataError
@@ -69,7 +69,6 @@ _TERMS: Mapping[str, tuple[str, ...]] = {"unit": get_args(Unit), "trust": get_ar
 _MOST_FILES = 200
 _HEAD = 1 << 20
 _FEWEST_TO_COMPARE = 20
-_READ = re.compile(r"\.(jsonl|csv|tsv)(\.gz)?$", re.IGNORECASE)
 _NotOurs: TypeAlias = Literal["raw", "released"]
 
 
@@ -144,7 +143,8 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
     ]
     if losses is not None and losses[0] > claim.epsilon * (1 + _ROUNDED):
         notes.append(f"its flip probability costs at least epsilon={never_more(losses[0], 4)}")
-    if has.get("format") == MANIFEST_FORMAT and has.get("sha256") != sha256_of(path):
+    one = released.releases is None  # of a folder's files each has its own
+    if one and has.get("format") == MANIFEST_FORMAT and has.get("sha256") != sha256_of(path):
         notes.append("it is of another file (its sha256 differs)")
     if has.get("local_dp_simulated") or "simulated" in _list(has.get("caveats")):
         notes.append("it says that the coins are simulated")
@@ -186,6 +186,8 @@ def find_neighbors(released: Released, path: Path) -> Finding:
         released: A released file.
         path: Where it lies.
     """
+    if released.releases is not None:
+        return _skipped("surroundings", "All files of the folder were read as released ones.")
     ours: defaultdict[bytes, set[int]] = defaultdict(set)
     for key, answer in zip(released.keys, canonical_answers(released).tolist(), strict=True):
         ours[key].add(answer)
@@ -226,7 +228,7 @@ def _files(path: Path) -> list[str]:
             entry.name
             for entry in islice(entries, _MOST_FILES)
             if entry.name != path.name
-            and _READ.search(entry.name)
+            and READ.search(entry.name)
             and entry.is_file(follow_symlinks=False)
         )
 

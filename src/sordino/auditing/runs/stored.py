@@ -164,7 +164,9 @@ def _certificate(values: Mapping[str, Any]) -> Certificate:
         data=_text(values["data"]),
         release_ids=tuple(_texts(values["release_ids"])),
         ledger_head=Head(_text(ledger["head"]), rows),
-        ledger_total=None if total is None else Guarantee.from_dict(total),
+        ledger_total=None
+        if total is None
+        else Guarantee.from_dict(total, _texts(total["caveats"])),
     )
 
 

@@ -127,11 +127,20 @@ class CentralRun:
         self._paid = list(paid)
 
     def commit(self, digest: str) -> None:
-        """Record the SHA-256 of weights on the entry that paid for them last."""
+        """Record the SHA-256 of weights on the entry that paid for them last.
+
+        Raises:
+            PrivacyError: It paid for other weights.
+        """
+        if self._open is None and self._paid:
+            last = self._paid[-1][0]
+            known = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
+            if last in known:
+                self._ledger.repeat(last, digest)
+            else:  # killed between the checkpoint and its row
+                self._open = Reservation(self._ledger, last)
         if self._open is not None:
             self._open.commit(digest)
-        elif self._paid:
-            self._ledger.repeat(self._paid[-1][0], digest)
         self._open = None
 
     def checkpoint(self, digest: str = "") -> CheckpointPromise:

@@ -171,7 +171,7 @@ def _opened(
     asked: Any = {"hold_out": hold_out, "scratch": scratch, "taken": taken}
     with survey_shards(shards, engine, **asked) as survey:
         _refuse_more_than_promised(survey, promise, flips)
-        promise = _told_apart(survey, promise)
+        promise = _told_apart(survey, promise, manifests)
         yield _Opened(
             survey=survey,
             engine=engine,
@@ -318,21 +318,22 @@ def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
     return replace(merged, caveats=tuple(sorted(set(merged.caveats))))
 
 
-def _told_apart(survey: ShardSurvey, promise: Guarantee) -> Guarantee:
+def _told_apart(
+    survey: ShardSurvey, promise: Guarantee, manifests: Sequence[Manifest]
+) -> Guarantee:
     """Return a promise that says if two answers to one question may be of one person.
 
     Raises:
-        PrivacyError: They may even be two answers of one label: each release of the same records
-            has a folder of its own.
+        PrivacyError: They may even be two answers of one label: in one release each is drawn once.
     """
     if not survey.repeats:
         return promise
-    if len({str(Path(piece.path).parent) for piece in survey.shards.pieces}) > 1:
+    if len({manifest.release_id for manifest in manifests}) > 1:
         raise PrivacyError(
-            "Files of several folders hold answers to the same question, and do not say who gave "
-            "them: they may be several releases of the same labels, which together promise less "
-            "than each. Nothing was fitted. Give the files of one release, or randomize with "
-            "person ids."
+            "These files are of several releases (their manifests have different release_id), a "
+            "question occurs more than once, and nothing says who answered: the answers may be of "
+            "one label, of which they together promise less than each. Nothing was fitted. Give "
+            "the files of one release, or randomize with person ids."
         )
     return promise.with_caveats("repeats-not-linked")
 

@@ -1,5 +1,7 @@
 """One question asked more than once, without the raw file."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -55,6 +57,16 @@ def test_repeats_without_ids_are_a_warning_whatever_they_say(answers):
     for unit in ("label", "person"):
         file = released(rows, manifest={"flip_probability": 0.4})
         assert outcomes(file, claim(1e-3, unit)) == {"repeats": "warning"}
+
+
+def test_several_releases_in_one_folder_are_told():
+    rows = [("p", 1), ("p", 0), ("q", 1)]
+    for releases, outcome in ((("a", "b", "a"), "warning"), (("a", "a", "b"), "clear")):
+        found = find_repeats(replace(released(rows), releases=releases), claim())[0]
+        assert (found.attack, found.outcome) == ("releases", outcome)
+        assert found.details["releases"] == 2
+    people = replace(released([("p", 1, "ann"), ("p", 0, "bo")]), releases=("a", "b"))
+    assert find_repeats(people, claim())[0].outcome == "clear"
 
 
 def test_an_answer_repeated_is_free_and_a_new_one_is_not():
