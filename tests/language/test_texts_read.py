@@ -26,7 +26,7 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.references.texts_read import TextsRead, caveats_of_starts
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
@@ -105,6 +105,16 @@ def test_every_trainer_refuses_what_has_read_the_records(kind, train, bases):
     assert ("texts-declared" in trainer._promise.guarantee.caveats) == own
 
 
+@pytest.mark.parametrize("kind", ["dpo", "reward"])
+def test_adapters_that_training_adds_leave_it_known_what_the_base_has_read(kind, train, bases):
+    from peft import LoraConfig
+
+    lora = LoraConfig(r=2, target_modules="all-linear")
+    rows = rows_of(asked="what is this, and why would anybody at all want to know")
+    trainer = train(kind, str(bases / "other"), rows=rows, peft_config=lora)
+    assert "texts-declared" not in trainer._promise.guarantee.caveats
+
+
 def test_a_reference_and_a_reward_that_have_read_the_records_are_refused(train, bases):
     same, other = str(bases / "same"), str(bases / "other")
     with pytest.raises(PrivacyError, match="have read texts of these"):
@@ -146,7 +156,7 @@ def test_parts_and_other_orders_of_the_records_are_recognized(chat):
     assert not read.digests.isdisjoint(TextsRead.of(sordino.read_pairs(some)).digests)
     assert read.unread(sordino.read_pairs([*some, *OTHERS])) == list(range(5, 5 + len(OTHERS)))
     for declared, caveats in ((False, ()), (True, ("texts-declared",))):
-        assert caveats_of_starts(read, [], declared=declared) == caveats
+        assert TextsRead.on().caveats(read, declared=declared) == caveats
 
 
 def test_a_rare_word_of_one_record_is_in_no_file_that_is_released(train, bases, tmp_path):

@@ -69,8 +69,8 @@ def refuse_texts(study: Study) -> None:
             judge.can_read(pairs.prompts[row], pairs.first[row])  # a template may refuse
         starts += [judge.model, judge.tokenizer]
     if study.central is not None:
-        read, rows = language_module("references.texts_read"), study.central
-        read.caveats_of_starts(read.TextsRead.of(rows.pairs), starts, declared=rows.declare_unread)
+        read, rows = language_module("references.texts_read").TextsRead, study.central
+        read.on(*starts).caveats(read.of(rows.pairs), declared=rows.declare_unread)
 
 
 def _writer(model: Path) -> Any:

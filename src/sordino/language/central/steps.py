@@ -37,7 +37,7 @@ from sordino.language.clipping.self_test import refuse_shared_gradients
 from sordino.language.models._model_copies import own_copy
 from sordino.language.models._model_digests import weights_digest
 from sordino.language.models._upstream import upstream
-from sordino.language.references.texts_read import TextsRead, caveats_of_starts
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.training.policy_promises import folder_promises
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
@@ -83,8 +83,8 @@ class CentralTraining(ReplicaTraining):
         privacy.refuse_other_units(ledger)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         self._units = units_of(pairs, self._tokens, privacy)
-        caveats = caveats_of_starts(TextsRead.of(pairs), starts, declared=declared)
         self._read = TextsRead.on(*starts)
+        caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
         return privacy.promise(pairs, simulate_seed).with_caveats(*caveats)
 
     def _open_run(self, promise: Guarantee, *starts: Any, **training: Any) -> None:

@@ -19,7 +19,7 @@ from sordino.language.people.person_steps import PersonTraining
 from sordino.language.people.policy_settings import CentralPolicyConfig
 from sordino.language.people.slot_privacy import SlotPrivacy
 from sordino.language.policies.starting_policies import starting_policy, with_reference
-from sordino.language.references.texts_read import TextsRead, caveats_of_starts
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.rewards.reward_functions import RewardFunction as PrivateReward
 from sordino.language.rewards.reward_sums import RewardFunction, listed_functions
 from sordino.language.training._training_settings import own_settings
@@ -119,8 +119,9 @@ class CentralPolicyTrainer(PersonTraining):
         tokenizer = matching_tokenizer(policy, tokenizer)
         self._start(policy, args, tokenizer)
         self._people = self._seated(train_dataset, policy, args)
+        self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
         policy, adapters, known = self._with_explorer(policy, reference, peft_config, args)
-        caveats = self._caveats_of_starts(policy, tokenizer, functions, declared=declare_unread)
+        caveats = self._caveats_of_starts(functions, declared=declare_unread)
         known |= {**args.public_settings(), "max_length": self._tokens.max_length}
         known["privacy"] = privacy.to_dict()
         people = [[one.id for one in batch] for batch in self._people]
@@ -138,12 +139,7 @@ class CentralPolicyTrainer(PersonTraining):
         self._set_up(policy, args, tokenizer, adapters, **given)
 
     def _caveats_of_starts(
-        self,
-        policy: Any,
-        tokenizer: Any,
-        functions: Sequence[RewardFunction],
-        *,
-        declared: bool,
+        self, functions: Sequence[RewardFunction], *, declared: bool
     ) -> tuple[str, ...]:
         """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
         rewards = [getattr(one, "reward", None) for one in functions]
@@ -155,9 +151,8 @@ class CentralPolicyTrainer(PersonTraining):
         asked += [one for one in functions if type(one) is not PrivateReward]  # do not say it
         prompts = (one.prompt for batch in self._people for one in batch)
         private = TextsRead.of_prompts(one for one in prompts if one is not None)
-        starts = [policy, tokenizer, self._fixed, *asked]
-        self._read = TextsRead.on(*starts)
-        return caveats_of_starts(private, starts, declared=declared)
+        self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
+        return self._read.caveats(private, declared=declared)
 
     def _seated(self, rows: Any, policy: Any, args: CentralPolicyConfig) -> list[list[Person]]:
         """Return the people of every batch, all of whose prompts leave room for an answer."""

@@ -28,7 +28,7 @@ from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text
 
-__all__ = ["TextsRead", "caveats_of_starts"]
+__all__ = ["TextsRead"]
 
 _TELLING: Final = 40  # characters from which on two texts do not agree by chance
 _SIZE: Final = 8  # bytes of a digest: a million texts meet another million with chance 5e-8
@@ -96,6 +96,18 @@ class TextsRead:
         known = self.complete and self.digests.isdisjoint(private.short)
         return {"known": known, "read": not self.digests.isdisjoint(private.digests)}
 
+    def caveats(self, private: TextsRead, *, declared: bool) -> tuple[str, ...]:
+        """Return the caveats of private training by what has read these; refuse what knows it all.
+
+        Args:
+            private: The texts that are to be hidden; they are compared, and nothing is kept.
+            declared: Whether the user says that none of them was read, which is a caveat.
+
+        Raises:
+            PrivacyError: One of them was read; or nobody knows, and nothing is declared.
+        """
+        return caveats_of_reading(**self.beside(private), declared=declared)
+
     def unread(self, pairs: Comparisons) -> list[int]:
         """Return the rows of pairs of which no text is among these; each row is judged alone."""
         known = self.digests | self.short
@@ -118,22 +130,6 @@ class TextsRead:
             thing.init_kwargs[TEXTS_READ] = mark
         else:
             setattr(thing.config, TEXTS_READ, mark)
-
-
-def caveats_of_starts(
-    private: TextsRead, starts: Iterable[Any], *, declared: bool
-) -> tuple[str, ...]:
-    """Return the caveats of training that starts from some models; refuse those that know it all.
-
-    Args:
-        private: The texts that are to be hidden; they are compared, and nothing of them is kept.
-        starts: Models and tokenizers that training starts from, or asks, and functions it calls.
-        declared: Whether the user says that none of them has read these texts, which is a caveat.
-
-    Raises:
-        PrivacyError: One of them has read such a text; or nobody knows, and nothing is declared.
-    """
-    return caveats_of_reading(**TextsRead.on(*starts).beside(private), declared=declared)
 
 
 def _marked(thing: Any) -> TextsRead:

@@ -15,7 +15,7 @@ from sordino.language.models.checkpoints import (
     load_reward_checkpoint,
     load_tokenizer,
 )
-from sordino.language.references.texts_read import TextsRead, caveats_of_starts
+from sordino.language.references.texts_read import TextsRead
 from sordino.language.studies._training_runs import (
     Progress,
     adapters,
@@ -71,8 +71,8 @@ def refuse_unusable(
     tokens = checkpoint_tokens(model, terms, writes=writes)
     units_of(pairs, tokens, privacy)
     start = load_causal_model(model) if writes else load_reward_checkpoint(model)
-    starts = (start, tokens.tokenizer)
-    return caveats_of_starts(TextsRead.of(pairs), starts, declared=declare_unread)
+    read = TextsRead.on(start, tokens.tokenizer)
+    return read.caveats(TextsRead.of(pairs), declared=declare_unread)
 
 
 def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
