@@ -175,14 +175,14 @@ def test_the_policy_gradient_points_where_the_reward_rises(make):
 
 
 @pytest.mark.parametrize(
-    ("args", "more", "each"),
-    [({}, {}, 1), ({**REBEL, "step": 2.0}, {}, 3), ({**REBEL, "samples": "reference"}, {}, 2)],
+    ("args", "each"),
+    [({}, 1), ({**REBEL, "samples": "reference"}, 2)],
 )
-def test_a_policy_learns_what_people_like(make, tiny_llama, args, more, each):
+def test_a_policy_learns_what_people_like(make, tiny_llama, args, each):
     """One seed for each, with next to no noise; the reward rises from 0 to .3 or more."""
-    terms = privacy(1e7, slots=48, batches=12, updates_per_batch=each)
+    terms = privacy(1e7, slots=32, batches=12, updates_per_batch=each)
     how = {"args": {"learning_rate": 5e-3 / each, **args}}
-    trainer = make(terms=terms, simulate_seed=1, **how, **more)
+    trainer = make(terms=terms, simulate_seed=1, **how)
     prompts = [f"tell me about {word}" for word in PLAIN] * 12
 
     def reward():

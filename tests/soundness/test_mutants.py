@@ -5,11 +5,9 @@ in a copy of the package, and its test runs against the copy in a process of its
 test passes on the package as it is, because it is part of this suite.
 """
 
-import os
+import multiprocessing
 import re
 import shutil
-import subprocess
-import sys
 import tomllib
 from pathlib import Path
 
@@ -22,6 +20,26 @@ NO_NOISE = {  # promise nothing of their own
     *("plain_regression", "least_squares", "regression_descent"),
 }
 LEAST = 15
+# A test runs in a process of its own, forked from one that has imported what is slow to import,
+# and nothing of the package. Modules that are loaded cannot be rewritten for better messages.
+PROGRAM = """
+import os, sys
+root, source, log = map(str, at)
+for stream in (1, 2):
+    os.dup2(os.open(log, os.O_CREAT | os.O_WRONLY | os.O_APPEND), stream)
+os.chdir(root)
+sys.path.insert(0, source)
+os.environ.update(PYTHONPATH=source, PYTHONDONTWRITEBYTECODE="1")
+sys.dont_write_bytecode = True
+import pytest, sordino
+assert sordino.__file__.startswith(source), sordino.__file__
+words = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no", "--assert=plain"]
+sys.exit(int(pytest.main([test, *words])))
+"""
+STARTED = multiprocessing.get_context("forkserver")
+STARTED.set_forkserver_preload(
+    ["schemathesis.pytest.plugin", "scipy.stats", "dp_accounting", "jaxtyping", "trl", "peft"]
+)
 
 
 def edits(mutant):
@@ -45,18 +63,15 @@ def plant(mutant, folder):
 
 def outcome(test, source):
     """Run one test against a copy of the package; return its exit code and what it printed."""
-    program = (
-        "import sys, pytest, sordino; "
-        f"assert sordino.__file__.startswith({str(source)!r}), sordino.__file__; "
-        "sys.exit(pytest.main(sys.argv[1:]))"
+    log = source.parent / "printed.txt"
+    process = STARTED.Process(
+        target=exec, args=(PROGRAM, {"test": test, "at": [ROOT, source, log]})
     )
-    words = [test, "-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=no"]
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words],
-        cwd=ROOT, capture_output=True, text=True, timeout=300, check=False,
-        env={**os.environ, "PYTHONPATH": str(source), "PYTHONDONTWRITEBYTECODE": "1"},
-    )  # fmt: skip
-    return done.returncode, done.stdout + done.stderr
+    process.start()
+    process.join(600)
+    process.kill()
+    process.join()
+    return process.exitcode, log.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
