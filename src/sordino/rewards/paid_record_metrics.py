@@ -124,8 +124,7 @@ def measure_records(
     _refuse_other_arguments(pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
-    linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
-    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=n)
+    promise = record_promise(mechanism, ledger, entropy, n=len(pairs) + pairs.dropped)
     chosen = checked_rows(pairs, held_out)
     refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts

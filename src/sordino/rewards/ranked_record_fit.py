@@ -80,8 +80,7 @@ def fit_ranked_records(
     _refuse_other_types(rankings, mechanism, ledger)
     ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
-    linked = rankings.persons is not None
-    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=len(rankings))
+    promise = record_promise(mechanism, ledger, entropy, n=len(rankings))
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)

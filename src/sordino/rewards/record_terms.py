@@ -47,7 +47,6 @@ class RecordTerms:
         ledger: Ledger,
         second_moment: SecondMoment | None,
         *,
-        linked: bool,
         size: int,
         ball: float,
         ellipsoid: bool | None,
@@ -59,7 +58,6 @@ class RecordTerms:
             mechanism: The tilt.
             ledger: Its unit and relation are those that are promised.
             second_moment: As in the attributes.
-            linked: Whether it is known who made the judgments.
             size: How many records there are. One of identical answers is dropped, but one change
                 may make a record such: it counts.
             ball: As in the attributes.
@@ -73,7 +71,7 @@ class RecordTerms:
         """
         ball = _validate.workable("ball", ball)
         entropy = entropy_of(simulate_seed)
-        promise = record_promise(mechanism, ledger, entropy, linked=linked, n=size)
+        promise = record_promise(mechanism, ledger, entropy, n=size)
         refuse_unpaid(second_moment, mechanism)
         return cls(
             mechanism=mechanism,
