@@ -16,8 +16,8 @@ from jaxtyping import Float
 from sordino._files import explained
 from sordino.cli._bandit_settings import BanditSettings
 from sordino.cli._console import Bar
-from sordino.cli._options import Unit
 from sordino.cli._option_words import named_option, split_names
+from sordino.cli._options import Unit
 from sordino.errors import DataError, UsageError
 from sordino.preferences.bandit_files import read_bandit_logs
 from sordino.preferences.bandit_logs import BanditLogs

@@ -159,7 +159,7 @@ class Pairs(Comparisons):
         if not len(rows) and not hides_records:
             raise DataError("differences is empty: no record in it.")
         kept = rows.any(axis=1) if hides_records else np.ones(len(rows), dtype=bool)
-        people = people and tuple(compress(people, kept))
+        people = people and tuple(compress(people, kept.tolist()))
         rows, outcome = turned_rows(rows[kept], outcome[kept])
         keys = tuple(map(_row_key, rows))
         digest = PublicDigest()

@@ -25,7 +25,7 @@ _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features
 _VISITS = ("states", "actions")
 
 
-def read_trajectories(
+def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     source: str | Path | Iterable[Mapping[str, Any]],
     *,
     features: Any = None,
