@@ -199,21 +199,19 @@ def test_a_mistake_is_explained_and_costs_nothing(ready, mistake):
 
 
 @pytest.mark.parametrize(
-    ("rows", "words"),
-    [
-        (["0,1", "1,x"], ["line 3", "'click'"]),
-        (["0,1", "1,nan"], ["line 3", "'click'"]),
-        ([], ["empty"]),
-    ],
+    ("unit", "words"),
+    [("label", ["line 3", "'click'"]), ("record", ["Which one it is, and why, is not said"])],
 )
-def test_bad_logs(folder, rows, words):
-    write(folder / "logs.csv", rows, header="item,click")
-    refused(folder, RUN, 4, *words)
+@pytest.mark.parametrize("value", ["x", "nan"])
+def test_bad_logs(folder, value, unit, words):
+    write(folder / "logs.csv", ["0,1", f"1,{value}"], header="item,click")
+    refused(folder, [*RUN, "--unit", unit], 4, *words)
 
 
-def test_a_field_that_is_not_there(ready):
-    command = [*RUN[:3], "things", *RUN[4:]]
-    refused(ready, command, 4, "'things'", "missing")
+@pytest.mark.parametrize(("unit", "word"), [("label", "'things'"), ("record", "lacks a field")])
+def test_a_field_that_is_not_there(ready, unit, word):
+    command = [*RUN[:3], "things", *RUN[4:], "--unit", unit]
+    refused(ready, command, 4, word)
 
 
 def test_files_that_are_not_there_or_in_the_way(ready):

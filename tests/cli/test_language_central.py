@@ -29,7 +29,7 @@ def test_a_checkpoint_is_paid_for_and_carries_its_promise(ready, command, kind):
     wanted = ("record", "ADD_OR_REMOVE_ONE", "central", 1e-6)
     assert tuple(told[name] for name in ("unit", "neighbors", "trust", "delta")) == wanted
     assert 1.99 < told["epsilon"] <= 2.0
-    assert said.value["caveats"] == ["real-arithmetic", "timing"]
+    assert said.value["caveats"] == ["person-group", "real-arithmetic", "timing"]
     ledger = Ledger.read(ready / "made.spend.db")
     assert said.value["ledger"] == {"head": ledger.head.digest, "rows": ledger.head.rows}
     assert (ledger.budget.unit, ledger.budget.neighbors.name) == wanted[:2]

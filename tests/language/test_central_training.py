@@ -366,7 +366,7 @@ def test_the_ledger_certifies_the_reward(make, ledger_of):
     reward = trained(make(ledger=ledger)).text_reward()
     certificate = certify(reward, ledger)
     assert certificate.guarantee.epsilon <= 4.0
-    assert set(certificate.guarantee.caveats) == {"real-arithmetic", "timing"}
+    assert set(certificate.guarantee.caveats) == {"person-group", "real-arithmetic", "timing"}
 
 
 def test_steps_outside_of_a_run_are_paid_for_too(make, ledger_of, silent):

@@ -295,7 +295,9 @@ def test_the_number_of_records_never_shows(linear_world, tmp_path):
         found.append(fit)
         rows.append([(row.kind, shape(row.parameters), row.count, row.unit) for row in ledger.rows])
         payload = json.loads(ledger.spends[0].payload)
-        assert payload == {"caveats": ["real-arithmetic", "simulated"]}  # no digest, no total
+        assert payload == {
+            "caveats": ["person-group", "real-arithmetic", "simulated"]
+        }  # no digest, no total
         assert ledger.public_digest is None
     one, other = found
     assert shape(one) == shape(other)  # every scalar is the same number

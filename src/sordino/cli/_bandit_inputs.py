@@ -17,6 +17,7 @@ from sordino._files import explained
 from sordino.cli._bandit_settings import BanditSettings
 from sordino.cli._console import Bar
 from sordino.cli._option_words import named_option, split_names
+from sordino.cli._options import Unit
 from sordino.errors import DataError, UsageError
 from sordino.preferences.bandit_files import read_bandit_logs
 from sordino.preferences.bandit_logs import BanditLogs
@@ -55,7 +56,7 @@ def read_bandit_inputs(source: Path, settings: BanditSettings) -> BanditInputs:
     """Return the inputs of a run.
 
     Raises:
-        DataError: A file cannot be used; place and field are named.
+        DataError: A file cannot be used; place and field are named, unless records are private.
         UsageError: What must be public is the file of the logs, or a column cannot be declared.
         FileSystemError: A file cannot be read.
     """
@@ -72,6 +73,7 @@ def read_bandit_inputs(source: Path, settings: BanditSettings) -> BanditInputs:
             reward_range=settings.ends,
             context_columns=columns,
             context_bound=settings.context_bound,
+            hides_records=settings.unit is not Unit.label,
             progress=bar,
         )
     contexts = None

@@ -121,8 +121,7 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
     if isinstance(noise.estimate, LabelGaussian):
         alone = label_promise(pairs, noise.estimate, ledger, entropy)
     else:
-        linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
-        alone = record_promise(noise.estimate, ledger, entropy, linked=linked, n=n)
+        alone = record_promise(noise.estimate, ledger, entropy, n=len(pairs) + pairs.dropped)
     return promise_together(settings, noise, ledger, alone)
 
 

@@ -97,7 +97,7 @@ def read_inputs(
     """Return the inputs of a run.
 
     Raises:
-        DataError: A file cannot be used; place and field are named.
+        DataError: A file cannot be used; place and field are named, unless records are private.
         PrivacyError: The file that was declared public is the private one.
         UsageError: The answers are randomized already and the way needs raw judgments; or a
             truth could only be measured on private texts.
@@ -110,14 +110,18 @@ def read_inputs(
         refuse_given(offers, "only a file of ballots over items has items to offer")
         _refuse_for_shards(settings, evaluate=evaluate, truth=truth)
         reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
-        shards = find_shards(sources, **reading)
+        shards = find_shards(sources, hides_records=settings.hides_texts, **reading)
         return Inputs(pairs=shards, public=None, truth=None, **reading)
     (source,) = sources
     if holds_rankings(source):
         _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
         with Bar.shown("Reading") as bar:
             ballots = read_rankings(
-                source, person_field=person_field, offered=settings.offered, progress=bar
+                source,
+                person_field=person_field,
+                offered=settings.offered,
+                hides_records=settings.hides_texts,
+                progress=bar,
             )
         return Inputs(
             pairs=ballots, public=None, truth=None, drop_identical=False, person_field=person_field
@@ -131,6 +135,7 @@ def read_inputs(
             source,
             drop_identical=drop_identical,
             person_field=person_field,
+            hides_records=settings.hides_texts,
             progress=bar,
         )
     if settings.way is Way.local:

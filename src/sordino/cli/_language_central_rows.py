@@ -142,7 +142,7 @@ class CentralRows:
         try:
             for epsilon, seed in self.runs:
                 if anew or not self.kept(epsilon, seed).exists():
-                    promise = self.privacy(epsilon).promise(self.pairs, self.simulate_seed)
+                    promise = self.privacy(epsilon).promise(self.simulate_seed)
                     ledger = with_spend(ledger, self._event(epsilon), promise)
         except BudgetExceeded as error:
             raise BudgetExceeded(

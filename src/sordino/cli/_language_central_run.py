@@ -40,7 +40,7 @@ def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_jso
     writes = job.stage == "train_policy"
     declared = {"writes": writes, "declare_unread": choice.declare_unread}
     caveats = pipeline.refuse_unusable(pairs, job.model, settings, privacy, **declared)
-    promise = privacy.promise(pairs, terms.simulate_seed).with_caveats(*caveats)
+    promise = privacy.promise(terms.simulate_seed).with_caveats(*caveats)
     expected = promise_with_start(promise, job.model)
     limit = spending_limit(
         privacy.epsilon,
@@ -85,16 +85,16 @@ def _refuse_settings(job: Training, choice: CentralChoice, *, dry_run: bool) -> 
 
 
 def _raw(terms: AnswerTerms) -> Pairs:
-    """Return raw judgments; a record whose answers are identical says nothing and is left out.
+    """Return raw judgments; there may be none.
 
     Raises:
-        DataError: A record cannot be used.
+        DataError: A record cannot be used; which one is not said.
         UsageError: They are randomized already.
     """
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             terms.source,
-            drop_identical=True,  # refusing it would tell
+            hides_records=True,
             person_field=terms.settings.person_field,
             progress=bar,
         )

@@ -100,7 +100,8 @@ class PreparedRun:
             ConvergenceError: The fit could not be certified.
         """
         with Bar.shown("Reading") as bar:
-            pairs = read_pairs(judgments, **self.reading, progress=bar)
+            hidden = self.promise.unit == "record"
+            pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
         found = pairs.public_digest if isinstance(pairs, Pairs) else None
         if isinstance(pairs, Pairs) and self.public_digest not in (None, found):
             raise LedgerMismatch(

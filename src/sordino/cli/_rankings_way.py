@@ -182,8 +182,7 @@ def _promise(
     entropy = entropy_of(settings.simulate_seed)
     if isinstance(mechanism, RankingGaussian):
         return ranking_promise(rankings, mechanism, ledger, entropy)
-    linked = rankings.persons is not None
-    return record_promise(mechanism, ledger, entropy, linked=linked, n=len(rankings))
+    return record_promise(mechanism, ledger, entropy, n=len(rankings))
 
 
 def _public_size(settings: Settings, rankings: Rankings) -> int | None:

@@ -9,7 +9,7 @@ from sordino.cli._central_way import check_spends, opened_ledger, planned_ledger
 from sordino.cli._inputs import Inputs, Learned
 from sordino.cli._noise import Noise
 from sordino.cli._settings import Settings
-from sordino.cli._sharded_way import names_persons, refuse_for_vectors, shards_of
+from sordino.cli._sharded_way import refuse_for_vectors, shards_of
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
@@ -43,7 +43,6 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         _for_records(noise),
         ledger,
         entropy_of(settings.simulate_seed),
-        linked=names_persons(shards) if survey is None else survey.linked,
         n=None if survey is None else survey.n + survey.dropped,
     )
     promise = promise_together(settings, noise, ledger, alone)

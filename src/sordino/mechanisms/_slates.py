@@ -47,13 +47,13 @@ class SizeGroup:
 
 
 def checked_starts(starts: Integer[np.ndarray, " s"], m: int) -> Int64[np.ndarray, " s"]:
-    """Return where slates start, with the end of the last one.
+    """Return where slates start, with the end of the last one; there may be none.
 
     Raises:
         DataError: They do not cut ``m`` candidates into slates of at least two.
     """
     given = np.asarray(starts)
-    if given.ndim != 1 or given.dtype.kind not in "iu" or len(given) < 2:  # noqa: PLR2004
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not len(given):
         raise DataError("starts must be whole numbers in one dimension, from 0 to the end.")
     cuts = given.astype(np.int64)
     if cuts[0] != 0 or cuts[-1] != m:

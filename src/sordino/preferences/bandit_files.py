@@ -23,7 +23,7 @@ from sordino.preferences.context_vectors import (
     rows_of,
     usable_context_bound,
 )
-from sordino.preferences.files import Progress
+from sordino.preferences.files import Progress, untold
 
 __all__ = ["read_bandit_logs"]
 
@@ -38,6 +38,7 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     context_columns: Iterable[str | ContextColumn] = (),
     context_bound: float | None = None,
     propensity: str | None = None,
+    hides_records: bool = False,
     progress: Progress | None = None,
 ) -> BanditLogs:
     """Return the bandit logs of a file, or of any iterable of mappings.
@@ -63,6 +64,8 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
         context_bound: What contexts are divided by; the square root of the number of declared
             columns if None, so that columns within [−1, 1] fit.
         propensity: The column of how likely the arm was to be pulled, in (0, 1].
+        hides_records: Whether all of a record is private, as under unit ``"record"``: then no
+            message says which record cannot be used, or why. Logs may hold none in any case.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -85,8 +88,9 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
     _refuse_shared([ContextColumn(arm), *measured, *contexts])
     known = Catalogue.of(catalogue)
     reader = _LogReader(arm, measured, contexts, known)
-    for where, row in rows_of(source, progress):
-        reader.add(row, where)
+    with untold(hides_records=hides_records):
+        for where, row in rows_of(source, progress, empty=True):
+            reader.add(row, where)
     arms, cells = reader.columns()
     vectors = bounded_vectors(cells[:, len(measured) :], contexts, bound) if contexts else None
     return BanditLogs(
@@ -134,16 +138,9 @@ class _LogReader:
         self._cells.extend(values)
 
     def columns(self) -> tuple[Int64[np.ndarray, " n"], Float[np.ndarray, "n c"]]:
-        """Return the number of each record's arm (−1: none of the catalogue), and its cells.
-
-        Raises:
-            DataError: There was no record.
-        """
-        if not self._arms:
-            raise DataError("The input is empty: no record in it.")
-        return np.array(self._arms, dtype=np.int64), np.frombuffer(self._cells).reshape(
-            -1, self._width
-        )
+        """Return the number of each record's arm (−1: none of the catalogue), and its cells."""
+        cells = np.array(self._cells, dtype=np.float64).reshape(-1, self._width)
+        return np.array(self._arms, dtype=np.int64), cells
 
 
 def _refuse_shared(columns: Iterable[ContextColumn]) -> None:

@@ -40,12 +40,15 @@ _BLOCK = 1 << 13  # rows that are worked on at once, which bounds the memory
 
 
 def rows_of(
-    source: str | Path | Iterable[Mapping[str, Any]], progress: Progress | None = None
+    source: str | Path | Iterable[Mapping[str, Any]],
+    progress: Progress | None = None,
+    *,
+    empty: bool = False,
 ) -> Iterator[tuple[str, Any]]:
     """Return (place, record) for every record of JSON Lines, of a table, or of an iterable.
 
     Columns of a table that have no name (pandas writes its row numbers so) are named
-    :data:`UNNAMED` and their number.
+    :data:`UNNAMED` and their number. Whether JSON Lines may be ``empty`` is said; the others may.
 
     Raises:
         DataError: A row is malformed, or the file is of a kind that is not read.
@@ -56,7 +59,7 @@ def rows_of(
     path = Path(source)
     mark = separator(path)
     if mark is None:
-        return read_mappings(path, progress)
+        return read_mappings(path, progress, empty=empty)
     lines = _named(every_line(path, progress), mark)
     return read_table(lines, mark, longest=LONGEST_LINE, optional="", answers=True)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -24,6 +25,7 @@ __all__ = [
     "read_rows",
     "records_of",
     "to_line",
+    "untold",
 ]
 
 LONGEST_LINE = 1 << 24
@@ -38,6 +40,12 @@ _PANDAS = {
 }
 _CONVERT = 'pandas.{}.to_json("x.jsonl", orient="records", lines=True)'
 _ARRAY = _CONVERT.format('read_json("x.json")')
+_UNTOLD = (
+    "A record cannot be used: it is malformed, or lacks a field, or two files hold the same ones. "
+    "Nothing was released. Which one it is, and why, is not said, because all of a record is "
+    "private here. Read the data yourself to find it: sordino.read_pairs and the other readers in "
+    "Python name place and field."
+)
 
 
 @runtime_checkable
@@ -94,22 +102,48 @@ def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
     return ((number, line) for number, line in every_line(path, progress) if line.strip())
 
 
+@contextmanager
+def untold(*, hides_records: bool) -> Iterator[None]:
+    """Say of a record that cannot be used nothing but that there is one, where they are private.
+
+    Args:
+        hides_records: Whether they are; else errors stay as they are.
+
+    Raises:
+        DataError: The same one, whatever is wrong with whichever record.
+    """
+    try:
+        yield
+    except DataError:
+        if not hides_records:
+            raise
+    else:
+        return
+    raise DataError(_UNTOLD)
+
+
 def read_mappings(
-    path: Path, progress: Progress | None = None
+    path: Path, progress: Progress | None = None, *, empty: bool = False
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return (place, object) for every line of a JSON Lines file, one at a time.
+
+    Args:
+        path: The file.
+        progress: Called with (bytes read, size of the file).
+        empty: Whether a file without any line is one like others.
 
     Raises:
         DataError: A line is not UTF-8 or not a JSON object, or there is none at all, or the file
             is one JSON array or of a kind that is not read.
         FileSystemError: The file cannot be read.
     """
-    return _some(_objects(path, progress))
+    _refuse_kind(path)
+    rows = _objects(path, progress)
+    return rows if empty else _some(rows)
 
 
 def _objects(path: Path, progress: Progress | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, object) for every line that is not blank."""
-    _refuse_kind(path)
     first = True
     for number, line in read_lines(path, progress):
         where = f"line {number}"
@@ -139,6 +173,7 @@ def read_rows(
     *,
     person_field: str,
     answers: bool = False,
+    empty: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Return (place, row) for every record of JSON Lines or of a table, one at a time.
@@ -150,6 +185,7 @@ def read_rows(
         path: The file.
         person_field: Column of a table that may be empty.
         answers: Whether a table may hold randomized answers, which have no manifest there.
+        empty: Whether a file without any record is one like others.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -158,10 +194,10 @@ def read_rows(
     """
     mark = separator(path)
     if mark is None:
-        return read_mappings(path, progress)
+        return read_mappings(path, progress, empty=empty)
     lines = every_line(path, progress)
     table = read_table(lines, mark, longest=LONGEST_LINE, optional=person_field, answers=answers)
-    return _some(table)
+    return table if empty else _some(table)
 
 
 def _some(
@@ -196,36 +232,49 @@ def _refuse_kind(path: Path) -> None:
 
 
 def read_records(
-    path: Path, *, person_field: str = "person", progress: Progress | None = None
+    path: Path,
+    *,
+    person_field: str = "person",
+    hides_records: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Record]:
     """Yield every record of a file in canonical order, one at a time.
 
-    The file is read as :func:`read_rows` reads it.
+    The file is read as :func:`read_rows` reads it. Where all of a record is private it may have
+    none at all, and some records may name a person and others not.
 
     Raises:
         DataError: A record cannot be used, or some are raw and some privatized, or some have a
             person id and some do not, or the file is of a kind that is not read.
         FileSystemError: The file cannot be read.
     """
-    rows = read_rows(path, person_field=person_field, progress=progress)
-    return records_of(((row, where) for where, row in rows), person_field=person_field)
+    rows = read_rows(path, person_field=person_field, empty=hides_records, progress=progress)
+    placed = ((row, where) for where, row in rows)
+    return records_of(placed, person_field=person_field, hides_records=hides_records)
 
 
-def records_of(rows: Iterable[tuple[Any, str]], *, person_field: str) -> Iterator[Record]:
+def records_of(
+    rows: Iterable[tuple[Any, str]], *, person_field: str, hides_records: bool = False
+) -> Iterator[Record]:
     """Yield the records of (row, place), one for every label, all of one kind.
 
     Raises:
         DataError: As :func:`read_records`.
     """
-    return alike(
+    found = (
         record
         for row, where in rows
         for record in parse_records(row, where, person_field=person_field)
     )
+    return alike(found, some_named=hides_records)
 
 
-def alike(records: Iterable[Record]) -> Iterator[Record]:
+def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Record]:
     """Yield records; refuse the first that is of another kind than the first one.
+
+    Args:
+        records: In file order.
+        some_named: Whether some may name a person and others not.
 
     Raises:
         DataError: Raw and privatized are mixed, or person ids are given for some only.
@@ -235,7 +284,7 @@ def alike(records: Iterable[Record]) -> Iterator[Record]:
         first = first or record
         if record.privatized != first.privatized:
             raise DataError(f"{record.where}: raw judgments and randomized answers in one file.")
-        if (record.person is None) != (first.person is None):
+        if not some_named and (record.person is None) != (first.person is None):
             raise DataError(
                 f"{record.where}: a person id is given for some records and not for others."
             )

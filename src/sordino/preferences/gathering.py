@@ -58,26 +58,37 @@ class Gathered:
     privatized: bool
 
 
-def gathered(records: Iterable[Record], *, drop_identical: bool) -> Gathered:
+def gathered(
+    records: Iterable[Record], *, drop_identical: bool, hides_records: bool = False
+) -> Gathered:
     """Return the columns of all records that carry a preference.
+
+    Args:
+        records: In file order.
+        drop_identical: As for :func:`kept`.
+        hides_records: Whether all of a record is private: then those of identical answers are left
+            out, and there may be none.
 
     Raises:
         DataError: There is none, or a pair has identical answers that are not to be dropped.
     """
     digest = PublicDigest()
-    rows = list(kept(records, digest, drop_identical=drop_identical))
-    if not rows:
+    rows = list(kept(records, digest, drop_identical=drop_identical or hides_records))
+    if not rows and not hides_records:
         raise DataError(
             "No pair is left: every record has identical answers."
             if digest.dropped
             else "The input is empty: no record in it."
         )
     outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    return Gathered(columns_of(rows, digest), outcomes, rows[0].privatized)
+    return Gathered(columns_of(rows, digest), outcomes, bool(rows) and rows[0].privatized)
 
 
 def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
-    """Return the public columns of records, as :class:`Comparisons` takes them."""
+    """Return the public columns of records, as :class:`Comparisons` takes them.
+
+    Persons are among them if every record names one.
+    """
     persons = tuple(row.person for row in rows if row.person is not None)
     return {
         "keys": tuple(row.key for row in rows),
@@ -86,5 +97,5 @@ def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
         "prompts": tuple(row.prompt for row in rows),
         "first": tuple(row.first for row in rows),
         "second": tuple(row.second for row in rows),
-        "persons": persons or None,
+        "persons": persons if rows and len(persons) == len(rows) else None,
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from jaxtyping import Float, Integer
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError
 from sordino.preferences.comparisons import Comparisons, PublicDigest, outcomes
-from sordino.preferences.files import records_of
+from sordino.preferences.files import records_of, untold
 from sordino.preferences.frames import frame_rows
 from sordino.preferences.gathering import gathered
 from sordino.preferences.labels import UNDECIDED, turned
@@ -127,7 +128,12 @@ class Pairs(Comparisons):
 
     @classmethod
     def from_features(
-        cls, differences: Any, labels: Any, *, persons: Iterable[str] | None = None
+        cls,
+        differences: Any,
+        labels: Any,
+        *,
+        persons: Iterable[str] | None = None,
+        hides_records: bool = False,
     ) -> Pairs:
         """Return pairs from feature differences, put into an order that ignores the labels.
 
@@ -139,18 +145,23 @@ class Pairs(Comparisons):
             differences: φ(a) − φ(b), shape (n, d), finite.
             labels: 1 where a was preferred, 0 where b was, 0.5 where neither, shape (n,).
             persons: Public person ids, one per row.
+            hides_records: Whether all of a record is private, as under unit ``"record"``: then
+                rows that are zero are left out, there may be no row, and no message gives one.
 
         Raises:
             DataError: Shapes disagree, a value is not finite, a label is none of these, or a row
                 is zero (identical answers carry no preference).
         """
-        rows = _validate.finite_array("differences", differences, ndim=2)
-        outcome = number_labels(labels, len(rows))
-        if not len(rows):
+        with untold(hides_records=hides_records):
+            rows = _validate.finite_array("differences", differences, ndim=2)
+            outcome = number_labels(labels, len(rows))
+            people = None if persons is None else _validate.person_ids(persons, len(rows))
+        if not len(rows) and not hides_records:
             raise DataError("differences is empty: no record in it.")
-        rows, outcome = turned_rows(rows, outcome)
+        kept = rows.any(axis=1) if hides_records else np.ones(len(rows), dtype=bool)
+        people = people and tuple(compress(people, kept.tolist()))
+        rows, outcome = turned_rows(rows[kept], outcome[kept])
         keys = tuple(map(_row_key, rows))
-        people = None if persons is None else _validate.person_ids(persons, len(rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
             digest.add(key, people[index] if people else None)
@@ -158,8 +169,9 @@ class Pairs(Comparisons):
             keys=keys,
             public_digest=digest.hexdigest(),
             given=rows,
-            persons=people,
+            persons=people or None,
             labels=outcome,
+            dropped=int(np.sum(~kept)),
         )
 
 

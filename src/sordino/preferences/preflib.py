@@ -82,7 +82,11 @@ class _Header:
 
 
 def read_preflib(
-    path: Path, *, offered: str | None = None, progress: Progress | None = None
+    path: Path,
+    *,
+    offered: str | None = None,
+    empty: bool = False,
+    progress: Progress | None = None,
 ) -> Rankings:
     """Return the ballots of a PrefLib file, one for every person, in random order.
 
@@ -95,6 +99,7 @@ def read_preflib(
         path: A ``.soc``, ``.soi``, ``.toc`` or ``.toi`` file, also with ``.gz``.
         offered: For ``.soi`` and ``.toi``, whose ballots may leave out: ``"all"`` or ``"named"``,
             as for :func:`sordino.preferences.ballots.offered_table`. The other endings say it.
+        empty: Whether there may be no ballot.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -110,7 +115,7 @@ def read_preflib(
     if not lines:
         raise DataError("The input is empty: no ballot in it.")
     modern = lines[0][1].startswith("#")
-    header = _modern_header(lines) if modern else _old_header(lines)
+    header = (_modern_header if modern else _old_header)(lines, 0 if empty else 1)
     complete, ties = _KINDS[_kind(path)]
     k = len(header.names)
     _refuse_size(header, k)
@@ -121,11 +126,12 @@ def read_preflib(
         counts.append(count)
         orders.append(_ranks(order, k, f"line {number}"))
     _refuse_counts(header, counts)
-    table = np.repeat(np.array(orders, dtype=np.int64), counts, axis=0)
+    table = np.repeat(np.array(orders, dtype=np.int64).reshape(-1, k), counts, axis=0)
     if not complete and offered not in OFFERS:
         raise UsageError(UNSAID)
     shown = "named" if complete else offered
-    return Rankings.from_ranks(header.names, _shuffled(table), unlisted=0, offered=shown)
+    rows = _shuffled(table)
+    return Rankings.of_items(header.names, rows, offered=shown, persons=None, empty=empty)
 
 
 def _lines(path: Path, progress: Progress | None) -> _Lines:
@@ -139,7 +145,7 @@ def _lines(path: Path, progress: Progress | None) -> _Lines:
     return found
 
 
-def _modern_header(lines: _Lines) -> _Header:
+def _modern_header(lines: _Lines, fewest: int) -> _Header:
     """Return the header of lines "# NAME: value"."""
     values: dict[str, str] = {}
     names: dict[int, str] = {}
@@ -157,12 +163,12 @@ def _modern_header(lines: _Lines) -> _Header:
         else:
             values[field] = value.strip()
     k = _whole(values.get(_ALTERNATIVES), f"header: {_ALTERNATIVES}")
-    voters = _whole(values.get(_VOTERS), f"header: {_VOTERS}")
-    orders = _whole(values[_ORDERS], f"header: {_ORDERS}") if _ORDERS in values else None
+    voters = _whole(values.get(_VOTERS), f"header: {_VOTERS}", fewest)
+    orders = _whole(values[_ORDERS], f"header: {_ORDERS}", fewest) if _ORDERS in values else None
     return _Header(_names(names, k), voters, orders, _MODERN, lines[end:])
 
 
-def _old_header(lines: _Lines) -> _Header:
+def _old_header(lines: _Lines, fewest: int) -> _Header:
     """Return the header of a file from before 2022: a number, the names, three numbers."""
     k = _whole(lines[0][1], f"line {lines[0][0]}: the number of alternatives")
     if len(lines) < k + 2:
@@ -176,17 +182,17 @@ def _old_header(lines: _Lines) -> _Header:
         names[int(place)] = name.strip()
     number, line = lines[k + 1]
     where = f"line {number}: numbers of voters, ballots and different ballots"
-    totals = [_whole(part, where) for part in line.split(",")]
+    totals = [_whole(part, where, fewest) for part in line.split(",")]
     if len(totals) != 3 or totals[0] != totals[1]:  # noqa: PLR2004 (as the message says)
         raise DataError(f"{where} must be three, the first two equal.")
     return _Header(_names(names, k), totals[0], totals[2], _OLD, lines[k + 2 :])
 
 
-def _whole(text: str | None, what: str) -> int:
-    """Return a whole number of at least 1."""
+def _whole(text: str | None, what: str, least: int = 1) -> int:
+    """Return a whole number that is large enough."""
     text = (text or "").strip()
-    if not re.fullmatch(_WHOLE, text) or not int(text):
-        raise DataError(f"{what} must be a whole number of at least 1.")
+    if not re.fullmatch(_WHOLE, text) or int(text) < least:
+        raise DataError(f"{what} must be a whole number of at least {least}.")
     return int(text)
 
 

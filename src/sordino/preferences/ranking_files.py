@@ -12,7 +12,7 @@ import numpy as np
 from sordino import _validate
 from sordino.errors import DataError, SordinoError, UsageError
 from sordino.preferences.ballots import OFFERS, UNSAID
-from sordino.preferences.files import Progress, read_mappings
+from sordino.preferences.files import Progress, read_mappings, untold
 from sordino.preferences.preflib import is_preflib, read_preflib
 from sordino.preferences.ranking_records import (
     Ballot,
@@ -52,6 +52,7 @@ def read_rankings(
     items: Sequence[str] | None = None,
     person_field: str = "person",
     offered: str | None = None,
+    hides_records: bool = False,
     progress: Progress | None = None,
 ) -> Rankings:
     """Return the rankings of a file, or of any iterable of mappings.
@@ -77,6 +78,9 @@ def read_rankings(
             which makes that public; ``"each"``, every ballot must say it. None refuses to guess:
             such ballots must list every item, and that they do is public then. The endings
             ``.soc`` and ``.toc`` say that ballots list every item.
+        hides_records: Whether all of a ballot is private, as under unit ``"record"``. Then there
+            may be none over items that are said, persons are known if every ballot names one,
+            and no message says which ballot cannot be used, or why.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -94,7 +98,8 @@ def read_rankings(
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
     if not isinstance(source, (str, Path)):
         numbered = ((f"record {number}", row) for number, row in enumerate(source, start=1))
-        return _gathered(numbered, items, person_field, offered)
+        with untold(hides_records=hides_records):
+            return _gathered(numbered, items, person_field, offered, hides_records)
     path = Path(source)
     if is_preflib(path):
         if items is not None or person_field != "person":
@@ -102,31 +107,39 @@ def read_rankings(
                 "items and person_field must be left out for a PrefLib file: it names its "
                 "alternatives and nobody else. Nothing was read."
             )
-        return read_preflib(path, offered=offered, progress=progress)
+        with untold(hides_records=hides_records):
+            return read_preflib(path, offered=offered, empty=hides_records, progress=progress)
     if separator(path):
         raise DataError(
             "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
             "give arrays to sordino.Rankings.from_ranks."
         )
-    return _gathered(read_mappings(path, progress), items, person_field, offered)
+    rows = read_mappings(path, progress, empty=True)
+    with untold(hides_records=hides_records):
+        return _gathered(rows, items, person_field, offered, hides_records)
 
 
 def _gathered(
-    rows: _Rows, items: Sequence[str] | None, person_field: str, offered: str | None
+    rows: _Rows,
+    items: Sequence[str] | None,
+    person_field: str,
+    offered: str | None,
+    hides_records: bool,  # noqa: FBT001 (one of the options above)
 ) -> Rankings:
     """Return the rankings of (place, record), after what may be said of items in the first."""
     names, rows = _items(rows, None if items is None else item_names(items, "items"))
     ballots = [
         parse_ballot(row, where, items=names, person_field=person_field) for where, row in rows
     ]
-    if not ballots:
+    if not ballots and (names is None or not hides_records):
         raise DataError("The input is empty: no ballot in it.")
     for ballot in ballots:
-        if (ballot.person is None) != (ballots[0].person is None):
+        if not hides_records and (ballot.person is None) != (ballots[0].person is None):
             raise DataError(
                 f"{ballot.where}: a person id is given for some ballots and not for others."
             )
-    persons = tuple(ballot.person for ballot in ballots if ballot.person is not None) or None
+    known = tuple(ballot.person for ballot in ballots if ballot.person is not None)
+    persons = known if ballots and len(known) == len(ballots) else None
     if names is not None:
         return _election(tuple(sorted(names)), ballots, persons, offered)
     if offered in OFFERS:
@@ -175,11 +188,12 @@ def _election(
     offered: str | None,
 ) -> Rankings:
     """Return the rankings of ballots over items, each of those that it was offered."""
-    table = np.array([ballot.ranks for ballot in ballots], dtype=np.int64)
+    table = np.array([ballot.ranks for ballot in ballots], dtype=np.int64).reshape(-1, len(items))
     said = [ballot.offered for ballot in ballots]
     if all(shown is None for shown in said) and offered != "each":
-        return Rankings.of_items(items, table, offered=offered, persons=persons)
+        return Rankings.of_items(items, table, offered=offered, persons=persons, empty=True)
     if None in said and offered != "all":
         raise UsageError(UNSAID)
-    shown = np.array([[True] * len(items) if row is None else row for row in said])
-    return Rankings.of_items(items, table, offered=shown, persons=persons)
+    shown = np.array([[True] * len(items) if row is None else row for row in said], dtype=bool)
+    shown = shown.reshape(table.shape)
+    return Rankings.of_items(items, table, offered=shown, persons=persons, empty=True)

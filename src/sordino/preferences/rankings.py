@@ -297,6 +297,7 @@ class Rankings(Slates):
         offered: Any,
         persons: Iterable[str] | None,
         features: Any = None,
+        empty: bool = False,
     ) -> Rankings:
         """Return rankings of one list of items, whose columns are put in the order of names.
 
@@ -306,6 +307,7 @@ class Rankings(Slates):
             offered: As for :meth:`from_ranks`.
             persons: Public person ids, one per ballot.
             features: Features of the items, in the order of ``names``.
+            empty: Whether there may be no ballot.
 
         Raises:
             DataError: As :meth:`from_ranks`.
@@ -326,6 +328,7 @@ class Rankings(Slates):
         return cls._made(
             keys,
             persons,
+            empty=empty,
             starts=starts,
             ranks=table[:, order][shown],
             items=items,
@@ -336,10 +339,15 @@ class Rankings(Slates):
 
     @classmethod
     def _made(
-        cls, keys: tuple[bytes, ...], persons: Iterable[str] | None, **columns: Any
+        cls,
+        keys: tuple[bytes, ...],
+        persons: Iterable[str] | None,
+        *,
+        empty: bool = False,
+        **columns: Any,
     ) -> Rankings:
         """Return rankings of at least one ballot, with the digest of what is public."""
-        if not keys:
+        if not keys and not empty:
             raise DataError("There is no ballot.")
         people = None if persons is None else _validate.person_ids(persons, len(keys))
         digest = digest_of_ballots(keys, people)

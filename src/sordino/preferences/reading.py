@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sordino.errors import DataError
-from sordino.preferences.files import Progress, read_records, records_of
+from sordino.preferences.files import Progress, read_records, records_of, untold
 from sordino.preferences.gathering import gathered, kept
 from sordino.preferences.manifest import read_manifest
 from sordino.preferences.pairs import Pairs
@@ -22,6 +22,7 @@ def read_pairs(
     drop_identical: bool = False,
     person_field: str = "person",
     manifest: str | Path | None = None,
+    hides_records: bool = False,
     progress: Progress | None = None,
 ) -> Pairs | PrivatePairs:
     """Return the pairs of a file, or of any iterable of mappings (a ``datasets`` object, say).
@@ -40,6 +41,9 @@ def read_pairs(
         person_field: Name of the optional public person id; its plural (``persons``) is a list
             beside ``labels``.
         manifest: Manifest of a privatized file, if not beside it.
+        hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
+            may be no record at all, those of identical answers are left out, persons are known if
+            every record names one, and no message says which record cannot be used, or why.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -52,12 +56,15 @@ def read_pairs(
     """
     if isinstance(source, (str, Path)):
         path = Path(source)
-        records = read_records(path, person_field=person_field, progress=progress)
+        records = read_records(
+            path, person_field=person_field, hides_records=hides_records, progress=progress
+        )
     else:
         path = None
         numbered = ((row, f"record {number}") for number, row in enumerate(source, start=1))
-        records = records_of(numbered, person_field=person_field)
-    found = gathered(records, drop_identical=drop_identical)
+        records = records_of(numbered, person_field=person_field, hides_records=hides_records)
+    with untold(hides_records=hides_records):
+        found = gathered(records, drop_identical=drop_identical, hides_records=hides_records)
     if not found.privatized:
         return Pairs(**found.public, labels=found.outcomes)
     if path is None:

@@ -17,7 +17,7 @@ from sordino._files import explained
 from sordino.errors import DataError
 from sordino.preferences.comparisons import Comparisons, PublicDigest
 from sordino.preferences.features import Features
-from sordino.preferences.files import LONGEST_LINE, every_line, records_of
+from sordino.preferences.files import LONGEST_LINE, every_line, records_of, untold
 from sordino.preferences.gathering import Gathered, columns_of, kept
 from sordino.preferences.pairs import Pairs, number_labels, turned_rows
 from sordino.preferences.parquet import (
@@ -124,13 +124,14 @@ def _without_dropped(shards: Shards, piece: Piece) -> Iterator[Pairs]:
 
 def _pairs(shards: Shards, piece: Piece) -> Iterator[tuple[Pairs, Sequence[Record]]]:
     """Yield the records of a piece that carry a preference, and those that do not."""
-    with _named(piece):
+    with _named(shards, piece):
         if shards.layout == "texts":
             for found, left_out in _gathered(shards, piece):
                 yield Pairs(**found.public, labels=found.outcomes), left_out
             return
         for rows, labels, persons in _vector_parts(shards, piece):
-            yield Pairs.from_features(rows, labels, persons=persons), ()
+            hidden = shards.hides_records
+            yield Pairs.from_features(rows, labels, persons=persons, hides_records=hidden), ()
 
 
 def _turned_vectors(
@@ -141,9 +142,10 @@ def _turned_vectors(
         for pairs in _without_dropped(shards, piece):
             yield pairs.differences(features), pairs.labels
         return
-    with _named(piece):
+    with _named(shards, piece):
         for rows, labels, _ in _vector_parts(shards, piece):
-            yield turned_rows(rows, number_labels(labels, len(rows)))
+            kept = rows.any(axis=1) if shards.hides_records else slice(None)
+            yield turned_rows(rows[kept], number_labels(labels, len(rows))[kept])
 
 
 def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Record]]]:
@@ -152,22 +154,25 @@ def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Rec
     Those whose answers are identical stand apart.
     """
     numbered = _mappings(shards, piece)
-    records = records_of(
-        ((row, where) for where, row in numbered), person_field=shards.person_field
-    )
+    placed = ((row, where) for where, row in numbered)
+    hidden = shards.hides_records
+    records = records_of(placed, person_field=shards.person_field, hides_records=hidden)
     while some := list(islice(records, _RECORDS)):
         if some[0].privatized != shards.privatized:
             raise DataError(_ALREADY if some[0].privatized else _RAW)
         digest = PublicDigest()
         left = list(kept(some, digest, drop_identical=shards.drop_identical))
         outcomes = np.fromiter((row.outcome for row in left), dtype=np.int8, count=len(left))
-        found = Gathered(columns_of(left, digest), outcomes, some[0].privatized)
+        columns = columns_of(left, digest) | ({"persons": None} if hidden else {})
+        found = Gathered(columns, outcomes, some[0].privatized)
         yield found, [row for row in some if row.identical] if digest.dropped else []
 
 
 def _mappings(shards: Shards, piece: Piece) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, row) for every record of a piece of texts."""
     path = Path(piece.path)
+    if piece.first == piece.last:  # a file without a record
+        return
     if path.suffix == ".parquet":
         people = (shards.person_field, f"{shards.person_field}s")
         groups = range(piece.first, piece.last)
@@ -226,6 +231,8 @@ def _vector_parts(
 ) -> Iterator[tuple[np.ndarray, np.ndarray, list[Any] | None]]:
     """Yield (differences as they stand, labels, persons) of a piece."""
     assert shards.dimension is not None  # noqa: S101 - for the type checker
+    if piece.first == piece.last:  # a file without a record
+        return
     path, names = Path(piece.path), (DIFFERENCE, *_OUTCOMES, shards.person_field)
     height, groups = max(1, _NUMBERS // shards.dimension), range(piece.first, piece.last)
     place = place_of(path, groups)
@@ -235,7 +242,7 @@ def _vector_parts(
         labels = numbers(place, batch, outcome)
         if shards.privatized and not np.isin(labels, (0, 1)).all():
             raise DataError("column 'answer' must hold 0 or 1.")
-        known = shards.person_field in batch.schema.names
+        known = shards.person_field in batch.schema.names and not shards.hides_records
         persons = column_values(place, batch, shards.person_field) if known else None
         yield _validate.finite_array(DIFFERENCE, rows, ndim=2), labels, persons
 
@@ -261,14 +268,19 @@ def _outcome_column(names: Sequence[str], *, privatized: bool) -> str:
 
 
 @contextmanager
-def _named(piece: Piece) -> Iterator[None]:
-    """Put the name of the file in front of what refuses a piece; refuse a file that changed."""
+def _named(shards: Shards, piece: Piece) -> Iterator[None]:
+    """Put the name of the file in front of what refuses a piece; refuse a file that changed.
+
+    Where all of a record is private nothing else is said than that one cannot be used.
+    """
     piece.refuse_change()
     try:
-        yield
+        with untold(hides_records=shards.hides_records):
+            yield
     except DataError as error:
         problem = str(error)
     else:
         piece.refuse_change()
         return
-    raise DataError(f"{piece.name}: {problem.removeprefix(f'{piece.name}: ')}")
+    named = "" if shards.hides_records else f"{piece.name}: "
+    raise DataError(f"{named}{problem.removeprefix(named)}")

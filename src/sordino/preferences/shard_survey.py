@@ -13,6 +13,7 @@ import numpy as np
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
+from sordino.preferences.files import untold
 from sordino.preferences.folds import refuse_one_side
 from sordino.preferences.shard_digests import digest_of_part, digest_of_parts, refuse_copies
 from sordino.preferences.shard_facts import ENTRY, Facts, FactsOf
@@ -294,8 +295,12 @@ def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
         DataError: Persons are named in some files only, or in none although they must be known,
             or there is no record, or files are copies.
     """
-    if not facts.linked:
+    if not facts.linked and not shards.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
+    if shards.hides_records:
+        with untold(hides_records=True):
+            refuse_copies(shards, facts.questions)
+        return False
     named = [(facts.linked[at], at) for at in sorted(facts.linked)]
     for linked, at in named:
         if linked != named[0][0]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, UsageError
-from sordino.preferences.parquet import row_groups, schema_of
+from sordino.preferences.parquet import DIFFERENCE, row_groups, schema_of
 from sordino.preferences.published_folder import refuse_half_published
 from sordino.preferences.records import refuse_person_field
 
@@ -93,6 +93,8 @@ class Shards:
         person_field: Name of the optional public person id.
         drop_identical: Leave out pairs of identical answers instead of refusing them.
         privatized: Whether these are randomized answers, and not raw judgments.
+        hides_records: Whether all of a record is private: then persons are not read, records of
+            identical answers are left out, and no message says which record cannot be used.
     """
 
     pieces: tuple[Piece, ...]
@@ -101,6 +103,7 @@ class Shards:
     person_field: str = "person"
     drop_identical: bool = False
     privatized: bool = False
+    hides_records: bool = False
 
     def __repr__(self) -> str:
         """Return the kind and how many files there are."""
@@ -127,6 +130,7 @@ def find_shards(
     person_field: str = "person",
     drop_identical: bool = False,
     privatized: bool = False,
+    hides_records: bool = False,
 ) -> Shards:
     """Return the judgments of many files, none of which is read yet but its ends.
 
@@ -143,6 +147,8 @@ def find_shards(
         drop_identical: Leave out pairs of identical answers instead of refusing them.
         privatized: Whether they are randomized answers, each file with its manifest beside it:
             vectors then stand beside a column ``answer`` instead of ``label``.
+        hides_records: Whether all of a record is private, as under unit ``"record"``: then there
+            may be none, and vectors must be lists of a fixed size, for none need be there to tell.
 
     Raises:
         UsageError: There is no file, or they are of several kinds, or one is given twice, or a
@@ -159,7 +165,7 @@ def find_shards(
         refuse_half_published(path.parent for path in paths)
     stamps = [_stamp(path) for path in paths]  # first: what is appended later is noticed
     if paths[0].name.endswith(_TABLES):
-        dimension = _one_schema(paths, person_field)
+        dimension = _one_schema(paths, person_field, fixed=hides_records)
         ends = [_bundles(row_groups(path)) for path in paths]
     else:
         dimension = None
@@ -168,15 +174,18 @@ def find_shards(
     for shard, (path, spans) in enumerate(zip(paths, ends, strict=True)):
         for span in spans:
             pieces.append(Piece(str(path), shard, len(pieces), *span, stamps[shard]))
-    if not pieces:
+    if not pieces and not hides_records:
         raise DataError("The files are empty: no record in them.")
+    if not pieces:  # one without a record, so that there is a sum
+        pieces.append(Piece(str(paths[0]), 0, 0, 0, 0, 0, 0, stamps[0]))
     return Shards(
         pieces=tuple(pieces),
         layout="texts" if dimension is None else "vectors",
         dimension=dimension,
         person_field=person_field,
-        drop_identical=drop_identical,
+        drop_identical=drop_identical or hides_records,
         privatized=privatized,
+        hides_records=hides_records,
     )
 
 
@@ -288,13 +297,20 @@ def _names_below(folder: Path) -> Iterator[str]:
         yield from files
 
 
-def _one_schema(paths: Sequence[Path], person_field: str) -> int | None:
+def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int | None:
     """Return the dimension of vectors, or None for texts.
 
     Raises:
-        DataError: A file has other columns than the first one.
+        DataError: A file has other columns than the first one, or lists of any size where they
+            must be of a fixed one.
     """
     first, dimension = schema_of(paths[0], person_field), 0
+    if fixed and any("fixed" not in kind for name, kind in first.types if name == DIFFERENCE):
+        raise DataError(
+            f"{paths[0].name}: column {DIFFERENCE!r} must hold lists of a fixed size "
+            "(pyarrow.list_(pyarrow.float64(), d)): how many numbers a vector has is released, "
+            "and no record may tell it. Nothing was released."
+        )
     for path in paths:
         found = schema_of(path, person_field)
         # lists of any length, and none in the file: as long as those of others

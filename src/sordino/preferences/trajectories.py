@@ -139,6 +139,7 @@ class Trajectories:
         horizon: int,
         feature_bound: float | None,
         drop_identical: bool = False,
+        dimension: int | None = None,
     ) -> Trajectories:
         """Return comparisons of which :func:`step_sum` has made each row.
 
@@ -149,14 +150,15 @@ class Trajectories:
             horizon: H, of which ``step_sum`` has been told.
             feature_bound: L, likewise.
             drop_identical: As in :meth:`from_steps`.
+            dimension: d, where there may be no comparison.
 
         Raises:
             DataError: As :meth:`from_steps`.
         """
-        widths = {len(row) for row in sums}
+        widths = {len(row) for row in sums} | ({dimension} - {None})
         if len(widths) > 1:
             raise DataError("The steps of all trajectories must have as many features.")
-        rows = np.array(sums)
+        rows = np.array(sums).reshape(-1, *widths)
         number_labels(labels, len(rows))  # refuses them before any is left out
         people = None if persons is None else _validate.person_ids(persons, len(rows))
         kept = rows.any(axis=1)
@@ -170,6 +172,7 @@ class Trajectories:
             rows[kept],
             np.asarray(labels)[kept],
             persons=people and [people[row] for row in np.flatnonzero(kept)],
+            hides_records=dimension is not None,
         )
         pairs = replace(pairs, dropped=int(len(rows) - kept.sum()))
         return cls(pairs, horizon=horizon, feature_bound=feature_bound)

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import usable_feature_bound
-from sordino.preferences.files import Progress, read_mappings
+from sordino.preferences.files import Progress, read_mappings, untold
 from sordino.preferences.labels import UNDECIDED, WANTED, label_value
 from sordino.preferences.ranking_records import refuse_person_name
 from sordino.preferences.records import person_text
@@ -25,7 +25,7 @@ _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features
 _VISITS = ("states", "actions")
 
 
-def read_trajectories(
+def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     source: str | Path | Iterable[Mapping[str, Any]],
     *,
     features: Any = None,
@@ -33,6 +33,8 @@ def read_trajectories(
     horizon: int | None = None,
     drop_identical: bool = False,
     person_field: str = "person",
+    dimension: int | None = None,
+    hides_records: bool = False,
     progress: Progress | None = None,
 ) -> Trajectories:
     """Return the comparisons of trajectories of a file, or of any iterable of mappings.
@@ -51,6 +53,10 @@ def read_trajectories(
         drop_identical: Leave out comparisons whose features sum to the same instead of refusing
             them.
         person_field: Name of the optional public person id.
+        dimension: d, where ``hides_records`` is said and there is no table.
+        hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
+            may be none, those whose features sum to the same are left out, persons are known if
+            every record names one, and no message says which record cannot be used, or why.
         progress: Called with (bytes read, size of the file).
 
     Raises:
@@ -66,12 +72,44 @@ def read_trajectories(
     table = None if features is None else _table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
+    if hides_records:
+        dimension = dimension if table is None else table.shape[-1]
+        if horizon is None or dimension is None:
+            raise UsageError(
+                "horizon, and dimension or a table of features, must be given where records are "
+                "private: both are released, and no record may tell them. Nothing was read."
+            )
+        drop_identical = True
     rows: Iterator[tuple[str, Any]]
     if isinstance(source, (str, Path)):
-        rows = read_mappings(Path(source), progress)
+        rows = read_mappings(Path(source), progress, empty=True)
     else:
         rows = ((f"record {number}", row) for number, row in enumerate(source, start=1))
     bound = None if feature_bound is None else usable_feature_bound(feature_bound)
+    with untold(hides_records=hides_records):
+        return _gathered(
+            rows,
+            table,
+            bound,
+            horizon=horizon,
+            dimension=dimension if hides_records else None,
+            person_field=person_field,
+            drop_identical=drop_identical,
+        )
+
+
+def _gathered(
+    rows: Iterator[tuple[str, Any]],
+    table: np.ndarray | None,
+    bound: float | None,
+    *,
+    horizon: int | None,
+    dimension: int | None,
+    person_field: str,
+    drop_identical: bool,
+) -> Trajectories:
+    """Return the comparisons of (place, row); there may be none of a dimension that is said."""
+    hides_records = dimension is not None
     sums, labels, persons = [], [], []
     for where, row in rows:
         sides, label, person = _judgment(row, where, person_field)
@@ -80,9 +118,9 @@ def read_trajectories(
         sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
         labels.append(label)
         persons.append(person)
-        if (person is None) != (persons[0] is None):
+        if not hides_records and (person is None) != (persons[0] is None):
             raise DataError(f"{where}: a person id is given for some records and not for others.")
-    if horizon is None or not sums:
+    if horizon is None or not (sums or hides_records):
         raise DataError("The input is empty: no comparison in it.")
     return Trajectories.from_sums(
         sums,
@@ -91,6 +129,7 @@ def read_trajectories(
         horizon=horizon,
         feature_bound=bound,
         drop_identical=drop_identical,
+        dimension=dimension,
     )
 
 

@@ -90,7 +90,8 @@ class BallotLoss(ABC):
 
     def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
         """Return the convex function of every ballot, those of one size after the other."""
-        return np.concatenate([term.values(margins[term.rows]) for term in self.terms])
+        values = (term.values(margins[term.rows]) for term in self.terms)
+        return np.concatenate([np.zeros(0), *values])
 
     def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         """Return the derivative of the convex part in each score."""
@@ -105,7 +106,8 @@ class BallotLoss(ABC):
         Along a line the third derivative of log-sum-exp is at most this times the second: it is
         the third central moment of the change under the choice, and the second is its variance.
         """
-        return max(float(np.ptp(change[term.rows], axis=0).max()) for term in self.terms)
+        widths = (float(np.ptp(change[term.rows], axis=0).max()) for term in self.terms)
+        return max(widths, default=0.0)
 
     def bend(self, margins: Float[np.ndarray, " m"]) -> BallotCurvature:
         """Return the approximate Hessian at these scores."""

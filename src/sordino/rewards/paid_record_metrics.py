@@ -124,9 +124,8 @@ def measure_records(
     _refuse_other_arguments(pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
-    linked, n = pairs.persons is not None, len(pairs) + pairs.dropped
-    read = reward.features
-    promise = record_promise(mechanism, ledger, entropy, linked=linked, n=n, features=read)
+    n, read = len(pairs) + pairs.dropped, reward.features
+    promise = record_promise(mechanism, ledger, entropy, n=n, features=read)
     chosen = checked_rows(pairs, held_out)
     refuse_unfit(reward, mechanism.event, ledger, method="objective-perturbation")
     ledger.check(mechanism.event, promise=promise)  # before the work on texts

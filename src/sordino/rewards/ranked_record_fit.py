@@ -80,11 +80,8 @@ def fit_ranked_records(
     _refuse_other_types(rankings, mechanism, ledger)
     ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
-    linked = rankings.persons is not None
     read = features if rankings.items is None else None  # items are public
-    promise = record_promise(
-        mechanism, ledger, entropy, linked=linked, n=len(rankings), features=read
-    )
+    promise = record_promise(mechanism, ledger, entropy, n=len(rankings), features=read)
     mechanism.refuse_long_ballots(rankings.starts)
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)

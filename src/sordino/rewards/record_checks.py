@@ -41,7 +41,6 @@ def record_promise(
     ledger: Ledger,
     entropy: _random.Entropy,
     *,
-    linked: bool,
     n: int | None,
     features: Features | None = None,
 ) -> Guarantee:
@@ -51,7 +50,6 @@ def record_promise(
         mechanism: What hides a record.
         ledger: Only read.
         entropy: Only read is whether it comes from a seed.
-        linked: Whether it is known who made the judgments.
         n: How many records there are, for :func:`refuse_large_delta`; None if nobody counted.
         features: What reads the texts of records, if anything does.
 
@@ -75,13 +73,10 @@ def record_promise(
         )
     promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
     refuse_large_delta(promise, n)
-    caveats = {
-        "person-group": linked,
-        "simulated": entropy.randomness == "simulated",
-    }
-    named = promise.with_caveats(
-        *(name for name, applies in caveats.items() if applies), *caveats_of_features(features)
-    )
+    # always a group, for whether records name persons is as private as all else of them
+    named = promise.with_caveats("person-group", *caveats_of_features(features))
+    if entropy.randomness == "simulated":
+        named = named.with_caveats("simulated")
     return replace(named, randomness=entropy.randomness)
 
 

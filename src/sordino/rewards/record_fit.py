@@ -131,7 +131,6 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
         mechanism,
         ledger,
         second_moment,
-        linked=pairs.persons is not None,
         size=len(pairs) + pairs.dropped,
         ball=ball,
         ellipsoid=ellipsoid,

@@ -42,13 +42,12 @@ class RecordTerms:
     entropy: _random.Entropy
 
     @classmethod
-    def of(  # noqa: PLR0913 (each is one choice of the user)
+    def of(
         cls,
         mechanism: ObjectivePerturbation,
         ledger: Ledger,
         second_moment: SecondMoment | None,
         *,
-        linked: bool,
         size: int,
         ball: float,
         ellipsoid: bool | None,
@@ -61,7 +60,6 @@ class RecordTerms:
             mechanism: The tilt.
             ledger: Its unit and relation are those that are promised.
             second_moment: As in the attributes.
-            linked: Whether it is known who made the judgments.
             size: How many records there are. One of identical answers is dropped, but one change
                 may make a record such: it counts.
             ball: As in the attributes.
@@ -76,9 +74,7 @@ class RecordTerms:
         """
         ball = _validate.workable("ball", ball)
         entropy = entropy_of(simulate_seed)
-        promise = record_promise(
-            mechanism, ledger, entropy, linked=linked, n=size, features=features
-        )
+        promise = record_promise(mechanism, ledger, entropy, n=size, features=features)
         refuse_unpaid(second_moment, mechanism)
         return cls(
             mechanism=mechanism,

@@ -147,7 +147,8 @@ def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None)
     """
     caveats = {
         "real-arithmetic": True,
-        "person-group": pairs.persons is not None,
+        # of records always: whether they name persons is as private as all else of them
+        "person-group": unit == "record" or pairs.persons is not None,
         "repeats-not-linked": unit == "label"
         and pairs.persons is None
         and len(set(pairs.keys)) < len(pairs),

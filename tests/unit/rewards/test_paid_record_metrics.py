@@ -144,11 +144,11 @@ def test_a_whole_purchase(tmp_path, neighbors):
     found, reward, ledger = measured(world(), tmp_path, neighbors=neighbors)
     assert 0.6 < found.accuracy.value < 0.9
     assert found.guarantee.neighbors == neighbors
-    assert found.guarantee.caveats == ("simulated",)
+    assert found.guarantee.caveats == ("person-group", "simulated")
     assert found.guarantee.epsilon == pytest.approx(1.0, rel=1e-6)
     assert (reward.pairs is None) == (neighbors is ADD_OR_REMOVE_ONE)
     attached = found.attached(reward, ledger)
-    assert attached.guarantee.caveats == ("real-arithmetic", "simulated")
+    assert attached.guarantee.caveats == ("person-group", "real-arithmetic", "simulated")
     assert attached.pairs == reward.pairs
 
 

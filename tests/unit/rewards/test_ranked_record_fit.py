@@ -57,7 +57,7 @@ def test_a_large_epsilon_finds_the_reward(tmp_path):
     rankings, theta = world(20_000)
     found = fitted(rankings, tmp_path, tilted(20.0))
     assert np.linalg.norm(found.weights - theta) < 0.15
-    assert found.guarantee.caveats == ("real-arithmetic", "simulated")
+    assert found.guarantee.caveats == ("person-group", "real-arithmetic", "simulated")
     assert (found.pairs, found.standard_errors, found.ellipsoid) == (None, None, None)
 
 
@@ -156,10 +156,12 @@ def test_what_is_refused_spends_nothing_and_names_no_record(tmp_path, linear_wor
         )
 
 
-def test_persons_are_a_caveat(tmp_path):
+def test_persons_are_a_caveat_whether_ballots_name_them_or_not(tmp_path):
     made = world(20)[0]
     named = Rankings.from_flat(made.given, made.starts, made.ranks, ["ann"] * 20)
-    assert "person-group" in fitted(named, tmp_path).guarantee.caveats
+    promise = fitted(named, tmp_path / "named").guarantee
+    assert "person-group" in promise.caveats
+    assert fitted(made, tmp_path / "nameless").guarantee == promise
 
 
 @pytest.mark.parametrize("n", [1, 50])

@@ -370,7 +370,7 @@ def test_what_is_public_can_be_read():
     repeated = withheld(rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
     assert repeated.caveats == ("real-arithmetic", "repeats-not-linked")
     record = withheld(RECORD, rows=np.vstack([ROWS, ROWS[:1]]), labels=[*LABELS, 1])
-    assert (record.caveats, record.public_digest) == (("real-arithmetic",), None)
+    assert (record.caveats, record.public_digest) == (("real-arithmetic", "person-group"), None)
     assert repr(found) == "WithheldReward(withheld, d=2, unit='label', neighbors=REPLACE_ONE)"
     assert "withheld" in found._repr_html_()
 

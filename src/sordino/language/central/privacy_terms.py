@@ -9,7 +9,6 @@ from typing import Any, Final, Literal, get_args
 from sordino import _validate
 from sordino.errors import PrivacyError, UsageError
 from sordino.language.clipping.poisson_batches import sampling_threshold
-from sordino.preferences.pairs import Pairs
 from sordino.privacy.events import PoissonGaussianEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -124,18 +123,17 @@ class CentralPrivacy:
             caveats=("real-arithmetic", "timing"),
         )
 
-    def promise(self, pairs: Pairs, simulate_seed: int | None) -> Guarantee:
-        """Return what all steps promise on some pairs, with every caveat.
+    def promise(self, simulate_seed: int | None) -> Guarantee:
+        """Return what all steps promise, with every caveat; nothing of the data enters.
 
         Args:
-            pairs: Only read is whether persons are known.
             simulate_seed: A seed for study, or None.
 
         Raises:
             UsageError: The seed is no whole number of at least 0.
         """
         promise = self.guarantee
-        if self.unit == "record" and pairs.persons is not None:
+        if self.unit == "record":  # whether records name persons is as private as all else of them
             promise = promise.with_caveats("person-group")
         if simulate_seed is None:
             return promise

@@ -85,7 +85,7 @@ class CentralTraining(ReplicaTraining):
         self._units = units_of(pairs, self._tokens, privacy)
         self._read = TextsRead.on(*starts)
         caveats = self._read.caveats(TextsRead.of(pairs), declared=declared)
-        return privacy.promise(pairs, simulate_seed).with_caveats(*caveats)
+        return privacy.promise(simulate_seed).with_caveats(*caveats)
 
     def _open_run(self, promise: Guarantee, *starts: Any, **training: Any) -> None:
         """Name a run that starts from some models; nothing is spent yet."""

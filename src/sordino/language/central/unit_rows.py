@@ -71,7 +71,7 @@ def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> lis
         )
     pairs.refuse_other_order()
     read, rows = _read(pairs, tokens)
-    if privacy.unit == "record":
+    if privacy.unit == "record" or not len(pairs):
         return [(pair,) for pair in read]
     if pairs.persons is None or privacy.cap is None:
         raise PrivacyError(

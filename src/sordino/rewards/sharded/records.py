@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -89,7 +90,6 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         mechanism,
         ledger,
         second_moment,
-        linked=survey.linked,
         size=survey.n + survey.dropped,
         ball=ball,
         ellipsoid=ellipsoid,
@@ -165,7 +165,8 @@ class _Records:
 
     def __call__(self, piece: Piece) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
         """Yield (the block's name, records, labels)."""
-        for number, (differences, labels) in enumerate(self._differences(piece)):
+        nothing = np.zeros((0, width_of(self.shards, self.features))), np.zeros(0, np.int8)
+        for number, (differences, labels) in enumerate(chain([nothing], self._differences(piece))):
             records = clipped_records(differences, self.mechanism, self.second_moment)
             yield f"{piece.number} {number}", records, labels
 
