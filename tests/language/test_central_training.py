@@ -490,6 +490,7 @@ def test_adapters_and_recomputed_layers_learn(make, adapters):
     "wrong",
     [
         {"bf16": True}, {"fp16": True}, {"max_grad_norm": 1.0}, {"gradient_accumulation_steps": 2},
+        {"per_device_train_batch_size": 4},
         {"save_strategy": "epoch"}, {"auto_find_batch_size": True}, {"eval_on_start": True},
         {"load_best_model_at_end": True}, {"max_steps": 7}, {"torch_compile": True},
     ],

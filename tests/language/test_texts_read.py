@@ -1,5 +1,7 @@
 """What a start has read is known, and whoever has read the records is refused."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -282,3 +284,35 @@ def test_the_mark_outlives_what_people_do_with_folders(bases, tmp_path):
     assert told(bare) == {"known": False, "read": False}  # nobody knows: a declaration is asked
     tokenizer.add_tokens([RARE])
     assert not told(tokenizer)["known"]
+
+
+def test_the_auditor_says_whether_a_model_has_read_records(bases):
+    from sordino.auditing.training.training_audit import _reading_finding
+
+    def outcome(name, rows, tokenizer=None):
+        model, own = load_causal_model(bases / name), load_tokenizer(bases / name)
+        trainer = SimpleNamespace(_read=TextsRead.on(model), processing_class=tokenizer or own)
+        return _reading_finding(trainer, sordino.read_pairs(rows)).outcome
+
+    long = rows_of(asked="what is this, and why would anybody at all want to know")
+    assert outcome("same", rows_of()) == "refutes"
+    assert outcome("other", rows_of(), load_tokenizer(bases / "same")) == "refutes"
+    assert outcome("other", long) == "clear"
+    bare = load_tokenizer(bases / "other")
+    bare.init_kwargs.pop("sordino_texts_read")
+    assert outcome("other", long, bare) == "warning"
+
+
+def test_a_judge_of_what_hides_records_needs_a_declaration():
+    from sordino.cli._language_policies import _caveats_of_judge
+
+    def caveats(unit, *, declared):
+        promise = SimpleNamespace(guarantee=SimpleNamespace(unit=unit))
+        asked = SimpleNamespace(declare_unread=declared)
+        return _caveats_of_judge(asked, {"policy": promise, "reference": None})
+
+    assert caveats("label", declared=False) == ()
+    for unit in ("record", "person"):
+        with pytest.raises(PrivacyError, match="judge"):
+            caveats(unit, declared=False)
+        assert caveats(unit, declared=True) == ("texts-declared",)
