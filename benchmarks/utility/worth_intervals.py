@@ -1,7 +1,8 @@
-"""How often printed intervals of worths hold the truth, by ballots, epsilon, items and slates.
+"""How often printed intervals hold the truth: of worths, of metrics, of groups of a calibration.
 
-Prints one JSON object. Worths are normal with a spread of 0, 1 or 2.5; ballots follow the
-Plackett-Luce model and list all that they were offered; releases and fits are those of users.
+Prints one JSON object, by ballots, epsilon, items and slates, or by answers and epsilon. Worths
+are normal with a spread of 0, 1 or 2.5; ballots follow the Plackett-Luce model and list all that
+they were offered; releases and fits are those of users.
 
     python benchmarks/utility/worth_intervals.py --fits 60 > coverage.json
 """
@@ -16,12 +17,22 @@ import tempfile
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from scipy.special import expit
 
 import sordino
 from sordino.mechanisms.ranking_gaussian import RankingGaussian
 from sordino.preferences.rankings import Rankings
+from sordino.reporting.summary import calibration_bins
+from sordino.rewards import metrics
+
+METRICS: dict[str, Any] = {
+    "accuracy": metrics.accuracy,
+    "negative_log_likelihood": metrics.negative_log_likelihood,
+    "calibration_slope": metrics.calibration_slope,
+}
 
 
 @dataclass(frozen=True)
@@ -70,6 +81,43 @@ def coverage(world: World, *, fits: int, seed: int) -> dict[str, float | int | N
     }
 
 
+def metric_coverage(n: int, epsilon: float, *, fits: int, seed: int) -> dict[str, float | None]:
+    """Return how often intervals of metrics hold, on n fresh randomized answers to one reward.
+
+    They are made as a run makes them, and those that it would not print are left out.
+    """
+    flip = sordino.RandomizedResponse(epsilon).flip_probability
+    truth = np.random.default_rng(seed).standard_normal(100_000)
+    chances = expit(truth)
+    right = float(np.mean(np.maximum(chances, 1 - chances)))
+    loss = float(np.mean(np.logaddexp(0, truth) - chances * truth))
+    wins = float(np.mean(chances**2 + (1 - chances) ** 2))
+    held: dict[str, list[bool]] = {name: [] for name in (*METRICS, "win_rate", "calibration")}
+    for fit in range(fits):
+        generator = np.random.default_rng([seed, n, fit])
+        margins = generator.standard_normal(n)
+        labels = generator.random(n) < expit(margins)
+        answers = (labels ^ (generator.random(n) < flip)).astype(np.int64)
+        told: dict[str, Any] = {}
+        for name, measure in METRICS.items():
+            found = measure(margins, answers, flip)
+            told[name] = None if found is None else found.value
+            told[f"{name}_standard_error"] = None if found is None else found.standard_error
+        rate = metrics.win_rate(expit(margins), answers, flip)
+        told |= {"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}
+        shown = metrics.legible(told)
+        true = {"accuracy": right, "negative_log_likelihood": loss, "calibration_slope": 1.0}
+        for name, value in true.items():
+            if shown[name] is not None:
+                off = abs(told[name] - value)
+                held[name].append(off <= 1.96 * told[f"{name}_standard_error"])
+        if shown["win_rate"] is not None:
+            held["win_rate"].append(rate.lower <= wins <= rate.upper)
+        for row in calibration_bins(margins, answers.astype(float), flip):
+            held["calibration"].append(row["low"] <= row["predicted"] <= row["high"])
+    return {name: float(np.mean(values)) if values else None for name, values in held.items()}
+
+
 def worlds() -> Iterable[World]:
     """Return the settings that are measured."""
     sizes = [(3, 0), (10, 0), (30, 0), (10, 2), (30, 4)]
@@ -82,17 +130,23 @@ def worlds() -> Iterable[World]:
 def main() -> None:
     """Print the result as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--fits", type=int, default=60)
+    parser.add_argument("--fits", type=int, default=60, help="of worths; 0 leaves them out")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
-    rows = [asdict(w) | coverage(w, fits=given.fits, seed=given.seed) for w in worlds()]
+    told_of = [
+        {"n": n, "epsilon": epsilon} | metric_coverage(n, epsilon, fits=400, seed=given.seed)
+        for n, epsilon in itertools.product([30, 100, 400, 2000], [0.5, 2.0, 8.0])
+    ]
+    rows = []
+    if given.fits:
+        rows = [asdict(w) | coverage(w, fits=given.fits, seed=given.seed) for w in worlds()]
     versions = {
         "sordino": sordino.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
     }
-    told = {"name": "worth-intervals", "fits": given.fits, "results": rows, "seed": given.seed}
-    print(json.dumps(told | {"versions": versions}, indent=2))
+    told = {"name": "worth-intervals", "fits": given.fits, "results": rows, "metrics": told_of}
+    print(json.dumps(told | {"seed": given.seed, "versions": versions}))
 
 
 if __name__ == "__main__":

@@ -148,11 +148,12 @@ def worlds(draw):
 GRIDS = st.floats(2.0**-24, 2.0**-12)
 
 
-@given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans())
+@given(worlds(), GRIDS, st.booleans(), st.integers(0, 99), st.booleans(), st.booleans())
 @settings(max_examples=120)
-def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse):
+def test_no_label_moves_the_sum_by_more_than_is_hidden(rows, grid, shaped, seed, is_sparse, less):
     """Claim: PPHJ, Algorithm 1 (Lemma A.10): (ε/2, δ/2) with σ² = 40L² log(1/δ)/ε²"""
-    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid)
+    longest = float(np.linalg.norm(rows, axis=1).max()) / 3 if less else math.inf
+    mechanism = LabelGaussian(1.0, delta=1e-6, shaped=shaped, grid=grid, longest=longest)
     design = mechanism.prepare(sparse.csr_array(rows) if is_sparse else rows)
     assert moves_too_much(design, seed=seed) == set()
 
@@ -313,6 +314,18 @@ def root_of_squares(design):
     """Lengths of a person's rows added as if they were independent."""
     squares = [np.sum(norms(design)[np.array(IDS) == person] ** 2) for person in set(IDS)]
     return broken_by(design, 2.0 * math.sqrt(max(squares)))
+
+
+def test_rows_that_count_less_are_refuted_where_they_count_whole():
+    # The noise hides rows that are cut to a third of the longest; the sum adds them up whole.
+    longest = float(np.linalg.norm(ROWS, axis=1).max()) / 3
+    design = design_of(ROWS, shaped=False, longest=longest)
+    cut = ROWS * np.minimum(1, longest / np.linalg.norm(ROWS, axis=1))[:, None]
+    assert refuted_by(design, cut) == set()
+    assert design.step @ total(design, np.ones(40)) == pytest.approx(cut.sum(axis=0), abs=1e-4)
+    whole = np.rint(ROWS @ design.ellipsoid.whiten.T / (2 * design.mechanism.grid))
+    mutant = broken_by(replace(design, halves=whole.astype(np.int32)), design.moved)
+    assert "label" in refuted_by(mutant, ROWS)
 
 
 @pytest.mark.parametrize("shaped", [True, False])

@@ -87,14 +87,16 @@ def world(n=101, d=4, seed=0):
 
 def total_of(rows, design):
     whiten = design.ellipsoid.whiten / design.mechanism.grid
-    task = pieced_labels._Steps(whiten.T / 2, longest=1 / design.mechanism.grid)
+    longest = design.mechanism.longest
+    task = pieced_labels._Steps(whiten.T / 2, 1 / design.mechanism.grid, counted=longest)
     return rows.fold(task, pieced_labels._Sum.plus)
 
 
+@pytest.mark.parametrize("longest", [np.inf, 0.5])
 @pytest.mark.parametrize("grid", [2.0**-24, 2.0**-20, 2.0**-12])
-def test_partial_sums_are_the_integers_of_one_machine(grid):
+def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
     """The sum and how far a label moves it are those of the release in memory, to the last bit."""
-    noise = LabelGaussian(0.1, delta=1e-6, grid=grid)
+    noise = LabelGaussian(0.1, delta=1e-6, grid=grid, longest=longest)
     x, y = world()
     whole = noise.prepare(x)
     design = PiecedLabels(noise, whole.ellipsoid)

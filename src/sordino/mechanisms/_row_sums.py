@@ -59,7 +59,7 @@ def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]
 
 
 def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
-    """Return min(1, longest/‖x‖): how much each row counts. It depends on no other row.
+    """Return min(1, longest/‖x‖): how much each row counts, whatever the others are.
 
     Args:
         rows: x.

@@ -143,8 +143,8 @@ class LabelGaussian:
         much less only as keeps it so, and it is shaped. Only public sizes decide.
 
         Source:
-            docs/central.md, "Which rows count less": with c = L/4 and s² = 0.3 L² the usual
-            ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise is shaped.
+            docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
+            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise is shaped.
 
         Args:
             epsilon: As for the class.

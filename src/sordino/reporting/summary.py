@@ -46,6 +46,7 @@ from sordino.reporting.wording import (
 
 __all__ = ["calibration_bins", "summarize"]
 
+_Z = 1.96  # of a 95% interval
 _Plain = Mapping[str, Any]
 _DUST = 1e-9  # share of a budget that rounding leaves
 
@@ -72,15 +73,15 @@ def calibration_bins(
 
     Returns:
         For each group, from the lowest prediction up: ``predicted`` (mean), ``observed``
-        (debiased mean), ``low`` and ``high`` (mean ± 1.96 · sd / √m) and ``pairs`` (m). A
-        group of a single pair takes the largest standard deviation possible.
+        (debiased mean), ``low`` and ``high`` (Wilson's interval of the share of answers,
+        debiased: ± 1.96 · sd / √m holds too seldom in small groups) and ``pairs`` (m).
 
     Raises:
         DataError: Shapes differ, there are no pairs, or a target is neither 0 nor 1.
         UsageError: ``flip_probability`` or ``bins`` is outside its range.
 
     Source:
-        Debiased answers: docs/local.md; Warner 1965.
+        Debiased answers: docs/local.md; Warner 1965. Intervals: Wilson 1927.
 
     Example:
         >>> bins = calibration_bins(np.array([-1.0, 1.0]), np.array([0.0, 1.0]), 0.25, bins=2)
@@ -94,14 +95,11 @@ def calibration_bins(
         raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
     count = _validate.integer("bins", bins, at_least=1)
     predicted = 0.5 * (1 + np.tanh(0.5 * differences))
-    debiased = (targets - flip) / (1 - 2 * flip)
     last = -(-len(differences) * np.arange(1, count) // count) - 1  # exact, unlike a float share
     edges = np.unique(np.sort(differences)[last])
     group = np.searchsorted(edges, differences, side="left")
-    spread = 0.5 / (1 - 2 * flip)
     return [
-        _bin(predicted[group == index], debiased[group == index], spread)
-        for index in np.unique(group)
+        _bin(predicted[group == index], targets[group == index], flip) for index in np.unique(group)
     ]
 
 
@@ -119,16 +117,20 @@ def _checked_targets(targets: Any, n: int) -> np.ndarray:
     return array
 
 
-def _bin(predicted: np.ndarray, debiased: np.ndarray, spread: float) -> dict[str, Any]:
+def _bin(predicted: np.ndarray, targets: np.ndarray, flip: float) -> dict[str, Any]:
     """Return one group of :func:`calibration_bins`."""
-    pairs = len(debiased)
-    deviation = float(np.std(debiased, ddof=1)) if pairs > 1 else spread
-    observed, half = float(np.mean(debiased)), 1.96 * deviation / math.sqrt(pairs)
+    pairs, share = len(targets), float(np.mean(targets))
+    center = (share + _Z**2 / (2 * pairs)) / (1 + _Z**2 / pairs)
+    half = math.sqrt(share * (1 - share) / pairs + (_Z / (2 * pairs)) ** 2)
+    half *= _Z / (1 + _Z**2 / pairs)
+    observed, low, high = (
+        (value - flip) / (1 - 2 * flip) for value in (share, center - half, center + half)
+    )
     return {
         "predicted": float(np.mean(predicted)),
         "observed": observed,
-        "low": observed - half,
-        "high": observed + half,
+        "low": low,
+        "high": high,
         "pairs": pairs,
     }
 

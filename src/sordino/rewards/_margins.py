@@ -77,21 +77,20 @@ class MarginLoss(Protocol):
 class PairMargins:
     """The loss of pairs: one margin each."""
 
-    row_by_row = True
-
     def __init__(self, loss: DebiasedLogistic) -> None:
         self._loss = loss
+        self.row_by_row = np.ndim(loss.weights) == 0  # a block does not know its own weights
         self.rows: Any = loss.differences
         self.targets = loss.targets
         self.known_sum = loss.known_sum
 
     def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return log(1 + e^margin)."""
-        return np.asarray(softplus(margins))
+        """Return log(1 + e^margin), as much as its pair counts."""
+        return np.asarray(self._loss.weights * softplus(margins))
 
     def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return the probability of each answer."""
-        return np.asarray(expit(margins))
+        """Return the probability of each answer, as much as its pair counts."""
+        return np.asarray(self._loss.weights * expit(margins))
 
     def span(self, change: Float[np.ndarray, " m"]) -> float:
         """Return the farthest that a margin moves: |σ″| ≤ σ′."""
@@ -105,7 +104,9 @@ class PairMargins:
         """Return the loss of every ``step``-th pair."""
         loss = self._loss
         pull = None if loss.pull is None else loss.pull / step
-        return PairMargins(DebiasedLogistic(loss.differences[::step], loss.targets[::step], pull))
+        rows, targets = loss.differences[::step], loss.targets[::step]
+        weights = loss.weights if self.row_by_row else np.asarray(loss.weights)[::step]
+        return PairMargins(DebiasedLogistic(rows, targets, pull, weights))
 
 
 def as_margin_loss(loss: DebiasedLogistic | MarginLoss) -> MarginLoss:

@@ -137,7 +137,8 @@ def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
     """Return measured numbers as they may be shown: none that is too vague, no impossible share.
 
     An unbiased estimate from a few answers may be -15 %, and is no accuracy. Where the standard
-    error is above :data:`VAGUE` or unknown the number becomes None, and ``NAME_reason`` says why.
+    error is above :data:`VAGUE` or unknown the number becomes None, and ``NAME_reason`` says why;
+    where that is so of an accuracy, of the loss and the slope of the same answers too.
 
     Args:
         measured: Numbers by their name, with ``NAME_standard_error`` or ``win_rate_interval``.
@@ -147,12 +148,16 @@ def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
         'too few answers to tell: the standard error would be 0.6'
     """
     told = dict(measured)
+    few = told.get("accuracy") is not None and _error_of(told, "accuracy") > VAGUE
     for name in ("accuracy", "negative_log_likelihood", "calibration_slope", "win_rate"):
         value = told.get(name)
         if value is None:
             continue
         error = _error_of(told, name)
-        if error <= (_VAGUE_SLOPE if name == "calibration_slope" else VAGUE):
+        vague = few and name != "win_rate"  # others would be told where they only look sure
+        if vague:
+            error = max(error, _error_of(measured, "accuracy"))
+        if not vague and error <= (_VAGUE_SLOPE if name == "calibration_slope" else VAGUE):
             told[name] = min(max(value, 0.0), 1.0) if name in _SHARES else value
             continue
         size = (

@@ -19,7 +19,7 @@ def test_rows_are_sorted_by_weight_times_spread_and_not_by_weight():
     assert [row["name"] for row in rows] == ["b", "c", "a"]  # d has no effect at all
     assert [row["effect"] for row in rows] == pytest.approx([-1.0, 0.5, 0.1])
     assert [row["weight"] for row in rows] == [-2.0, 0.5, 10.0]
-    # Intervals of ± 1.96 standard errors held 12 to 83 % of the time with 28 features.
+    # Intervals of ± 1.96 standard errors held 3 to 83 % of the time with 28 features.
     assert all(set(row) == {"name", "weight", "effect"} for row in rows)
 
 

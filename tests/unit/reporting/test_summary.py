@@ -31,17 +31,28 @@ def test_bins_are_unbiased_over_every_outcome_of_the_randomization():
 def test_bins_state_the_formula_of_their_interval():
     answers = np.array([1.0, 0, 1, 1])
     (row,) = calibration_bins(np.zeros(4), answers, 0.25)
-    debiased = (answers - 0.25) / 0.5
-    half = 1.96 * debiased.std(ddof=1) / 2
     assert row["pairs"] == 4
     assert row["predicted"] == 0.5
     assert row["observed"] == pytest.approx(1.0)
-    assert (row["low"], row["high"]) == pytest.approx((1.0 - half, 1.0 + half))
+    # Wilson: shares p at which the observed one is 1.96 standard errors away.
+    for end in (row["low"], row["high"]):
+        share = 0.25 + 0.5 * end
+        assert abs(0.75 - share) == pytest.approx(1.96 * np.sqrt(share * (1 - share) / 4))
 
 
-def test_a_single_pair_has_the_widest_interval_not_none():
-    (row,) = calibration_bins(np.zeros(1), np.ones(1), 0.25)
-    assert row["high"] - row["low"] == pytest.approx(2 * 1.96)
+@pytest.mark.parametrize("pairs", [3, 10, 40])
+def test_intervals_of_small_groups_hold(pairs):
+    # Every outcome, chances from .05 to .95: at least .83 each, .93 in the mean. The normal
+    # interval held with chance .41 to .84 for groups of two to five.
+    chances = np.linspace(0.05, 0.95, 91)
+    held = np.zeros(91)
+    for right in range(pairs + 1):
+        answers = (np.arange(pairs) < right).astype(float)
+        (row,) = calibration_bins(np.zeros(pairs), answers, 0.0)
+        weight = math.comb(pairs, right) * chances**right * (1 - chances) ** (pairs - right)
+        held += weight * ((row["low"] <= chances) & (chances <= row["high"]))
+    assert held.min() > 0.83
+    assert held.mean() > 0.93
 
 
 def test_bins_are_quantiles_in_order_and_keep_ties_together_in_any_order():

@@ -91,6 +91,31 @@ def test_gradient_and_hessian_of_the_sums_loss(size, sparse):
 
 
 @pytest.mark.parametrize("n", [150, 8000])
+def test_a_fit_of_rows_that_count_less_is_certified_for_their_sum(n):
+    rows, theta, labels = world(n, 3)
+    longest = float(np.median(np.linalg.norm(rows, axis=1)))
+    counted = np.minimum(1, longest / np.linalg.norm(rows, axis=1))
+    statistic = rows.T @ (counted * labels)
+    evidence = LabelEvidence(
+        differences=rows,
+        statistic=statistic,
+        factor=0.1 * np.eye(3),
+        feature_bound=1.0,
+        longest=longest,
+    )
+    found = fit_statistic(evidence, ridge=0.5, ball=100.0).solution
+    chances = 1 / (1 + np.exp(-rows @ found.theta))
+    gradient = rows.T @ (counted * chances) - statistic + 0.5 * found.theta
+    assert np.linalg.norm(gradient) <= found.gradient_norm * (1 + 1e-6) + 1e-9 * n
+    # The mean that a truth predicts is what the sum has, and its spread that of weighted labels.
+    mean, spread = evidence.mean_and_spread(theta)
+    truth = 1 / (1 + np.exp(-rows @ theta))
+    assert mean @ theta == pytest.approx(rows.T @ (counted * (truth - 0.5)))
+    bent = counted**2 * truth * (1 - truth)
+    assert spread == pytest.approx((rows.T * bent) @ rows + 0.01 * np.eye(3))
+
+
+@pytest.mark.parametrize("n", [150, 8000])
 @pytest.mark.parametrize("ball", [None, 1.0, 0.01])
 def test_the_sum_gives_what_the_labels_give(n, ball):
     rows, _, labels = world(n, 3)
