@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -153,14 +152,14 @@ class Pairs(Comparisons):
                 is zero (identical answers carry no preference).
         """
         with untold(hides_records=hides_records):
-            rows = _validate.finite_array("differences", differences, ndim=2)
-            outcome = number_labels(labels, len(rows))
-            people = None if persons is None else _validate.person_ids(persons, len(rows))
-        if not len(rows) and not hides_records:
+            given = _validate.finite_array("differences", differences, ndim=2)
+            outcome = number_labels(labels, len(given))
+            people = None if persons is None else _validate.person_ids(persons, len(given))
+        if not len(given) and not hides_records:
             raise DataError("differences is empty: no record in it.")
-        kept = rows.any(axis=1) if hides_records else np.ones(len(rows), dtype=bool)
-        people = people and tuple(compress(people, kept.tolist()))
-        rows, outcome = turned_rows(rows[kept], outcome[kept])
+        kept = np.flatnonzero(given.any(axis=1) | (not hides_records))
+        people = people and tuple(people[row] for row in kept)
+        rows, outcome = turned_rows(given[kept], outcome[kept])
         keys = tuple(map(_row_key, rows))
         digest = PublicDigest()
         for index, key in enumerate(keys):
@@ -171,7 +170,7 @@ class Pairs(Comparisons):
             given=rows,
             persons=people or None,
             labels=outcome,
-            dropped=int(np.sum(~kept)),
+            dropped=len(given) - len(rows),
         )
 
 
