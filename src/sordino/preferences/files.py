@@ -15,6 +15,7 @@ from sordino.preferences.tables import read_table, separator
 
 __all__ = [
     "LONGEST_LINE",
+    "TWO_FORMS",
     "Progress",
     "alike",
     "every_line",
@@ -28,6 +29,12 @@ __all__ = [
 
 LONGEST_LINE = 1 << 24
 """Bytes that one record may not reach."""
+TWO_FORMS = (
+    "a prompt is given for some records and not for others. What both answers begin with is then "
+    "cut from some only, and if those are the decided ones, the others can be told to be ties. "
+    "Nothing was released. Give every record a prompt, or none."
+)
+"""Why both forms are refused in one input, for messages."""
 _PANDAS = {
     ".parquet": "read_parquet",
     ".feather": "read_feather",
@@ -204,7 +211,8 @@ def read_records(
 
     Raises:
         DataError: A record cannot be used, or some are raw and some privatized, or some have a
-            person id and some do not, or the file is of a kind that is not read.
+            person id or a prompt of their own and some do not, or the file is of a kind that is
+            not read.
         FileSystemError: The file cannot be read.
     """
     rows = read_rows(path, person_field=person_field, progress=progress)
@@ -228,7 +236,7 @@ def alike(records: Iterable[Record]) -> Iterator[Record]:
     """Yield records; refuse the first that is of another kind than the first one.
 
     Raises:
-        DataError: Raw and privatized are mixed, or person ids are given for some only.
+        DataError: Raw and privatized are mixed, or person ids or prompts are given for some only.
     """
     first: Record | None = None
     for record in records:
@@ -239,6 +247,8 @@ def alike(records: Iterable[Record]) -> Iterator[Record]:
             raise DataError(
                 f"{record.where}: a person id is given for some records and not for others."
             )
+        if record.cut != first.cut:
+            raise DataError(f"{record.where}: {TWO_FORMS}")
         yield record
 
 

@@ -51,11 +51,13 @@ class Gathered:
         public: The columns of :class:`sordino.preferences.comparisons.Comparisons`.
         outcomes: One label or randomized answer for each record.
         privatized: Whether they are randomized answers.
+        cut: Whether prompts are what both answers began with.
     """
 
     public: dict[str, Any]
     outcomes: Integer[np.ndarray, " n"]
     privatized: bool
+    cut: bool
 
 
 def gathered(records: Iterable[Record], *, drop_identical: bool) -> Gathered:
@@ -73,7 +75,7 @@ def gathered(records: Iterable[Record], *, drop_identical: bool) -> Gathered:
             else "The input is empty: no record in it."
         )
     outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    return Gathered(columns_of(rows, digest), outcomes, rows[0].privatized)
+    return Gathered(columns_of(rows, digest), outcomes, rows[0].privatized, rows[0].cut)
 
 
 def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
