@@ -406,8 +406,8 @@ def read_json(path: Path, *, kind: str, version: int, problem: str) -> dict[str,
         raise DataError(f"{problem}: {path.name} has no version number.")
     if found > version:
         raise DataError(
-            f"{problem}: {path.name} was written by a newer sordino (version {found}; this one "
-            f"reads up to {version}). Upgrade sordino."
+            f"{problem}: {path.name} was written by a newer sordino (this one reads up to version "
+            f"{version}). Upgrade sordino."
         )
     return dict(value)
 

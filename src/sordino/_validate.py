@@ -27,11 +27,13 @@ __all__ = [
     "positive",
     "refuse_unholdable",
     "release_id",
+    "telling",
     "workable",
 ]
 
 
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
+_TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from
 _FITTED = (1e-9, 1e100)  # bounds and penalties of a fit
 _MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
@@ -53,6 +55,17 @@ def positive(name: str, value: Any) -> float:
     result = number(name, value)
     if not 0 < result < math.inf:
         raise UsageError(f"{name} must be finite and greater than 0, got {value!r}.")
+    return result
+
+
+def telling(name: str, value: Any) -> float:
+    """Return an epsilon as a float; refuse one with which nothing can be learned."""
+    result = positive(name, value)
+    if result < _TELLING:
+        raise UsageError(
+            f"{name} must be at least {_TELLING:g}, got {value!r}: every answer would be as good "
+            "as a fair coin."
+        )
     return result
 
 

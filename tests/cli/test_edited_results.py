@@ -1,14 +1,19 @@
-"""A result.json that was changed by hand is refused as malformed, never as a bug of ours."""
+"""A file that was changed by hand is refused as malformed, never as a bug, and never quoted."""
 
 import copy
 import json
 import random
+import sqlite3
 
 import pytest
 
 from sordino import cli
+from sordino.errors import DataError
+from sordino.preferences.manifest import read_manifest
+from sordino.rewards.model import RewardModel
 
 SEED, ROUNDS = 20, 30
+WORD = "judged"
 VALUES = (None, True, -1, 0, 1e308, float("nan"), "", "x", [], {}, [[]], [None], {"x": 1}, 10**400)
 
 
@@ -21,6 +26,63 @@ def made(tmp_path_factory):
     words = ["align", home / "raw.jsonl", "--epsilon", 1, "--dimension", 8, "--out", home / "run"]
     assert cli.run([str(word) for word in words]) == 0
     return home
+
+
+def refusal(read, path):
+    """What is said of a file that cannot be used."""
+    try:
+        read(path)
+    except DataError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("value", [WORD, [WORD], {WORD: 1}, "9" * 5000, 10**400])
+def test_no_value_of_a_reward_or_a_manifest_is_quoted(made, tmp_path, value):
+    words = ["privatize", made / "raw.jsonl", "--epsilon", 1, "--out", tmp_path / "p.jsonl"]
+    assert cli.run([str(word) for word in words]) == 0
+    files = {
+        made / "run" / "reward.json": RewardModel.load,
+        tmp_path / "p.manifest.json": lambda _: read_manifest(tmp_path / "p.jsonl"),
+    }
+    for path, read in files.items():
+        honest = json.loads(path.read_text())
+        for name in honest.keys() - {"pairs"}:
+            edit = tmp_path / "p.manifest.json" if "manifest" in path.name else tmp_path / "r.json"
+            edit.write_text(json.dumps(honest | {name: value}))
+            said = refusal(read, edit)
+            assert not [part for part in (WORD, "999", "00000") if part in said], name
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        *("UPDATE answers SET answer = 127", "UPDATE answers SET answer = 'judged'"),
+        *("UPDATE answers SET question = x'00'", "UPDATE answers SET release_id = x'ff'"),
+        *("UPDATE settings SET value = 'judged'", "UPDATE settings SET value = x'ff'"),
+        *("UPDATE settings SET name = name || 'judged'", "DROP TABLE answers"),
+        "ALTER TABLE answers RENAME COLUMN answer TO judged",
+    ],
+)
+def test_an_edited_memo_is_refused_before_an_answer_is_used(tmp_path, edit, capsys):
+    row = {"prompt": "p", "chosen": "yes", "rejected": "no", "person": "ana"}
+    (tmp_path / "raw.jsonl").write_text(json.dumps(row))
+    words = ["privatize", tmp_path / "raw.jsonl", "--epsilon", 1, "--out", tmp_path / "p.jsonl"]
+    words = [str(word) for word in words]
+    assert cli.run(words) == 0
+    connection = sqlite3.connect(tmp_path / "p.spend.memo.db", isolation_level=None)
+    connection.executescript("PRAGMA ignore_check_constraints = ON; PRAGMA writable_schema = ON")
+    connection.execute("UPDATE sqlite_master SET sql = replace(sql, 'STRICT, ', '')")
+    connection.close()
+    connection = sqlite3.connect(tmp_path / "p.spend.memo.db", isolation_level=None)
+    connection.execute("PRAGMA ignore_check_constraints = ON")
+    connection.execute(edit)
+    connection.close()
+    before = (tmp_path / "p.jsonl").read_bytes()
+    capsys.readouterr()
+    assert cli.run([*words, "--force"]) in (2, 6)
+    assert WORD not in capsys.readouterr().err
+    assert (tmp_path / "p.jsonl").read_bytes() == before
 
 
 def places(value):

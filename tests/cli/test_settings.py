@@ -49,6 +49,12 @@ def test_epsilon_that_is_no_number(ready, command, epsilon):
     refused(ready, [*command, epsilon], 2, "--epsilon", lines=None)
 
 
+def test_an_epsilon_with_which_nothing_is_learned_is_refused_in_every_way(ready):
+    """It was printed as epsilon=0."""
+    for way in ("local", "central", "intrinsic"):
+        refused(ready, [*ALIGN, "1e-300", "--way", way], 2, "at least 1e-06")
+
+
 def test_align_of_raw_judgments_needs_epsilon(ready):
     refused(ready, ALIGN[:-1], 2, "--epsilon", "raw")
     refused(ready, [*ALIGN[:-1], "--dry-run"], 2, "--epsilon", "raw")

@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 import sordino
 from sordino import _files, _random
-from sordino.engines import _folders, exchange
+from sordino.engines import exchange, folders
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -395,7 +395,7 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(AnswerPart, "__call__", dying)
-        patch.setattr(_folders, "_remove", lasting.append)
+        patch.setattr(folders, "_remove", lasting.append)
         Moments(patch, (), deadly=None).cleaning = False
         with pytest.raises(Killed):
             privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())

@@ -20,11 +20,15 @@ from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
+from sordino.engines.engine import InProcess
+from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import gathering
 from sordino.preferences.labels import UNDECIDED
 from sordino.preferences.reading import read_pairs
-from sordino.preferences.records import canonical
+from sordino.preferences.records import canonical, parse_record
+from sordino.preferences.shard_survey import survey_shards
+from sordino.preferences.shards import find_shards
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.memory import privatize
@@ -291,6 +295,55 @@ def in_files(name):
             return (*outputs, spent(ledger))
 
     return run
+
+
+WHOLE = [
+    *("Human: Which?\n\nAssistant: I think that red", "Human: Which?\n\nAssistant: I think not"),
+    *("Say it again", "Say it"),
+    *(
+        [{"role": "user", "content": text} for text in ("a", "b")],
+        [{"role": "user", "content": "a"}],
+    ),
+]
+
+
+def whole_answers(label, one, other, form):
+    """A record without a prompt, as one who decided would write it, or as every label is."""
+    if form == "decided":
+        return {"chosen": one, "rejected": other} if label else {"chosen": other, "rejected": one}
+    return {"first": one, "second": other, "label": SAID[label][0]}
+
+
+@pytest.mark.parametrize("pair", list(zip(WHOLE[::2], WHOLE[1::2], strict=True)))
+def test_without_a_prompt_a_tie_is_cut_as_a_decision_is(pair):
+    rows = [whole_answers(label, *pair, "label") for label in VALUES]
+    rows += [whole_answers(label, *pair, "decided") for label in (0, 1)]
+    pairs = read_pairs(rows)
+    assert len(set(pairs.keys)) == 1
+    assert pairs.labels.tolist().count(UNDECIDED) == 1
+
+
+FORMS = [{"chosen": "I say red", "rejected": "I say blue"},
+         {"prompt": "", "first": "I say one", "second": "I say two", "label": "tie"}]  # fmt: skip
+
+
+def test_ties_with_a_prompt_beside_decisions_without_are_refused(tmp_path):
+    """Only the decided ones would be cut: "I say" begins an answer where nobody decided."""
+    for rows in (FORMS, FORMS[::-1]):
+        with pytest.raises(DataError, match="a prompt is given for some"):
+            read_pairs(rows)
+    for number, row in enumerate(FORMS):
+        (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    with (
+        pytest.raises(DataError, match=r"1\.jsonl: a prompt is given for some"),
+        survey_shards(find_shards(tmp_path), InProcess()),
+    ):
+        pytest.fail("both forms were read")
+
+
+def test_a_randomized_answer_keeps_needing_its_prompt():
+    with pytest.raises(DataError, match="'prompt' is missing"):
+        parse_record({"first": "a b", "second": "a c", "answer": 1}, "line 1")
 
 
 RUNS = {"memory": in_memory, "jsonl": in_files("raw.jsonl"), "csv": in_files("raw.csv")}

@@ -159,7 +159,6 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
     Raises:
         UsageError: A setting is out of range, or too much or too little is given.
         PrivacyError: No bound is known for this unit under this relation.
-        ConvergenceError: The fit could not be certified.
 
     Source:
         KLDP, Theorem 2; docs/intrinsic.md, "Linear bandits" and "Choosing temperature and

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from sordino.auditing.findings import Audit
 from sordino.cli._language_options import language_module
+from sordino.engines.folders import passing_folder
 from sordino.preferences.reading import read_pairs
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.privacy.ledger import Ledger
@@ -59,7 +59,7 @@ def audit_model(
     home, name = ("dpo_trainer", "DPO") if policy else ("reward_trainer", "Reward")
     module = language_module(f"central.{home}")
     task = "CAUSAL_LM" if policy else "SEQ_CLS"
-    with tempfile.TemporaryDirectory(prefix="sordino-") as scratch:
+    with passing_folder(None) as scratch:
         trainer = getattr(module, f"Central{name}Trainer")(
             str(model),
             args=getattr(module, f"Central{name}Config")(

@@ -5,7 +5,6 @@ They promise something to whole records, and the other rows to labels: the two a
 
 from __future__ import annotations
 
-import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from sordino.cli._accounts import (
 from sordino.cli._language_options import language_module
 from sordino.cli._language_releases import SEEDS_APART, labels_name
 from sordino.cli._settings import DELTA
+from sordino.engines.folders import passing_folder
 from sordino.errors import BudgetExceeded
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.accounting import composed_epsilon
@@ -168,7 +168,7 @@ class CentralRows:
         noise = self.simulate_seed
         if noise is not None:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
-        with tempfile.TemporaryDirectory(prefix="sordino-") as scratch:
+        with passing_folder(None) as scratch:
             place = Path(scratch) / "policy"
             language_module("studies.central_pipeline").train_policy_centrally(
                 self.pairs,

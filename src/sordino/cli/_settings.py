@@ -139,10 +139,10 @@ class Settings:
 
     def _refuse_in_central_way(self) -> None:
         """Refuse what one noised release has no use for, or cannot keep."""
-        _validate.positive("--epsilon", self.total)
+        _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure, zero=False)
         if self.metrics_epsilon is not None:
-            _validate.positive("--metrics-epsilon", self.metrics_epsilon)
+            _validate.telling("--metrics-epsilon", self.metrics_epsilon)
         if self.method != "auto":
             raise UsageError(
                 f"--method {self.method} is for answers that were randomized one by one, which "
@@ -167,7 +167,7 @@ class Settings:
                 "--unit person: a withheld reward bounds what one label or one record shows. "
                 "Nothing was done. Use --unit label or record, or --way central for persons."
             )
-        _validate.positive("--epsilon", self.total)
+        _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure)
         _validate.integer("--draws", self.count, at_least=1)
         given = {

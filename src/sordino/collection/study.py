@@ -192,7 +192,9 @@ def _settings(values: Mapping[str, Any], name: str) -> dict[str, Any]:
     if missing:
         raise DataError(f"{name} lacks the setting {missing[0]!r}.")
     if unknown:
-        raise DataError(f"{name} has the setting {unknown[0]!r}, which no study has.")
+        raise DataError(
+            f"{name} has a setting that no study has. Known are {', '.join(sorted(known))}."
+        )
     settings = dict(values)
     if not isinstance(settings["questions"], str) or not settings["questions"]:
         raise DataError(f"{name}: questions must be the name of a file.")

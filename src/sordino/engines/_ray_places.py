@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from sordino import _random
-from sordino.engines._folders import passing_folder
+from sordino.engines.folders import passing_folder
 
 __all__ = ["own_folder", "own_token", "same_signals"]
 

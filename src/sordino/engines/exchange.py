@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino._files import atomic_writer, explained
-from sordino.engines._folders import passing_folder
+from sordino.engines.folders import passing_folder
 from sordino.errors import FileSystemError
 
 __all__ = ["PARTS", "Exchange", "opened_exchange"]

@@ -144,7 +144,8 @@ class LabelGaussian:
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
-            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise is shaped.
+            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise
+            is shaped.
 
         Args:
             epsilon: As for the class.

@@ -31,7 +31,6 @@ from sordino.privacy.label_values import FAIR, UNDECIDED
 __all__ = ["RandomizedResponse", "label_array"]
 
 _CHUNK = 1 << 20
-_LEAST = 1e-6  # below it 1 − 2·flip has no digits left to learn from
 
 
 @dataclass(frozen=True)
@@ -72,12 +71,7 @@ class RandomizedResponse:
 
     def __post_init__(self) -> None:
         """Refuse an epsilon that cannot be realized or carries no information."""
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        if self.epsilon < _LEAST:
-            raise UsageError(
-                f"epsilon must be at least {_LEAST:g}, got {self.epsilon!r}: every answer would "
-                "be as good as a fair coin."
-            )
+        object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
 
     @property
     def threshold(self) -> int:

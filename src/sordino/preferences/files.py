@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from sordino.preferences.tables import read_table, separator
 
 __all__ = [
     "LONGEST_LINE",
+    "TWO_FORMS",
+    "UNPACKED",
     "Progress",
     "alike",
     "every_line",
@@ -30,6 +33,15 @@ __all__ = [
 
 LONGEST_LINE = 1 << 24
 """Bytes that one record may not reach."""
+UNPACKED = 1 << 28
+"""Bytes that may be packed in a file of any size; beyond, no more than so many times its size."""
+_TIMES = 200  # texts of people pack to a third or a twentieth; a bomb to a thousandth
+TWO_FORMS = (
+    "a prompt is given for some records and not for others. What both answers begin with is then "
+    "cut from some only, and if those are the decided ones, the others can be told to be ties. "
+    "Nothing was released. Give every record a prompt, or none."
+)
+"""Why both forms are refused in one input, for messages."""
 _PANDAS = {
     ".parquet": "read_parquet",
     ".feather": "read_feather",
@@ -61,20 +73,23 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
 
     Raises:
         DataError: The file is no valid gzip, or one line, or the blank lines between two others,
-            are larger than 16 MiB.
+            are larger than 16 MiB; or what is packed is more than 256 MiB and more than 200 times
+            what packs it.
         FileSystemError: It cannot be read.
     """
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The input is a folder; give a file.")
     with explained("The input cannot be read"), path.open("rb") as raw:
         total = path.stat().st_size
-        number = blank = 0
+        number = blank = size = 0
+        most = max(UNPACKED, _TIMES * total) if path.suffix == ".gz" else math.inf
         try:
             reader = unpacked(path, raw)
             while line := reader.readline(LONGEST_LINE):
                 number += 1
+                size += len(line)
                 blank = 0 if line.strip() else blank + len(line)
-                if max(len(line), blank) >= LONGEST_LINE:
+                if max(len(line), blank) >= LONGEST_LINE or size > most:
                     break
                 yield number, line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
                 if progress and number % 1024 == 0:
@@ -83,6 +98,12 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
                 return
         except UNPACKING_ERRORS:
             line = b""
+    if size > most:
+        raise DataError(
+            f"line {number}: more than {_TIMES} times the size of the packed file is in it, which "
+            "is no text that people wrote. Nothing was released. If it is what you want, unpack it "
+            "(gunzip) and give the plain file: it may have any size."
+        )
     if blank >= LONGEST_LINE:
         raise DataError(
             f"line {number}: more than 16 MiB of blank lines; a file has no use for it."
@@ -245,7 +266,8 @@ def read_records(
 
     Raises:
         DataError: A record cannot be used, or some are raw and some privatized, or some have a
-            person id and some do not, or the file is of a kind that is not read.
+            person id or a prompt of their own and some do not, or the file is of a kind that is
+            not read.
         FileSystemError: The file cannot be read.
     """
     rows = read_rows(path, person_field=person_field, empty=hides_records, progress=progress)
@@ -277,7 +299,7 @@ def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Re
         some_named: Whether some may name a person and others not.
 
     Raises:
-        DataError: Raw and privatized are mixed, or person ids are given for some only.
+        DataError: Raw and privatized are mixed, or person ids or prompts are given for some only.
     """
     first: Record | None = None
     for record in records:
@@ -288,6 +310,8 @@ def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Re
             raise DataError(
                 f"{record.where}: a person id is given for some records and not for others."
             )
+        if record.cut != first.cut:
+            raise DataError(f"{record.where}: {TWO_FORMS}")
         yield record
 
 

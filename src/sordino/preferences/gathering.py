@@ -51,11 +51,13 @@ class Gathered:
         public: The columns of :class:`sordino.preferences.comparisons.Comparisons`.
         outcomes: One label or randomized answer for each record.
         privatized: Whether they are randomized answers.
+        cut: Whether prompts are what both answers began with.
     """
 
     public: dict[str, Any]
     outcomes: Integer[np.ndarray, " n"]
     privatized: bool
+    cut: bool
 
 
 def gathered(
@@ -81,7 +83,8 @@ def gathered(
             else "The input is empty: no record in it."
         )
     outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    return Gathered(columns_of(rows, digest), outcomes, bool(rows) and rows[0].privatized)
+    privatized, cut = (rows[0].privatized, rows[0].cut) if rows else (False, False)
+    return Gathered(columns_of(rows, digest), outcomes, privatized, cut)
 
 
 def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:

@@ -143,13 +143,15 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
         flip_probability(result.epsilon)  # refuses what no coin keeps
     except (TypeError, ValueError, UsageError):
         promise = None
-    if promise is None or not isinstance(result.sha256, str):
+    if promise is None or not (
+        isinstance(result.sha256, str) and isinstance(result.mechanism, str)
+    ):
         raise DataError(f"{problem} has a field of a wrong type or value.")
     if (result.mechanism, promise.unit, promise.neighbors) not in _READABLE:
         raise DataError(
-            f"{problem} names mechanism {result.mechanism!r} with unit {result.unit!r} and "
-            f"neighbors {result.neighbors!r}; this sordino reads {RANDOMIZED_RESPONSE!r} with "
-            "unit 'label' or 'person' and neighbors 'REPLACE_ONE'."
+            f"{problem} names another mechanism, unit or relation than this sordino reads: "
+            f"mechanism {RANDOMIZED_RESPONSE!r}, unit 'label' or 'person', and neighbors "
+            "'REPLACE_ONE'."
         )
     ingested = "randomized-at-ingestion" in result.caveats
     if ingested != (result.trust == "central"):

@@ -18,6 +18,7 @@ import numpy as np
 from sordino._files import refuse_special
 from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
+from sordino.privacy.chain import OUTER
 
 __all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
 
@@ -69,6 +70,15 @@ DELETE FROM staged WHERE (person, question) IN (SELECT person, question FROM (
   FROM drawn d LEFT JOIN answers a ON a.person = d.person AND a.question = d.question)
 WHERE place > :cap)
 """
+_MALFORMED = """
+SELECT 1 FROM settings WHERE typeof(name) <> 'text' OR typeof(value) <> 'text'
+UNION ALL
+SELECT 1 FROM answers WHERE typeof(answer) <> 'integer' OR answer NOT IN (0, 1)
+  OR typeof(person) <> 'blob' OR length(person) <> 32
+  OR typeof(question) <> 'blob' OR length(question) <> 32
+  OR typeof(release_id) <> 'text' OR release_id = ''
+LIMIT 1
+"""
 _NO_CAP = 2**62
 _CHUNK = 1 << 13
 Key = tuple[bytes, bytes]
@@ -114,20 +124,24 @@ class AnswerMemo:
             LedgerDamaged: The file is no memo.
             FileSystemError: It cannot be read or written.
         """
-        problem: str | None = None
+        problem = ""
         try:
             with closing(_connected(path, dry_run=dry_run)) as connection:
+                _refuse_malformed(connection, path)
                 _bind(connection, path, settings)
                 connection.executescript(_STAGE)
                 yield cls(connection)
-        except sqlite3.OperationalError as error:
-            problem = str(error)
-        except sqlite3.DatabaseError:
-            raise LedgerDamaged(
-                f"{path.name} is not a readable memo of answers. Nothing was released."
-            ) from None
-        if problem is not None:
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in OUTER:
+                problem = str(error)
+        else:
+            return
+        if problem:
             raise FileSystemError(f"{path.name} cannot be used ({problem}). Nothing was released.")
+        raise LedgerDamaged(
+            f"{path.name} is not a readable memo of answers. Nothing was released. Restore the "
+            "newest copy, or start a new ledger, whose total is apart from this one."
+        )
 
     @classmethod
     @contextmanager
@@ -260,10 +274,17 @@ def _nowhere() -> sqlite3.Connection:
     return connection
 
 
-def _difference(known: dict[str, str], settings: dict[str, str]) -> str:
-    """Return which settings differ, in one line."""
-    names = sorted(name for name in known | settings if known.get(name) != settings.get(name))
-    return ", ".join(f"{name}: {known.get(name)}, not {settings.get(name)}" for name in names)
+def _refuse_malformed(connection: sqlite3.Connection, path: Path) -> None:
+    """Refuse stored answers that no run of ours stored: the file's own checks can be taken out.
+
+    Raises:
+        LedgerDamaged: A key is no digest, an answer is not 0 or 1, or a setting is no text.
+    """
+    if connection.execute(_MALFORMED).fetchone():
+        raise LedgerDamaged(
+            f"{path.name} was changed: it is no memo of answers any more. Nothing was released. "
+            "Restore the newest copy, or start a new ledger, whose total is apart from this one."
+        )
 
 
 def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str, str]) -> None:
@@ -273,10 +294,13 @@ def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str,
         PrivacyError: They were, or for another ledger.
     """
     if known != settings:
+        differing = [
+            f"{name}={value}" for name, value in settings.items() if known.get(name) != value
+        ]
         raise PrivacyError(
             f"{path.name} holds answers that were randomized with other settings or for another "
-            f"ledger ({_difference(known, settings)}). A second answer to the same question would "
-            "cost again. Nothing was released. Use the same settings, or another ledger."
+            f"ledger (not {', '.join(differing) or 'these'}). A second answer to the same question "
+            "would cost again. Nothing was released. Use the same settings, or another ledger."
         )
 
 

@@ -27,13 +27,13 @@ def read_pairs(
 ) -> Pairs | PrivatePairs:
     """Return the pairs of a file, or of any iterable of mappings (a ``datasets`` object, say).
 
-    Raw records hold ``chosen`` and ``rejected`` (texts, chat messages, or transcripts whose
-    shared beginning is the prompt) or ``prompt``, ``first``, ``second`` and ``label``: 1 if
-    ``first`` is preferred, 0, or undecided ("tie", "both bad", "both good", "skip", 0.5), which
-    is as private as the other two. ``labels`` (a list) instead of ``label`` is one judgment of
-    each of several people. Privatized records hold ``answer`` and need their manifest. Which of
-    two answers is called ``first`` is decided by a hash of the text, so it tells nothing about
-    the label.
+    Raw records hold ``prompt`` and either ``chosen`` and ``rejected`` (texts or chat messages) or
+    ``first``, ``second`` and ``label``: 1 if ``first`` is preferred, 0, or undecided ("tie",
+    "both bad", "both good", "skip", 0.5), which is as private as the other two. All records may
+    leave ``prompt`` out: it is then what both answers begin with. ``labels`` (a list) instead of
+    ``label`` is one judgment of each of several people. Privatized records hold ``answer`` and
+    need their manifest. Which of two answers is called ``first`` is decided by a hash of the
+    text, so it tells nothing about the label.
 
     Args:
         source: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or mappings.

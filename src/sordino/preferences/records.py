@@ -33,6 +33,7 @@ __all__ = [
     "parse_records",
     "person_key",
     "person_text",
+    "question_of",
     "read_text",
     "refuse_person_field",
 ]
@@ -55,7 +56,8 @@ class Record:
     ``outcome`` is 1 if ``first`` is preferred, 0 if ``second`` is, and :data:`UNDECIDED` if a raw
     label says neither: the raw label of a raw record, the randomized answer of a privatized one.
     ``key`` identifies the question (prompt and unordered pair of answers), not the outcome;
-    ``where`` says where it stood, for messages.
+    ``where`` says where it stood, for messages; ``cut`` says that the prompt is what both answers
+    began with.
     """
 
     prompt: Text
@@ -66,6 +68,7 @@ class Record:
     person: str | None
     key: bytes
     where: str
+    cut: bool = False
 
     @property
     def identical(self) -> bool:
@@ -168,11 +171,11 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     """Return one record in canonical order.
 
     Args:
-        row: A mapping with ``chosen`` and ``rejected`` (``prompt`` may be shared text at their
-            beginning instead), or ``prompt``, ``first``, ``second`` and either ``label`` (raw)
-            or ``answer`` (privatized), 1 if ``first`` is preferred, else 0. A label may also be
-            undecided: "tie", "both bad", "both good", "skip" or 0.5, which is a judgment like
-            any other and as private.
+        row: A mapping with ``prompt`` and either ``chosen`` and ``rejected``, or ``first``,
+            ``second`` and ``label`` (raw) or ``answer`` (privatized), 1 if ``first`` is
+            preferred, else 0. A label may also be undecided: "tie", "both bad", "both good",
+            "skip" or 0.5, which is a judgment like any other and as private. Raw judgments may
+            leave ``prompt`` out: it is then what both answers begin with.
         where: Where it stands, for messages: ``"line 3"``.
         person_field: Name of the optional public person id.
 
@@ -197,7 +200,8 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
         raise DataError(f"{where}: a text is not valid Unicode.")
     first, second = (other, one) if swap else (one, other)
     outcome = turned(outcome, swap=swap)
-    return Record(prompt, first, second, outcome, privatized, person, key, where)
+    cut = "prompt" not in row
+    return Record(prompt, first, second, outcome, privatized, person, key, where, cut)
 
 
 def refuse_person_field(name: str) -> None:
@@ -218,25 +222,27 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
             "'label' and 'chosen'/'rejected' are raw judgments, 'answer' is a randomized one."
         )
     if outcomes:
-        prompt = read_text(row, "prompt", where)
-        first, second = _answers(row, "first", "second", where)
         privatized = outcomes[0] == "answer"
-        outcome = _answer(row, where) if privatized else _label(row, where)
-        return privatized, prompt, first, second, outcome
+        if privatized:  # as it was published, without anything left to cut
+            read_text(row, "prompt", where)
+        question = question_of(row, "first", "second", where)
+        return privatized, *question, _answer(row, where) if privatized else _label(row, where)
     if not ranked and "first" in row and "second" in row:
         raise DataError(
             f"{where}: field 'label' (or 'answer') is missing. A label must be {WANTED}."
         )
-    chosen, rejected = _answers(row, "chosen", "rejected", where)
-    if "prompt" in row:
-        return False, read_text(row, "prompt", where), chosen, rejected, 1
-    return False, *_shared_prompt(chosen, rejected), 1
+    return False, *question_of(row, "chosen", "rejected", where), 1
 
 
-def _answers(row: Mapping[str, Any], one: str, other: str, where: str) -> tuple[Text, Text]:
-    """Return the texts of two fields, which must be of one kind.
+def question_of(
+    row: Mapping[str, Any], one: str, other: str, where: str
+) -> tuple[Text, Text, Text]:
+    """Return prompt and answers in the order of two fields, which must be of one kind.
 
     An error names both fields: which of two answers is malformed tells which was chosen.
+
+    Raises:
+        DataError: A text is missing or malformed.
     """
     if one not in row or other not in row:
         raise DataError(f"{where}: fields {one!r} and {other!r} are both needed; one is missing.")
@@ -244,7 +250,9 @@ def _answers(row: Mapping[str, Any], one: str, other: str, where: str) -> tuple[
     alike = isinstance(texts[0], str) == isinstance(texts[1], str)
     if texts[0] is None or texts[1] is None or [] in texts or not alike:
         raise DataError(f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}.")
-    return texts[0], texts[1]
+    if "prompt" in row:
+        return read_text(row, "prompt", where), texts[0], texts[1]
+    return _shared_prompt(texts[0], texts[1])
 
 
 def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
@@ -303,19 +311,19 @@ def person_text(value: Any, where: str) -> str | None:
     return None if value is None else _validate.person_id(where, value)
 
 
-def _shared_prompt(chosen: Text, rejected: Text) -> tuple[Text, Text, Text]:
+def _shared_prompt(one: Text, other: Text) -> tuple[Text, Text, Text]:
     """Return the prompt that both sides begin with, and what is left of each.
 
     Messages share whole messages; transcripts share up to their last common "Assistant:" turn;
     other texts share up to a common space. The rule is symmetric in the two sides.
     """
     cut = 0
-    if isinstance(chosen, str) and isinstance(rejected, str):
-        common = os.path.commonprefix([chosen, rejected])  # noqa: RUF071 (by character is meant)
+    if isinstance(one, str) and isinstance(other, str):
+        common = os.path.commonprefix([one, other])  # noqa: RUF071 (by character is meant)
         turn = common.rfind(_TURN)
         cut = turn + len(_TURN) if turn >= 0 else max(common.rfind(" "), common.rfind("\n")) + 1
     else:
-        most = min(len(chosen), len(rejected)) - 1
-        while cut < most and chosen[cut] == rejected[cut]:
+        most = min(len(one), len(other)) - 1
+        while cut < most and one[cut] == other[cut]:
             cut += 1
-    return chosen[:cut], chosen[cut:], rejected[cut:]
+    return one[:cut], one[cut:], other[cut:]

@@ -66,8 +66,10 @@ def comparisons(shards: Shards, piece: Piece) -> Iterator[Comparisons]:
     yield from _without_dropped(shards, piece)
 
 
-def questions(shards: Shards, piece: Piece) -> Iterator[tuple[Comparisons, Sequence[Record]]]:
-    """Yield what :func:`comparisons` does, each with the records left out for identical answers.
+def questions(shards: Shards, piece: Piece) -> Iterator[tuple[Comparisons, Sequence[Record], bool]]:
+    """Yield what :func:`comparisons` does, and the records left out for identical answers.
+
+    Last comes whether prompts are what both answers began with.
 
     Raises:
         DataError: As :func:`judgments`.
@@ -119,19 +121,23 @@ def _refuse_kind(shards: Shards, *, privatized: bool) -> None:
 
 def _without_dropped(shards: Shards, piece: Piece) -> Iterator[Pairs]:
     """Yield the records of a piece, with labels or, of privatized files, answers."""
-    return (pairs for pairs, _ in _pairs(shards, piece))
+    return (pairs for pairs, _, _ in _pairs(shards, piece))
 
 
-def _pairs(shards: Shards, piece: Piece) -> Iterator[tuple[Pairs, Sequence[Record]]]:
-    """Yield the records of a piece that carry a preference, and those that do not."""
+def _pairs(shards: Shards, piece: Piece) -> Iterator[tuple[Pairs, Sequence[Record], bool]]:
+    """Yield the records of a piece that carry a preference, those that do not, and their form."""
     with _named(shards, piece):
         if shards.layout == "texts":
             for found, left_out in _gathered(shards, piece):
-                yield Pairs(**found.public, labels=found.outcomes), left_out
+                yield Pairs(**found.public, labels=found.outcomes), left_out, found.cut
             return
         for rows, labels, persons in _vector_parts(shards, piece):
             hidden = shards.hides_records
-            yield Pairs.from_features(rows, labels, persons=persons, hides_records=hidden), ()
+            yield (
+                Pairs.from_features(rows, labels, persons=persons, hides_records=hidden),
+                (),
+                False,
+            )
 
 
 def _turned_vectors(
@@ -164,7 +170,7 @@ def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Rec
         left = list(kept(some, digest, drop_identical=shards.drop_identical))
         outcomes = np.fromiter((row.outcome for row in left), dtype=np.int8, count=len(left))
         columns = columns_of(left, digest) | ({"persons": None} if hidden else {})
-        found = Gathered(columns, outcomes, some[0].privatized)
+        found = Gathered(columns, outcomes, some[0].privatized, some[0].cut)
         yield found, [row for row in some if row.identical] if digest.dropped else []
 
 

@@ -36,14 +36,16 @@ class Facts:
 
     Attributes:
         pieces: How many say it.
-        rows, digests, linked, held_out, questions: By the number of the piece.
+        rows, digests, held_out, questions: By the number of the piece.
+        forms: Whether persons are named, and whether prompts are what both answers began with,
+            by the number of the piece.
         dropped: Of all of them.
     """
 
     pieces: int = 1
     rows: dict[int, int] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
-    linked: dict[int, bool] = field(default_factory=dict)
+    forms: dict[int, tuple[bool, bool]] = field(default_factory=dict)
     held_out: dict[int, int] = field(default_factory=dict)
     questions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     dropped: int = 0
@@ -53,7 +55,7 @@ class Facts:
         self.pieces += other.pieces
         self.rows |= other.rows
         self.digests |= other.digests
-        self.linked |= other.linked
+        self.forms |= other.forms
         self.held_out |= other.held_out
         self.questions |= other.questions
         self.dropped += other.dropped
@@ -73,12 +75,12 @@ class FactsOf:
         found = Facts()
         digest, entries = hashlib.sha256(), [np.zeros(0, ENTRY)]
         start = piece.number << ROW_BITS
-        for pairs, dropped in questions(self.shards, piece):
+        for pairs, dropped, cut in questions(self.shards, piece):
             digest.update(bytes.fromhex(pairs.public_digest))
             found.dropped += pairs.dropped
             entries.append(_left_out_entries(dropped))
             if len(pairs):
-                found.linked[piece.number] = pairs.persons is not None
+                found.forms[piece.number] = pairs.persons is not None, cut
                 entries.append(self._entries(pairs, start))
                 start += len(pairs)
         rows = np.concatenate(entries)
@@ -138,6 +140,6 @@ def digest_of_piece(shards: Shards, piece: Piece) -> bytes:
         FileSystemError: The file cannot be read.
     """
     digest = hashlib.sha256()
-    for pairs, _ in questions(shards, piece):
+    for pairs, _, _ in questions(shards, piece):
         digest.update(bytes.fromhex(pairs.public_digest))
     return digest.digest()

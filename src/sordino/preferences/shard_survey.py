@@ -13,7 +13,7 @@ import numpy as np
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
-from sordino.preferences.files import untold
+from sordino.preferences.files import TWO_FORMS, untold
 from sordino.preferences.folds import refuse_one_side
 from sordino.preferences.shard_digests import digest_of_part, digest_of_parts, refuse_copies
 from sordino.preferences.shard_facts import ENTRY, Facts, FactsOf
@@ -140,9 +140,9 @@ def survey_shards(
         taken: Called as pieces are done.
 
     Raises:
-        DataError: A record cannot be used, or there is none, or persons are named in some files
-            only, or in none although the rows of a person are limited, or two files hold an
-            answer of the same person to the same question, or are copies.
+        DataError: A record cannot be used, or there is none, or persons or prompts are given in
+            some files only, or persons in none although the rows of a person are limited, or two
+            files hold an answer of the same person to the same question, or are copies.
         EngineError: The engine lost pieces, or added them twice.
         FileSystemError: A file or the folder cannot be used.
     """
@@ -292,28 +292,30 @@ def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
     """Return whether persons are known; refuse some here and none there.
 
     Raises:
-        DataError: Persons are named in some files only, or in none although they must be known,
-            or there is no record, or files are copies.
+        DataError: Persons or prompts are given in some files only, or persons in none although
+            they must be known, or there is no record, or files are copies.
     """
-    if not facts.linked and not shards.hides_records:
+    if not facts.forms and not shards.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
     if shards.hides_records:
         with untold(hides_records=True):
             refuse_copies(shards, facts.questions)
         return False
-    named = [(facts.linked[at], at) for at in sorted(facts.linked)]
-    for linked, at in named:
-        if linked != named[0][0]:
+    known, cut = facts.forms[min(facts.forms)]
+    for at, form in sorted(facts.forms.items()):
+        if form[0] != known:
             raise DataError(
                 f"{shards.pieces[at].name}: a person id is given for some records and not for "
                 "others. Nothing was released."
             )
-    if most is not None and not named[0][0]:
+        if form[1] != cut:
+            raise DataError(f"{shards.pieces[at].name}: {TWO_FORMS}")
+    if most is not None and not known:
         raise DataError(
             f"These records have no person ids, which a limit of {most} records of one person "
             "needs. Nothing was released. Name the field that holds them (person_field, "
             "--person-field)."
         )
-    if not named[0][0]:
+    if not known:
         refuse_copies(shards, facts.questions)
-    return named[0][0]
+    return known

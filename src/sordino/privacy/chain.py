@@ -7,6 +7,7 @@ copy. Against that, note the head (digest of the last row) elsewhere and check i
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -25,6 +26,7 @@ from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoE
 
 __all__ = [
     "FORMAT",
+    "OUTER",
     "VERSION",
     "Row",
     "append",
@@ -57,6 +59,8 @@ _REFUSED = {
     sqlite3.SQLITE_NOLFS,
     sqlite3.SQLITE_AUTH,
 }
+OUTER = _HELD | _REFUSED
+"""Codes of SQLite whose words are about the system; those of others may quote the file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,7 +164,8 @@ def _explained(path: Path) -> Iterator[None]:
     if kind in _REFUSED:
         raise FileSystemError(
             f"{path.name} cannot be read or written ({problem}). Nothing was released. Check "
-            "that the folder can be written and has free space."
+            f"that the folder can be written, also {path.name}-wal and {path.name}-shm if they "
+            "are there, and has free space."
         )
     raise LedgerDamaged(
         f"{path.name} is not a readable ledger. Nothing was released. Restore it from a backup "
@@ -189,6 +194,9 @@ def exists(path: Path) -> bool:
 def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection]:
     """Yield a connection that makes every commit durable before it returns."""
     with _explained(path):
+        if options == "mode=rw" and path.exists() and not os.access(path, os.W_OK):
+            # SQLite would only read, and leave files beside it that block whoever writes later.
+            raise PermissionError(errno.EACCES, "it is read-only")
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?{options}",
             uri=True,
@@ -208,17 +216,15 @@ def connect_reader(path: Path) -> Iterator[sqlite3.Connection]:
     """Yield a connection for reading, also from a folder that cannot be written.
 
     SQLite needs to write beside the file unless it is told that the file cannot change. That is
-    said only where nothing else works and no row waits beside the file; if a writer comes after
-    all, the chain shows it.
+    said only where nothing can be written and no row waits beside the file; if a writer comes after
+    all, the chain shows it. Where rows wait, their writer has made what is needed.
     """
     options = "mode=rw"
     try:
         with connect(path, options) as connection:
             connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except FileSystemError:
-        if _waiting(path):
-            raise
-        options = "mode=ro&immutable=1"
+        options = "mode=ro" if _waiting(path) else "mode=ro&immutable=1"
     with connect(path, options) as connection:
         yield connection
 

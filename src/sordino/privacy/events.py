@@ -291,7 +291,7 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
     """
     cls = EVENTS.get(kind) if isinstance(kind, str) else None
     if cls is None:
-        raise LedgerDamaged(f"Unknown kind of ledger entry {kind!r}; known: {', '.join(EVENTS)}.")
+        raise LedgerDamaged(f"A ledger entry of an unknown kind; known: {', '.join(EVENTS)}.")
     wanted = {field.name: field.type for field in fields(cls)}
     if not isinstance(params, Mapping) or set(params) != set(wanted):
         raise LedgerDamaged(f"A ledger entry of kind {kind!r} must hold exactly {list(wanted)}.")
@@ -302,5 +302,6 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
             raise LedgerDamaged(f"{name} of a ledger entry of kind {kind!r} has a wrong type.")
     try:
         return cls(**params)
-    except (UsageError, OverflowError) as error:
-        raise LedgerDamaged(f"A ledger entry of kind {kind!r} is out of range: {error}") from error
+    except (UsageError, OverflowError):  # without its words, which quote the ledger
+        problem = f"A parameter of a ledger entry of kind {kind!r} is out of range."
+    raise LedgerDamaged(problem)

@@ -25,7 +25,7 @@ from sordino.rewards.withheld_checks import changes_of, refuse_other_terms
 
 __all__ = ["BallRidge", "ball_ridge_range"]
 
-_ATOL: Final = 2.0**-20  # accepted residual, as a share of what one record can push with
+_ATOL: Final = 2.0**-20  # what rounding may leave, as a share of what one record can push with
 
 
 class BallRidge(Withholding):
@@ -50,7 +50,6 @@ class BallRidge(Withholding):
     Raises:
         UsageError: A setting is out of range.
         PrivacyError: No bound is known for the unit under the relation.
-        ConvergenceError: The fit could not be certified.
 
     Guarantee:
         :meth:`score_range` bounds how far one change moves the scores, in real arithmetic
@@ -86,10 +85,10 @@ class BallRidge(Withholding):
         """Check the settings and fit."""
         refuse_other_terms(unit, neighbors)
         low, high = logs.reward_range
-        width = size("the width of reward_range", high - low)
+        width = _within("the width of reward_range", high - low, 1e-100, 1e100)
         bound, features = _ball(unit, ball, width), JointFeatures.of(logs)
         moment, pull = _sums(logs, features, _ridge(ridge))
-        weights = minimize_in_ball(moment, pull, bound, atol=_ATOL * _push(width, bound))
+        weights = minimize_in_ball(moment, pull, bound)
         factor = cholesky(moment, lower=True)
         for held in (weights, factor):
             held.setflags(write=False)

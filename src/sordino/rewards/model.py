@@ -306,10 +306,8 @@ class RewardModel:
                 unoffered=_texts(values["unoffered"]),
                 **plain,
             )
-        except SordinoError as error:
-            raise DataError(f"{problem}: {error}") from None
-        except (KeyError, OverflowError, TypeError, ValueError):
-            model = None
+        except (SordinoError, KeyError, OverflowError, TypeError, ValueError):
+            model = None  # not what was said: it quotes the file
         if model is None or not model.usable():
             raise DataError(f"{problem}: {path.name} has a field that is missing or malformed.")
         return model
@@ -329,6 +327,8 @@ def _read_ellipsoid(values: Any) -> ConfidenceEllipsoid | RecordEllipsoid | None
     """Return the confidence set of a file, if it holds one."""
     if values is None:
         return None
+    if not isinstance(values, dict):
+        raise TypeError
     kind = RecordEllipsoid if values.get("kind") == "record" else ConfidenceEllipsoid
     return kind.from_dict(values)
 

@@ -52,7 +52,7 @@ def test_two_studies_of_the_same_settings_are_two(file, tmp_path):
     [
         ("cap = 3", "cap = 0", "cap must be a whole number of at least 1"),
         ("cap = 3", "", "lacks the setting 'cap'"),
-        ("cap = 3", "cap = 3\nnoise = 0", "has the setting 'noise'"),
+        ("cap = 3", "cap = 3\nnoise = 0", "has a setting that no study has"),
         ("cap = 3", "cap = true", "cap must be"),
         ("epsilon = 0.5", "epsilon = -1", "epsilon must be"),
         ("epsilon = 0.5", "epsilon = nan", "epsilon must be"),

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.engines import _folders
+from sordino.engines import folders
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import FileSystemError
 
@@ -108,22 +108,22 @@ def test_only_this_user_reads_the_folder_and_it_goes_with_an_error(tmp_path):
 
 
 def test_what_cannot_be_removed_is_said(tmp_path, monkeypatch):
-    monkeypatch.setattr(_folders.shutil, "rmtree", lambda *_, **__: None)
-    monkeypatch.setattr(_folders, "_TRIES", 2)
+    monkeypatch.setattr(folders.shutil, "rmtree", lambda *_, **__: None)
+    monkeypatch.setattr(folders, "_TRIES", 2)
     with pytest.warns(UserWarning, match="could not be removed"), opened_exchange(ROW, tmp_path):
         pass
 
 
 def test_what_a_late_task_still_writes_is_removed_as_well(tmp_path, monkeypatch):
     late = iter([True])
-    real = _folders.shutil.rmtree
+    real = folders.shutil.rmtree
 
     def rmtree(folder, **settings):
         if next(late, False):
             return
         real(folder, **settings)
 
-    monkeypatch.setattr(_folders.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(folders.shutil, "rmtree", rmtree)
     with warnings.catch_warnings(), opened_exchange(ROW, tmp_path):
         warnings.simplefilter("error")
     assert list(tmp_path.iterdir()) == []

@@ -102,6 +102,23 @@ def test_blank_lines_do_not_go_on_for_ever(tmp_path, monkeypatch, blank):
     assert taken[0] == taken[1] <= 1000
 
 
+def test_records_that_are_packed_do_not_go_on_for_ever(tmp_path, monkeypatch):
+    """Valid lines, as many as one likes, pack to a thousandth; a plain file may have any size."""
+    line = LINES[0].encode() + b"\n"
+    monkeypatch.setattr(files, "UNPACKED", 100 * len(line))
+    path = tmp_path / "x.jsonl.gz"
+    path.write_bytes(gzip.compress(line * 100))
+    assert len(seen(path)) == 100
+    path.write_bytes(gzip.compress(line * 100_000))
+    read = []
+    with pytest.raises(DataError, match="unpack it"):
+        read.extend(number for number, _ in files.every_line(path))
+    assert len(read) * len(line) <= 200 * path.stat().st_size
+    plain = tmp_path / "x.jsonl"
+    plain.write_bytes(line * 1000)
+    assert len(list(files.every_line(plain))) == 1000
+
+
 def test_line_numbers_count_blank_lines(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text("\n\n" + LINES[0] + "\n\n{")

@@ -10,7 +10,8 @@ from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
 from sordino.preferences.memo import AnswerMemo, Counts
 
 SETTINGS = {"threshold": "7", "randomness": "system", "ledger": "abc"}
-ANA, BEN = b"ana", b"ben"
+ANA, BEN = b"ana".ljust(32), b"ben".ljust(32)
+Q, R = b"q".ljust(32), b"r".ljust(32)
 
 
 def opened(path, *, dry_run=False, **changes):
@@ -24,20 +25,20 @@ def path(tmp_path):
 
 def test_the_first_answer_stays(path):
     with opened(path) as memo:
-        memo.remember({(ANA, b"q"): 1}, "r1")
-        memo.remember({(ANA, b"q"): 0, (BEN, b"q"): 0}, "r2")
-        assert memo.recall([(ANA, b"q"), (BEN, b"q"), (BEN, b"r")]) == {
-            (ANA, b"q"): 1,
-            (BEN, b"q"): 0,
+        memo.remember({(ANA, Q): 1}, "r1")
+        memo.remember({(ANA, Q): 0, (BEN, Q): 0}, "r2")
+        assert memo.recall([(ANA, Q), (BEN, Q), (BEN, R)]) == {
+            (ANA, Q): 1,
+            (BEN, Q): 0,
         }
     with opened(path) as memo:
-        assert memo.recall([(ANA, b"q")]) == {(ANA, b"q"): 1}
+        assert memo.recall([(ANA, Q)]) == {(ANA, Q): 1}
 
 
 def test_staging_counts_and_writes_nothing(path):
     with opened(path) as memo:
-        memo.remember({(ANA, b"q"): 1}, "r1")
-        memo.stage([(ANA, b"q"), (ANA, b"r"), (ANA, b"r"), (BEN, b"q")])
+        memo.remember({(ANA, Q): 1}, "r1")
+        memo.stage([(ANA, Q), (ANA, R), (ANA, R), (BEN, Q)])
         assert memo.counts(None) == Counts(persons=2, labels=2, fresh=1, ever=2, left_out=0)
         assert memo.counts(1) == Counts(persons=2, labels=1, fresh=1, ever=1, left_out=1)
         assert memo.release_ids() == ("r1",)
@@ -61,17 +62,17 @@ def test_other_settings_are_refused(path, name):
 
 def test_a_dry_run_makes_no_file(path):
     with opened(path, dry_run=True) as memo:
-        memo.stage([(ANA, b"q")])
+        memo.stage([(ANA, Q)])
         assert memo.counts(None) == Counts(persons=1, labels=1, fresh=1, ever=1, left_out=0)
     assert not path.exists()
 
 
 def test_a_dry_run_sees_stored_answers_and_changes_nothing(path):
     with opened(path) as memo:
-        memo.remember({(ANA, b"q"): 1}, "r1")
+        memo.remember({(ANA, Q): 1}, "r1")
     before = path.read_bytes(), path.stat().st_mtime_ns
     with opened(path, dry_run=True) as memo:
-        memo.stage([(ANA, b"q"), (BEN, b"q")])
+        memo.stage([(ANA, Q), (BEN, Q)])
         assert memo.counts(None) == Counts(persons=2, labels=1, fresh=1, ever=1, left_out=0)
     assert (path.read_bytes(), path.stat().st_mtime_ns) == before
     assert [found.name for found in path.parent.iterdir()] == [path.name]
@@ -90,7 +91,7 @@ def test_a_missing_folder(tmp_path):
 
 def test_only_hashes_answers_and_ids_are_stored(path):
     with opened(path) as memo:
-        memo.remember({(ANA, b"q"): 1}, "r1")
+        memo.remember({(ANA, Q): 1}, "r1")
     connection = sqlite3.connect(path)
     columns = [row[1] for row in connection.execute("PRAGMA table_info(answers)")]
     connection.close()
@@ -99,9 +100,9 @@ def test_only_hashes_answers_and_ids_are_stored(path):
 
 def test_stored_answers_survive_a_second_reader(path):
     with opened(path) as one, opened(path) as other:
-        one.remember({(ANA, b"q"): 1}, "r1")
-        other.remember({(ANA, b"q"): 0}, "r2")
-        assert one.recall([(ANA, b"q")]) == other.recall([(ANA, b"q")]) == {(ANA, b"q"): 1}
+        one.remember({(ANA, Q): 1}, "r1")
+        other.remember({(ANA, Q): 0}, "r2")
+        assert one.recall([(ANA, Q)]) == other.recall([(ANA, Q)]) == {(ANA, Q): 1}
 
 
 # --- at most so many questions of one person ---
@@ -126,13 +127,13 @@ def questions(n, person=ANA):
 
 
 def test_the_smallest_words_of_every_person_stay(path):
-    keys = [*questions(3), *questions(3, BEN), (b"cid", b"q")]
+    keys = [*questions(3), *questions(3, BEN), (b"cid", Q)]
     with opened(path) as memo:
         memo.stage(keys)
         entropy = Words(1, 2, 0, 5, 2**63 - 1, 2**64 - 1)  # the last one is negative when signed
         memo.choose(1, entropy)
         assert entropy.words_left == []  # none for the person with one question
-        assert memo.staged(keys) == {(ANA, b"q002"), (BEN, b"q002"), (b"cid", b"q")}
+        assert memo.staged(keys) == {(ANA, b"q002"), (BEN, b"q002"), (b"cid", Q)}
 
 
 def test_nothing_is_drawn_where_nobody_has_more(path):
@@ -161,7 +162,7 @@ def test_counts_do_not_change_when_questions_are_chosen(path, cap):
     generator = np.random.default_rng(11)
     keys = [(b"p%d" % generator.integers(9), b"q%d" % generator.integers(30)) for _ in range(150)]
     with opened(path) as memo:
-        memo.remember(dict.fromkeys(keys[:40], 1) | {(b"old", b"q"): 1}, "r1")
+        memo.remember(dict.fromkeys(keys[:40], 1) | {(b"old", Q): 1}, "r1")
         memo.stage(keys)
         before = memo.counts(cap)
         memo.choose(cap, Words(*generator.integers(0, 2**63, size=len(keys))))

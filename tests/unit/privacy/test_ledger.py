@@ -1,7 +1,11 @@
 """The ledger's verbs: what each records, and what each refuses."""
 
 import math
+import os
 import pickle
+import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -304,6 +308,32 @@ def test_an_argument_that_cannot_be_written_is_refused_before_anything_is(path, 
     with pytest.raises(UsageError):
         opened(path).reserve(EVENT, promise=promise(), **argument)
     assert kinds(path) == ["open"]
+
+
+@pytest.fixture
+def stranger():
+    """A folder and the rights of a user whom the system refuses what is read-only."""
+    folder = Path(tempfile.mkdtemp())  # of tests, the folders are closed to other users
+    if os.geteuid() == 0:
+        os.chown(folder, 65534, 65534)
+        os.setresuid(65534, 65534, 0)
+    yield folder
+    if os.getresuid()[2] == 0:
+        os.setresuid(0, 0, 0)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_ledger_is_read_and_nothing_beside_it_blocks_it_later(stranger):
+    path = stranger / "spend.db"
+    opened(path)
+    path.chmod(0o444)
+    assert len(Ledger.read(path).rows) == 1
+    with pytest.raises(FileSystemError, match="it is read-only"):
+        opened(path).reserve(EVENT, promise=promise())
+    assert [item.name for item in stranger.iterdir()] == ["spend.db"]
+    path.chmod(0o644)
+    opened(path).reserve(EVENT, promise=promise())
+    assert kinds(path) == ["open", "reserve"]
 
 
 def test_a_subclass_of_an_event_is_not_an_event(path):

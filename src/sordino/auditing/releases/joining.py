@@ -16,7 +16,7 @@ from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.errors import DataError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.labels import UNDECIDED, turned
-from sordino.preferences.records import Record, canonical, parse_records, read_text
+from sordino.preferences.records import Record, canonical, parse_records, question_of
 
 __all__ = ["JoinCounts", "join_truth", "tidied"]
 
@@ -124,7 +124,7 @@ def _judgment(record: Record, row: Mapping[str, Any]) -> _Judgment:
     """Return one raw record with flat texts, in the order written if that is not the label."""
     one, other = flat(record.first), flat(record.second)
     displays = "chosen" not in row
-    swap = displays and one != flat(read_text(row, "first", record.where))
+    swap = displays and one != flat(question_of(row, "first", "second", record.where)[1])
     texts = (flat(record.prompt), *((other, one) if swap else (one, other)))
     return _Judgment(texts, turned(record.outcome, swap=swap), record.person, displays)
 

@@ -20,7 +20,7 @@ from sordino.auditing.releases.released import Layout, Released
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.manifest import manifest_path
-from sordino.preferences.records import FIELDS, Text, parse_record, person_text, read_text
+from sordino.preferences.records import FIELDS, Text, person_text, question_of, read_text
 
 __all__ = [
     "LAYOUTS",
@@ -259,29 +259,23 @@ def _layout(row: Mapping[str, Any], where: str) -> Layout:
 
 def _texts(row: Mapping[str, Any], where: str, layout: Layout) -> tuple[Text, Text, Text]:
     """Return prompt and answers in the order written."""
-    if layout != "chosen-rejected":
-        prompt, one, other, _ = LAYOUTS[layout]
-        return (
-            read_text(row, prompt, where),
-            read_text(row, one, where),
-            read_text(row, other, where),
-        )
-    names = (_PROMPT, *LAYOUTS[layout])
-    record = parse_record({name: row[name] for name in names if name in row}, where)
-    if record.outcome:
-        return record.prompt, record.first, record.second
-    return record.prompt, record.second, record.first
+    if layout == "chosen-rejected":
+        return question_of(row, "chosen", "rejected", where)
+    prompt, one, other, _ = LAYOUTS[layout]
+    return read_text(row, prompt, where), read_text(row, one, where), read_text(row, other, where)
 
 
 def read_question(row: Mapping[str, Any]) -> tuple[Text, Text, Text] | None:
     """Return prompt and answers of a row of any kind in the order written, or None."""
     layout = layout_of(row)
-    if {"prompt", "first", "second"} <= row.keys():
-        layout = "answer"  # or a label, which does not matter here
-    if layout is None:
-        return None
+    paired = {"first", "second"} <= row.keys()  # beside an answer or a label: it is not looked at
     with suppress(DataError):
-        texts = _texts(row, "", layout)
+        if paired:
+            texts = question_of(row, "first", "second", "")
+        elif layout:
+            texts = _texts(row, "", layout)
+        else:
+            return None
         for text in texts:
             _unicode(flat(text), "")
         return texts

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sordino import _validate
 from sordino._files import explained, read_json, sha256_of
 from sordino.auditing.runs.mechanisms import StatedMechanism
 from sordino.certificates import CERTIFICATE_FORMAT, CERTIFICATE_VERSION, Certificate, digest_of
+from sordino.engines.folders import passing_folder
 from sordino.errors import DataError, FileSystemError, LedgerDamaged, LedgerError, UsageError
 from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
 from sordino.policies.pessimism import ConfidencePolicy
@@ -230,7 +230,7 @@ def read_ledger(path: Path, *, given: bool = False) -> Ledger:
         )
     with (
         explained(f"{path.name} cannot be copied to be read"),
-        TemporaryDirectory(prefix="sordino-") as folder,
+        passing_folder(None) as folder,
     ):
         copy = Path(folder) / path.name
         for ending, content in _snapshot(path.resolve()).items():

@@ -60,8 +60,11 @@ def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]
     try:
         bound = positive("reward_bound", training.get("reward_bound"))
         length = integer("max_length", training.get("max_length"), at_least=2)
-    except UsageError as error:
-        raise DataError(f"{PROMISE_FILE} does not say how the reward scores: {error}") from error
+    except UsageError:  # without its words, which quote the file
+        raise DataError(
+            f"{PROMISE_FILE} does not say how the reward scores: reward_bound and max_length must "
+            "be numbers above 0. Train the reward again."
+        ) from None
     model = load_reward_checkpoint(folder, device=device)
     if digest not in {None, weights_digest(model)}:
         raise DataError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from sordino.engines.folders import passing_folder
 from sordino.language.judging.contests import Judge, win_rate
 from sordino.language.judging.policy_comparison import draw_answers
 from sordino.language.rewards.text_rewards import TextRewardModel
@@ -86,7 +86,7 @@ class Contest:
             What ``training.guarantee`` says: all of this is post-processing. Shown by
             tests/language/test_comparisons.py.
         """
-        with tempfile.TemporaryDirectory(prefix="sordino-") as scratch:
+        with passing_folder(None) as scratch:
             train = self._by_dpo if method == "dpo" else self._by_rebel
             log = train(training, held_out, Path(scratch), seed)
             return {"win": self.fared(Path(scratch) / "policy", seed), "curve": _curve(log)}
