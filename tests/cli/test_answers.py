@@ -44,9 +44,9 @@ def test_the_manifest_has_exactly_the_fields_of_the_design(private):
     found = json.loads((private / "p.manifest.json").read_text())
     assert set(found) == {
         "format", "version", "sha256", "mechanism", "epsilon", "flip_probability", "unit",
-        "neighbors", "trust", "caveats",
+        "neighbors", "trust", "caveats", "release_id",
     }  # fmt: skip
-    assert (found["format"], found["version"]) == ("sordino.manifest", 1)
+    assert (found["format"], found["version"]) == ("sordino.manifest", 2)
     lines = [json.loads(line) for line in (private / "p.jsonl").read_text().splitlines()]
     assert {tuple(line) for line in lines} == {("prompt", "first", "second", "answer")}
 
@@ -91,7 +91,7 @@ CHANGES = {
     "epsilon NaN": ({"epsilon": NAN}, "wrong"),
     "epsilon text": ({"epsilon": "one"}, "wrong"),
     "epsilon list": ({"epsilon": [1]}, "wrong"),
-    "newer": ({"version": 2}, "newer"),
+    "newer": ({"version": 3}, "newer"),
     "version text": ({"version": "1"}, "no version number"),
     "other format": ({"format": "sordino.reward"}, "not a sordino.manifest"),
     "extra key": ({"count": 40}, "exactly the fields"),
@@ -100,10 +100,10 @@ CHANGES = {
     "caveats text": ({"caveats": "simulated"}, "wrong"),
     "unknown caveat": ({"caveats": ["unheard-of"]}, "wrong"),
     "caveats of numbers": ({"caveats": [1]}, "wrong"),
-    "other mechanism": ({"mechanism": "laplace"}, "laplace"),
+    "other mechanism": ({"mechanism": "laplace"}, "another mechanism"),
     "other unit": ({"unit": "person"}, "person"),
     "unknown unit": ({"unit": "soul"}, "wrong"),
-    "other neighbors": ({"neighbors": "REPLACE_SPECIAL"}, "REPLACE_SPECIAL"),
+    "other neighbors": ({"neighbors": "REPLACE_SPECIAL"}, "another mechanism, unit or relation"),
     "unknown neighbors": ({"neighbors": "NONE"}, "wrong"),
     "unknown trust": ({"trust": "everybody"}, "wrong"),
 }  # fmt: skip
