@@ -139,7 +139,7 @@ def test_questions_that_cannot_be_asked(folder, rows, part):
 @pytest.mark.parametrize(
     ("old", "new", "part"),
     [
-        ("cap = 5", "cap = 5\nseed = 3", "'seed'"),
+        ("cap = 5", "cap = 5\nseed = 3", "a setting that no study has"),
         ("cap = 5", "", "'cap'"),
         ("cap = 5", "cap = 0", "cap"),
         ("cap = 5", 'cap = "five"', "cap"),
