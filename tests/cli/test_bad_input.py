@@ -28,7 +28,7 @@ LINES = {
     "huge number": ('{"prompt": ' + "9" * 5000 + "}", ["line 3", "not valid JSON"]),
     "no chosen": (without("chosen"), ["line 3", "'chosen'", "missing"]),
     "no rejected": (without("rejected"), ["line 3", "'rejected'", "missing"]),
-    "no prompt": (json.dumps({"first": "a", "second": "b", "label": 1}), ["line 3", "a prompt is given for some"]),
+    "no prompt": (json.dumps({"first": "a", "second": "b", "label": 1}), ["line 3", "for some"]),
     "no label": (json.dumps(LABELED), ["line 3", "'label'", "missing"]),
     "prompt is a number": (without(prompt=3), ["line 3", "'prompt'"]),
     "prompt is null": (without(prompt=None), ["line 3", "'prompt'"]),
