@@ -54,9 +54,10 @@ def test_the_column_of_a_message_shows_nowhere(row):
         assert repr(getattr(one, name)) == repr(getattr(other, name))
 
 
-def test_a_file_of_chats_holds_role_and_content_only(tmp_path, ledger):
+@pytest.mark.parametrize("row", CHATS.values(), ids=CHATS)
+def test_a_file_of_chats_holds_role_and_content_only(tmp_path, ledger, row):
     raw = tmp_path / "raw.jsonl"
-    raw.write_text("".join(json.dumps(row) + "\n" for row in CHATS.values()))
+    raw.write_text(json.dumps(row) + "\n")
     coin = sordino.RandomizedResponse(1.0)
     privatize_file(raw, tmp_path / "out.jsonl", coin, ledger=ledger(1.0))
     text = (tmp_path / "out.jsonl").read_text()

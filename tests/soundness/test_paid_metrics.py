@@ -469,7 +469,7 @@ def test_the_entry_is_durable_before_the_noise(tmp_path, monkeypatch, linear_wor
     assert ledger.total().epsilon > before  # a crash counts as spent
     entry = json.loads(ledger.spends[-1].payload)
     assert entry["details"] == {"held_out": "measured"}
-    assert entry["caveats"] == []
+    assert entry["caveats"] == (["person-group"] if unit == "record" else [])
 
 
 @pytest.mark.parametrize("unit", ["label", "record"])

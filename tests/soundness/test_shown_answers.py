@@ -71,7 +71,7 @@ class Runs:
             return
         with pytest.MonkeyPatch.context() as patch:
 
-            def dying(*_):
+            def dying(*_, **_named):
                 raise Killed
 
             patch.setattr(Reservation, "commit", dying)
@@ -135,7 +135,9 @@ def test_answers_of_a_run_that_died_are_missed_where_others_were_drawn_beside_th
     died, paid = (row.release_id for row in ledger.spends)
     outcomes = {row.kind: row for row in ledger.rows[3:]}
     assert (outcomes["repeat"].release_id, outcomes["commit"].release_id) == (died, paid)
-    assert outcomes["repeat"].payload == outcomes["commit"].payload
+    told = [json.loads(outcomes[kind].payload) for kind in ("repeat", "commit")]
+    assert told[0]["artifact"] == told[1]["artifact"]
+    assert told[0]["drawn"] != told[1]["drawn"]  # each entry is bound to what it drew
     runs.lose(died)
     refused(runs, ledger)
 

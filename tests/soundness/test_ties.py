@@ -369,6 +369,7 @@ def distribution(run, case, labels):
                 return np.array(tape[used - n : used], dtype=np.uint64)
 
             patch.setattr(SystemEntropy, "words", words)
+            patch.setattr("secrets.token_hex", lambda n: "0" * 2 * n)  # ids depend on nothing
             try:
                 out = run(case, labels)
             except TapeEmptyError:
