@@ -304,7 +304,7 @@ def test_ledgers_of_other_units_are_refused(world, tmp_path, unit):
 
 def test_features_that_fail_spend_nothing_and_name_no_record(tmp_path):
     class Broken:
-        dimension, feature_bound, digest = 2, 1.0, "broken"
+        dimension, feature_bound, digest, declare_unread = 2, 1.0, "broken", True
 
         def differences(self, *_):
             return np.full((1, 2), np.nan)
