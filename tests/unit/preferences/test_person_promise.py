@@ -138,7 +138,7 @@ def test_a_file_keeps_its_promise(path):
     manifest = json.loads(path.with_name("p.manifest.json").read_text())
     assert set(manifest) == {
         "format", "version", "sha256", "mechanism", "epsilon", "flip_probability", "unit",
-        "neighbors", "trust", "caveats",
+        "neighbors", "trust", "caveats", "release_id",
     }  # fmt: skip
     assert manifest["flip_probability"] == COIN.flip_probability
 
@@ -199,5 +199,5 @@ def test_who_answered_what_is_in_the_file_and_said(path):
     with pytest.raises(DataError, match="labels-only"):
         read_pairs(path)
     edit(path, caveats=["labels-only", "randomized-at-ingestion"], unit="record")
-    with pytest.raises(DataError, match="record"):
+    with pytest.raises(DataError, match="another mechanism, unit or relation"):
         read_pairs(path)

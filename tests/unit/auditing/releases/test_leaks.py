@@ -446,8 +446,9 @@ def test_files_that_do_not_fit(write, tmp_path):
     (tmp_path / "released" / "x.manifest.json").write_text("[]")
     with pytest.raises(DataError, match="is no manifest"):
         audited(path)
-    with pytest.raises(FileSystemError, match="folder"):
-        audited(tmp_path)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataError, match="holds no file"):
+        audited(tmp_path / "nothing")
     with pytest.raises(FileSystemError, match="cannot be read"):
         audited(tmp_path / "absent.jsonl")
 

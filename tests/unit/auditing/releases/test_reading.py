@@ -176,8 +176,9 @@ def test_files_that_cannot_be_used(write, tmp_path):
         read_released(write("x.jsonl", "\n"), epsilon=1)
     with pytest.raises(DataError, match="not valid JSON"):
         read_released(write("x.jsonl", "nothing"), epsilon=1)
-    with pytest.raises(FileSystemError, match="folder"):
-        read_released(tmp_path, epsilon=1)
+    (tmp_path / "nothing").mkdir()
+    with pytest.raises(DataError, match="holds no file"):
+        read_released(tmp_path / "nothing", epsilon=1)
     with pytest.raises(FileSystemError, match="cannot be read"):
         read_released(tmp_path / "absent.jsonl", epsilon=1)
 
