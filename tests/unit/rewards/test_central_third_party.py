@@ -76,7 +76,7 @@ def test_what_is_on_the_way_to_a_release_prints_its_size_only():
     for thing in (design, design.ellipsoid):
         assert "array" not in repr(thing)
     assert repr(design).endswith("n=30, rank=3)")
-    assert repr(design.ellipsoid).startswith("Ellipsoid(rank=3, d=3, gap=None")
+    assert repr(design.ellipsoid) == "Ellipsoid(rank=3, d=3)"
     statistic = design.statistic(np.ones(30, dtype=np.int8), entropy=SystemEntropy())
     assert repr(statistic) == "LabelStatistic(n=30, d=3)"
 
