@@ -56,11 +56,19 @@ class Arrived(Protocol):
     """What the manifest of a file says that arrived already private."""
 
     @property
-    def sha256(self) -> str: ...
+    def sha256(self) -> str:
+        """Return the digest of the file."""
+        ...
+
     @property
-    def release_id(self) -> str: ...
+    def release_id(self) -> str:
+        """Return the random id of the release that the answers are from."""
+        ...
+
     @property
-    def guarantee(self) -> Guarantee: ...
+    def guarantee(self) -> Guarantee:
+        """Return what that release promised."""
+        ...
 
 
 @dataclass(frozen=True)
