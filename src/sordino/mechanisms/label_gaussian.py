@@ -158,7 +158,7 @@ class LabelGaussian:
             >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
             >>> found = [LabelGaussian.for_sizes(4.0, n=n, **sizes) for n in (500, 20_000)]
             >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
-            [(0.25, False), (1.061, True)]
+            [(0.25, False), (1.084, True)]
         """
         noise = cls(epsilon, **settings, shaped=False, longest=_SHORT * feature_bound)
         usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
