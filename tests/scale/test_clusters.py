@@ -143,7 +143,7 @@ def test_whoever_ends_a_program_ends_its_ray(one_ray, how):
         assert program.stdout.readline() == b"begun\n"
         family = psutil.Process(program.pid).children(recursive=True)
         assert len(family) > 4
-        for _ in range(3):  # Ray loses an interrupt at times: whoever sees that presses again
+        for _ in range(3):  # seen once: an interrupt that ended nothing, for two minutes
             if how == signal.SIGINT:
                 os.killpg(program.pid, how)
             else:

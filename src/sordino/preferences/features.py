@@ -309,8 +309,7 @@ def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str,
             "that none of them had read these records before. If one had, they show in what comes "
             "out, and no epsilon covers that. Nothing was done and nothing was spent. Use one of "
             "other texts (HashedText has read none; sordino language tiny OTHER.jsonl makes a "
-            "model); "
-            "or, if you know that none of them has read these records, declare it "
+            "model); or, if you know that none of them has read these records, declare it "
             "(declare_unread=True, --declare-unread): the promise then says that it was declared."
         )
     if read:
