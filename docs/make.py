@@ -31,7 +31,7 @@ os.environ.update(COLUMNS=WIDTH, TERMINAL_WIDTH=WIDTH, NO_COLOR="1", TERM="dumb"
 ROOT = Path(__file__).resolve().parents[1]
 FLOW = [
     "engines", "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
-    "environments", "language", "auditing", "collection", "reporting", "cli",
+    "environments", "algorithms", "language", "auditing", "collection", "reporting", "cli",
 ]  # fmt: skip
 TEST_FOLDERS = {
     "architecture": "rules that hold everywhere: imports, names, sections, this page",
@@ -93,7 +93,7 @@ def cli_page() -> str:
 
 def support_rows() -> str:
     """Return the accounting support table as Markdown: one row for each event and relation."""
-    from sordino.privacy.support import support_table  # noqa: PLC0415
+    from sordino.privacy.accountants import support_table  # noqa: PLC0415
 
     cells: dict[tuple[str, str], dict[str, str]] = {}
     notes: dict[str, int] = {}
@@ -121,48 +121,29 @@ def first_sentence(path: Path) -> str:
     return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
-def entries(folder: Path) -> list[Path]:
-    """Return the modules and packages inside a package."""
-    inside = [p for p in folder.glob("*.py") if p.name != "__init__.py"]
-    return inside + [p for p in folder.iterdir() if (p / "__init__.py").exists()]
-
-
-def shown(path: Path) -> str:
-    """Return the name of a module or package as the tree shows it."""
-    return path.name if path.suffix else f"{path.name}/"
-
-
-def module_of(path: Path) -> Path:
-    """Return the file whose docstring speaks for a module or package."""
-    return path if path.suffix else path / "__init__.py"
+def packages(folder: Path) -> list[Path]:
+    """Return the packages inside a package."""
+    return [path for path in sorted(folder.iterdir()) if (path / "__init__.py").exists()]
 
 
 def tree() -> str:
-    """Return the annotated tree of the source and of the folders of tests."""
+    """Return the annotated tree of folders: those of the source, and those of tests."""
     package = ROOT / "src" / "sordino"
-    lines = ["src/sordino/"]
-    top = sorted(p for p in package.iterdir() if p.suffix == ".py" and p.name != "__init__.py")
-    folders = [p for p in sorted(package.iterdir()) if (p / "__init__.py").exists()]
+    folders = packages(package)
     folders.sort(key=lambda p: FLOW.index(p.name) if p.name in FLOW else len(FLOW))
-    lines += [f"├── {path.name:<32}{first_sentence(path)}" for path in top]
-    for place, folder in enumerate(folders):
-        last = place == len(folders) - 1
+    lines = ["src/sordino/"]
+    for folder in folders:
+        last, inside = folder == folders[-1], packages(folder)
         stem, bar = ("└──", "    ") if last else ("├──", "│   ")
-        lines.append(f"{stem} {folder.name + '/':<32}{first_sentence(folder / '__init__.py')}")
-        inside = sorted(entries(folder), key=lambda path: (path.suffix == "", path.name))
-        for index, path in enumerate(inside):
-            twig = "└──" if index == len(inside) - 1 else "├──"
-            lines.append(f"{bar}{twig} {shown(path):<28}{first_sentence(module_of(path))}")
-            below_it = [] if path.suffix else sorted(entries(path))
-            for file in below_it:
-                below = "└──" if file == below_it[-1] else "├──"
-                gap = "    " if index == len(inside) - 1 else "│   "
-                lines.append(f"{bar}{gap}{below} {file.name:<24}{first_sentence(file)}")
+        lines.append(f"{stem} {folder.name + '/':<20}{first_sentence(folder / '__init__.py')}")
+        for path in inside:
+            twig = "└──" if path == inside[-1] else "├──"
+            lines.append(f"{bar}{twig} {path.name + '/':<16}{first_sentence(path / '__init__.py')}")
     lines.append("tests/")
     names = list(TEST_FOLDERS.items())
     for index, (name, what) in enumerate(names):
         twig = "└──" if index == len(names) - 1 else "├──"
-        lines.append(f"{twig} {name + '/':<32}{what}")
+        lines.append(f"{twig} {name + '/':<20}{what}")
     return "```text\n" + "\n".join(lines) + "\n```"
 
 

@@ -39,7 +39,7 @@ from pictures import (
 from scipy.stats import kendalltau
 
 import sordino
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 

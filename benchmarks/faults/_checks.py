@@ -13,10 +13,10 @@ import numpy as np
 
 import sordino
 from sordino.engines.exchange import PARTS
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
 from sordino.preferences.shards import Shards
-from sordino.privatization.shard_memo import PartedMemo
+from sordino.privatization.shard_tasks import PartedMemo
 
 __all__ = [
     "Broken",

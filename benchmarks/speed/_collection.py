@@ -286,10 +286,11 @@ def _acknowledge_first(writer: Any, jobs: list[Any]) -> None:
 
 def _serve(file: str, way: str, port: str) -> None:
     """Be the server."""
-    from sordino.collection import limits, writer
+    from sordino.collection import database as writer
+    from sordino.collection import responses
 
     if way in {"hasty", "early"}:
-        limits.Buckets.take = lambda *_, **__: None  # type: ignore[method-assign]
+        responses.Buckets.take = lambda *_, **__: None  # type: ignore[method-assign]
     if way == "alone":
         writer._TOGETHER = 1  # type: ignore[misc]  # noqa: SLF001
     if way == "early":

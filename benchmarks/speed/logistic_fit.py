@@ -25,7 +25,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
 import sordino
-from sordino.rewards.likelihoods import DebiasedLogistic
+from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
 TOLERANCES = (1e-3, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7, 3e-8, 1e-8, 1e-9)

@@ -30,8 +30,8 @@ from _shared import show, versions
 
 import sordino
 from sordino.algorithms.online_alignment import align_online
+from sordino.environments.linear_worlds import LinearPreferences
 from sordino.environments.online_worlds import LinearRounds, generator
-from sordino.environments.preference_bandits import LinearPreferences
 
 PEER = """
 import json, sys, time

@@ -18,7 +18,7 @@ import numpy as np
 from _shared import show, versions
 
 import sordino
-from sordino.rewards.plackett_luce import PlackettLuce, fit_plackett_luce
+from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
 
 ALPHA = 1e-6  # choix adds alpha‖θ‖², which is half a ridge
 

@@ -34,11 +34,11 @@ from pyarrow import parquet
 import sordino
 from sordino.engines.engine import Engine, InProcess
 from sordino.engines.ray_data import RayData
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_released_shards
+from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.label_release import release_shards
 
 D = 64
 FILE = 1_000_000

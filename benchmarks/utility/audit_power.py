@@ -24,11 +24,11 @@ from scipy.special import ndtri
 import sordino
 from sordino._random import Entropy, SimulatedEntropy
 from sordino.auditing.findings import Audit
+from sordino.auditing.statistical.bounds import mu_cut
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.auditing.statistical.scores import mu_cut
 from sordino.mechanisms.base import Mechanism, WorstCase
-from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.privacy.events import RandomizedResponseEvent
 
 Kind = Literal["randomized-response", "gaussian", "exponential"]

@@ -18,12 +18,11 @@ import numpy as np
 from _worlds import randomized, versions
 
 import sordino
-from sordino.environments.calibration import plain_logistic_scale, population_slope
-from sordino.environments.preference_bandits import Judgments, LinearPreferences
-from sordino.environments.values import prefer_first
+from sordino.environments.linear_worlds import Judgments, LinearPreferences
+from sordino.environments.values import plain_logistic_scale, population_slope, prefer_first
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.design import Design
-from sordino.rewards.likelihoods import DebiasedLogistic
+from sordino.rewards.evidence import Design
+from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
 DIMENSION, SIZE, RIDGE, BALL, FRESH = 8, 2.0, 1.0, 100.0, 50_000

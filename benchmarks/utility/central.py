@@ -20,13 +20,12 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian
+from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.design import Design
-from sordino.rewards.label_estimation import label_ellipsoid, label_standard_errors
-from sordino.rewards.label_evidence import LabelEvidence
-from sordino.rewards.label_metrics import measure_statistic
-from sordino.rewards.label_ridge import fit_statistic
+from sordino.rewards.estimation import label_ellipsoid, label_standard_errors
+from sordino.rewards.evidence import Design, LabelEvidence
+from sordino.rewards.metrics import measure_statistic
+from sordino.rewards.ridge_selection import fit_statistic
 
 BALL = 100.0
 FRESH = 50_000  # comparisons that accuracy is measured on

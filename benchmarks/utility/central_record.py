@@ -19,13 +19,12 @@ from central import randomized
 from scipy.special import expit
 
 from sordino._random import SimulatedEntropy
+from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.second_moment import joint_mechanisms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.record_confidence import least_ridge, record_ellipsoid
-from sordino.rewards.record_fit import release_records
-from sordino.rewards.record_sums import HeldRecords
+from sordino.rewards.confidence import least_ridge, record_ellipsoid
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.record_release import HeldRecords, release_records
 from sordino.rewards.solver import minimize_ridge
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -22,13 +22,12 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import REPLACE_SPECIAL
-from sordino.rewards.label_ridge import fit_statistic
-from sordino.rewards.likelihoods import DebiasedLogistic, debias
-from sordino.rewards.record_fit import release_records
-from sordino.rewards.record_sums import HeldRecords
+from sordino.rewards.pair_losses import DebiasedLogistic, debias
+from sordino.rewards.record_release import HeldRecords, release_records
+from sordino.rewards.ridge_selection import fit_statistic
 from sordino.rewards.solver import minimize_ridge
 
 EPSILON, DELTA = 1.0, 1e-6

@@ -24,10 +24,9 @@ from typing import Any, Final
 import numpy as np
 from scipy.stats import norm
 
-from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.accounting import calibrated_noise_multiplier, composed_epsilon
 from sordino.privacy.events import PoissonGaussianEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-from sordino.privacy.noise_calibration import calibrated_noise_multiplier
 
 UNITS, BATCH, EPOCHS, DELTA = 160_800, 512, 3, 1e-5
 CLAIMS: Final = (1, 2, 4, 8)

@@ -18,8 +18,8 @@ from scipy.special import expit
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.design import Design
-from sordino.rewards.ridge_choice import choose_ridge, ridges
+from sordino.rewards.evidence import Design
+from sordino.rewards.ridge_selection import choose_ridge, ridges
 
 
 @dataclass(frozen=True)

@@ -22,11 +22,11 @@ from central import evidence
 from scipy.special import expit
 from scipy.stats import t as student
 
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.policies.robust import robust_policy
 from sordino.rewards.confidence import ConfidenceEllipsoid
-from sordino.rewards.label_estimation import label_ellipsoid
-from sordino.rewards.label_ridge import fit_statistic
+from sordino.rewards.estimation import label_ellipsoid
+from sordino.rewards.ridge_selection import fit_statistic
 
 SIZES = (10_000, 20_000, 30_000, 60_000, 100_000)
 SCALES = (1.0, 0.3)

@@ -23,16 +23,15 @@ from scipy.special import expit
 from scipy.stats import beta
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import REPLACE_SPECIAL
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.design import Design
+from sordino.rewards.evidence import Design
 from sordino.rewards.forecast import estimate
-from sordino.rewards.label_ridge import fit_statistic
-from sordino.rewards.record_fit import release_records
-from sordino.rewards.record_sums import HeldRecords
+from sordino.rewards.record_release import HeldRecords, release_records
+from sordino.rewards.ridge_selection import fit_statistic
 
 BALL = 100.0
 DELTA = 1e-6

@@ -26,12 +26,10 @@ from _worlds import versions
 from intrinsic_worlds import MEANS, TERMS, LinearWorld, interval, share_closed, shown, softmax
 
 from sordino.algorithms.draw_calibration import bounded_range_of_draws
-from sordino.mechanisms.arm_sensitivity import shrunken_mean_range
+from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.privacy.conversions import gaussian_mu
-from sordino.rewards.ball_least_squares import minimize_in_ball
-from sordino.rewards.ball_ridge import ball_ridge_range
-from sordino.rewards.joint_features import JointFeatures
+from sordino.privacy.gaussian import gaussian_mu
+from sordino.rewards.linear_bandit import JointFeatures, ball_ridge_range, minimize_in_ball
 
 EPSILON, DELTA = 1.0, 1e-6
 DRAWS: Final = (1, 2, 3, 5, 10, 30, 100, 300, 1_000, 3_000, 10_000)

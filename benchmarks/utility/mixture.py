@@ -16,7 +16,7 @@ from scipy.special import expit
 
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.design import Design
+from sordino.rewards.evidence import Design
 
 D = 5
 BALL = 20.0

@@ -139,12 +139,11 @@ def _ours(rows: np.ndarray, labels: np.ndarray, epsilon: float, seed: int) -> di
     from central import BALL, evidence, randomized, unprotected
 
     from sordino._random import SimulatedEntropy
-    from sordino.mechanisms.label_gaussian import LabelGaussian
+    from sordino.mechanisms.label_sum import LabelGaussian
     from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
     from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
-    from sordino.rewards.label_ridge import fit_statistic
-    from sordino.rewards.record_fit import release_records
-    from sordino.rewards.record_sums import HeldRecords
+    from sordino.rewards.record_release import HeldRecords, release_records
+    from sordino.rewards.ridge_selection import fit_statistic
 
     def record(relation: Any) -> np.ndarray:
         noise = ObjectivePerturbation(epsilon, delta=DELTA, bound=1.0, neighbors=relation)

@@ -28,11 +28,10 @@ from _worlds import log_slope, versions
 import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
 from sordino.environments.sphere import Sphere
-from sordino.mechanisms.adaptive_statistics import AdaptiveStatistics
-from sordino.mechanisms.gibbs_regression import ExponentialRegression
-from sordino.mechanisms.least_squares import GaussianStatistics
-from sordino.mechanisms.regression_descent import OnePassDescent
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression
+from sordino.mechanisms.regressions.least_squares import AdaptiveStatistics, GaussianStatistics
+from sordino.policies.softmax import LogLinearPolicy
 
 DELTA, NEIGHBORS, STEP, BATCHES = 1e-5, sordino.REPLACE_SPECIAL, 2.0, 20
 EPSILONS = (0.5, 1.0, 5.0, math.inf)

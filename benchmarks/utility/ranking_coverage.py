@@ -18,9 +18,9 @@ import numpy as np
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
-from sordino.rewards.composite import FirstChoice, PairwiseComposite
-from sordino.rewards.ranking_confidence import ranking_covariance, ranking_ellipsoid
+from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.rewards.confidence import ranking_covariance, ranking_ellipsoid
+from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite
 from sordino.rewards.solver import minimize_ridge
 
 DELTA = 1e-6

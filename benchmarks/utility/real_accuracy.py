@@ -25,7 +25,7 @@ from typing import Any
 import scipy.stats
 
 import sordino
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 from sordino.reporting.result import measure_public

@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit
 
 import sordino
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.reporting.summary import calibration_bins
 from sordino.rewards import metrics

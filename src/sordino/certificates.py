@@ -16,10 +16,9 @@ from sordino._withholding import Withholding
 from sordino.errors import PrivacyError
 from sordino.policies.gibbs import CandidatePolicy, ReleasedReward
 from sordino.privacy import accounting
-from sordino.privacy.cards import anchor, size
-from sordino.privacy.chain import Row, canonical_json
-from sordino.privacy.guarantee import Guarantee, merge, promise_rows
+from sordino.privacy.guarantee import Guarantee, anchor, merge, promise_rows, size
 from sordino.privacy.ledger import Head, Ledger
+from sordino.privacy.ledger_chain import Row, canonical_json
 from sordino.privacy.spend import event_of, promise_of
 
 __all__ = ["Certificate", "certify", "claims_more", "digest_of", "paid_guarantee"]

@@ -141,16 +141,11 @@ def listed(tree):
 def test_the_tree_is_the_tree(readme, root):
     (tree,) = (text for language, text in blocks(readme) if language == "text" and "├──" in text)
     shown = listed(tree)
-    source = {
-        str(path.relative_to(root))
-        for path in (root / "src/sordino").rglob("*.py")
-        if path.name != "__init__.py"
-    }
     folders = {
         str(path.parent.relative_to(root)) for path in (root / "src/sordino").rglob("*/__init__.py")
     }
     inside = {path for path in shown if path.startswith("src/sordino/")}
-    assert inside == source | folders
+    assert inside == folders
     tests = {path for path in shown if path.startswith("tests/")}
     there = {
         str(path.relative_to(root))

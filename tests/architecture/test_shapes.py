@@ -15,7 +15,7 @@ sys.modules["lenient"] = lenient
 with install_import_hook("sordino", "lenient.check"):
     import sordino
     from sordino.environments.annotators import simulate_pairs
-    from sordino.rewards.design import Design
+    from sordino.rewards.evidence import Design
     from sordino.rewards.answer_fit import cross_fit
     from sordino.rewards.estimation import fit_reward
     from sordino.reporting import result

@@ -3,7 +3,7 @@
 import ast
 
 SPENDERS = {
-    "sordino.language.people.batch_runs.reserve_batch",
+    "sordino.language.people.slot_privacy.reserve_batch",
     "sordino.language.central.runs.reserve_steps",
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
@@ -11,37 +11,37 @@ SPENDERS = {
     "sordino.policies.withheld.draw",
     "sordino.policies.withheld.draw_each",
     "sordino.policies.withheld.draw_many",
-    "sordino.rewards.screened_means.screen",
+    "sordino.rewards.arm_means.screen",
     "sordino.rewards.withheld.reveal",
-    "sordino.privatization.choices.privatize_choices",
+    "sordino.privatization.memory.privatize_choices",
     "sordino.privatization.memory.privatize",
     "sordino.privatization.shards.privatize_shards",
     "sordino.privatization.stream.privatize_file",
-    "sordino.privatization.unprotected.use_unprotected",
+    "sordino.privatization.memory.use_unprotected",
     "sordino.rewards.estimation.fit_reward",
     "sordino.rewards.label_release.release_labels",
     "sordino.rewards.label_release.release_sum",
-    "sordino.rewards.paid_label_metrics.measure_labels",
-    "sordino.rewards.paid_record_metrics.measure_records",
-    "sordino.rewards.ranked_record_fit.fit_ranked_records",
-    "sordino.rewards.ranking_estimation.fit_rankings",
-    "sordino.rewards.ranking_estimation.fit_unprotected_rankings",
+    "sordino.rewards.private_metric_releases.measure_labels",
+    "sordino.rewards.private_metric_releases.measure_records",
+    "sordino.rewards.ranking_record_release.fit_ranked_records",
+    "sordino.rewards.ranking_fit.fit_rankings",
+    "sordino.rewards.ranking_fit.fit_unprotected_rankings",
     "sordino.rewards.ranking_release.release_rankings",
-    "sordino.rewards.record_fit.fit_records",
-    "sordino.rewards.record_fit.spend_on_records",
-    "sordino.rewards.sharded.records.fit_record_shards",
-    "sordino.rewards.sharded.estimation.fit_shards",
-    "sordino.rewards.sharded.label_metrics.measure_label_shards",
-    "sordino.rewards.sharded.release.release_shards",
-    "sordino.rewards.sharded.release.release_sum_of_shards",
+    "sordino.rewards.record_release.fit_records",
+    "sordino.rewards.record_release.spend_on_records",
+    "sordino.rewards.record_release.fit_record_shards",
+    "sordino.rewards.estimation.fit_shards",
+    "sordino.rewards.private_metric_releases.measure_label_shards",
+    "sordino.rewards.label_release.release_shards",
+    "sordino.rewards.label_release.release_sum_of_shards",
 }
 BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here leads to
-    "sordino.language.studies.central_pipeline.train_policy_centrally",
-    "sordino.language.studies.central_pipeline.train_reward_centrally",
+    "sordino.language.studies.pipeline.train_policy_centrally",
+    "sordino.language.studies.pipeline.train_reward_centrally",
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
-    "sordino.language.central.steps.training_step",  # transformers says what it takes
+    "sordino.language.central.training.training_step",  # transformers says what it takes
     "sordino.privatization.crossing.reserve",  # the one step that all crossings share
 }
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
@@ -59,7 +59,7 @@ SEEDED = {
     "sordino.environments.online_worlds",
     "sordino.environments.annotators",
     "sordino.environments.hard_instances",
-    "sordino.environments.preference_bandits",
+    "sordino.environments.linear_worlds",
 }
 IMITATED = {"sordino.auditing.releases.recipes"}  # bad coins of others, tossed again
 
@@ -121,24 +121,23 @@ def test_noise_is_released_in_one_place(functions):
     assert (
         callers
         == {
-            "sordino.algorithms._online_answers.asking",
+            "sordino.algorithms.online_alignment.asking",
             "sordino.algorithms.policy_updates.direction",
-            "sordino.mechanisms._noised_moments.release",
-            "sordino.mechanisms.adaptive_statistics.release",
-            "sordino.mechanisms.gaussian_regression.release",
-            "sordino.mechanisms.gibbs_regression.release",
+            "sordino.mechanisms.regressions.gaussian.release",
+            "sordino.mechanisms.regressions.least_squares.release",
+            "sordino.mechanisms.regressions.gibbs.release",
             "sordino.policies.withheld._paid",
-            "sordino.privatization.choices.privatize_choices",
+            "sordino.privatization.memory.privatize_choices",
             "sordino.privatization.crossing.answers",
-            "sordino.privatization.shard_answers.answers",
-            "sordino.privatization.shard_people._draw",
-            "sordino.privatization.unprotected.use_unprotected",
-            "sordino.rewards.screened_means.screen",
+            "sordino.privatization.shard_tasks.answers",
+            "sordino.privatization.shard_tasks._draw",
+            "sordino.privatization.memory.use_unprotected",
+            "sordino.rewards.arm_means.screen",
             "sordino.rewards.label_release.release_sum",
-            "sordino.rewards.paid_record_metrics.measure_records",
-            "sordino.rewards.ranked_record_fit.release_ranked_records",
+            "sordino.rewards.private_metric_releases.measure_records",
+            "sordino.rewards.ranking_record_release.release_ranked_records",
             "sordino.rewards.ranking_release.release_rankings",
-            "sordino.rewards.record_fit.release_records",
+            "sordino.rewards.record_release.release_records",
         }
         | MADE_UP
     )

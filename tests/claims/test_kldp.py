@@ -34,15 +34,13 @@ from two_policies import (
 )
 
 from sordino.errors import PrivacyError
-from sordino.mechanisms.arm_sensitivity import shrunken_mean_range
-from sordino.mechanisms.pessimism_sensitivity import pessimism_only_loss
-from sordino.privacy.conversions import (
-    add_remove_from_replace,
+from sordino.mechanisms.score_sensitivity import pessimism_only_loss, shrunken_mean_range
+from sordino.privacy.bounded_range import (
     bounded_range_composition_epsilon,
     bounded_range_delta,
-    replace_from_add_remove,
     two_point_delta,
 )
+from sordino.privacy.conversions import add_remove_from_replace, replace_from_add_remove
 
 DATA = Path(__file__).parents[1] / "data"
 CE = json.loads((DATA / "published_counterexamples.json").read_text("utf-8"))
@@ -129,7 +127,7 @@ def test_lemma_1_is_twice_the_range_when_one_score_moves():
     """Claim: KLDP, Lemma 1 (pure)
     Verdict: true with the global sensitivity, 2Δr/η; up to 2× loose: range(h)/η is enough and
         attained
-    Ours: sordino.mechanisms.arm_sensitivity.shrunken_mean_range;
+    Ours: sordino.mechanisms.score_sensitivity.shrunken_mean_range;
         sordino.privacy.events.BoundedRangeEvent
     """
     generator = np.random.default_rng(1)
@@ -148,7 +146,7 @@ def test_lemma_1_is_twice_the_range_when_one_score_moves():
 def test_lemma_1_checks_one_data_set_only():
     """Claim: KLDP, Lemma 1 (approximate)
     Verdict: false: its hypothesis is checked at one data set only (δ ≈ 1 against 2e-9)
-    Ours: sordino.mechanisms.pessimism_sensitivity.pessimism_only_loss: the condition at both data
+    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss: the condition at both data
         sets
     """
     row = CE["CE1_lemma1_approx"]
@@ -187,7 +185,7 @@ def test_theorem_1_depends_on_private_counts(row):
     """Claim: KLDP, Theorem 1 (pure)
     Verdict: true per instance only, because it depends on private counts; at least 4× loose
     Ours: sordino.multi_armed_policy: a shrunken mean, worst case;
-        sordino.mechanisms.arm_sensitivity.shrunken_mean_range
+        sordino.mechanisms.score_sensitivity.shrunken_mean_range
     """
     given = row["inputs"]
     arms, temperature, penalty = given["data"], given["eta"], given["beta0"]
@@ -230,7 +228,7 @@ def two_arms(row):
 def test_theorem_1_approximate_is_refuted(name):
     """Claim: KLDP, Theorem 1 (approximate)
     Verdict: false, even for a uniform reference (0.475 against 0.0061; 0.77 against 6.8e-6)
-    Ours: sordino.mechanisms.pessimism_sensitivity.pessimism_only_loss: a public least count;
+    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss: a public least count;
         sordino.privacy.conversions.bounded_range_delta
     """
     row = CE[name]
@@ -284,7 +282,7 @@ def test_corollary_1_lost_a_temperature():
     """Claim: KLDP, Corollary 1
     Verdict: false, as Theorem 1 (approximate); its δ lacks a 1/η besides (52 times below that
         of Theorem 1)
-    Ours: sordino.mechanisms.pessimism_sensitivity.pessimism_only_loss
+    Ours: sordino.mechanisms.score_sensitivity.pessimism_only_loss
     """
     row = CE["CE5_cor1_missing_eta"]
     known = {"temperature": row["eta"], "reward_range": row["R"], "penalty": row["beta0"]}
@@ -322,7 +320,7 @@ def test_repeated_draws_are_true_and_very_loose(row):
 def test_an_inexact_policy_fails_more_often():
     """Claim: KLDP, Section 4.4 (inexact optimization)
     Verdict: false for δ > 0 without the factor e^ε̂ (0.165 against 0.1)
-    Ours: sordino.mechanisms.arm_sensitivity.shrunken_mean_range: inexact scores, range + 4ξ
+    Ours: sordino.mechanisms.score_sensitivity.shrunken_mean_range: inexact scores, range + 4ξ
     """
     row, full = CE["CE13_inexact_delta"], CE["CE13b_inexact_fullsupport"]
     distance, delta = row["hat_eps"], mpmath.mpf(row["delta"])

@@ -16,8 +16,8 @@ from published_kldp import (
 )
 from two_policies import hockey_stick, loss, policy, ridge_scores, spread
 
-from sordino.mechanisms.ridge_sensitivity import constrained_ridge_range, plain_ridge_range
-from sordino.privacy.conversions import bounded_range_delta
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range, plain_ridge_range
+from sordino.privacy.bounded_range import bounded_range_delta
 
 DATA = Path(__file__).parents[1] / "data"
 CE = json.loads((DATA / "published_counterexamples.json").read_text("utf-8"))
@@ -91,8 +91,8 @@ def test_theorem_2_is_true_per_instance_without_its_root_of_d():
     Claim: KLDP, Theorem 2 (pure)
     Verdict: true per instance where the least eigenvalue is above 1; the √d is superfluous
     Ours: sordino.linear_policy: worst case;
-        sordino.mechanisms.ridge_sensitivity.constrained_ridge_range;
-        sordino.mechanisms.ridge_sensitivity.plain_ridge_range
+        sordino.mechanisms.score_sensitivity.constrained_ridge_range;
+        sordino.mechanisms.score_sensitivity.plain_ridge_range
     """
     worst, checked = 0.0, 0
     for seed in range(40):
@@ -196,7 +196,7 @@ def test_theorem_2_approximate_is_refuted(name):
     Verdict: false, for a skewed and for a uniform reference (0.21 against 0.0045; 1 − 6e-8
         against 4.4e-7)
     Ours: sordino.privacy.conversions.bounded_range_delta;
-        sordino.mechanisms.ridge_sensitivity.constrained_ridge_range
+        sordino.mechanisms.score_sensitivity.constrained_ridge_range
     """
     row, n, least, shortest, pair = instance(name)
     known = {"temperature": row["eta"], "penalty": row["beta0"]}
@@ -210,7 +210,7 @@ def test_corollary_2_approximate_is_refuted():
     """Claim: KLDP, Corollary 2 (approximate)
     Verdict: false (0.50 against 1e-21)
     Ours: sordino.privacy.conversions.bounded_range_delta;
-        sordino.mechanisms.ridge_sensitivity.constrained_ridge_range
+        sordino.mechanisms.score_sensitivity.constrained_ridge_range
     """
     row, n, least, _, pair = instance("CE15_cor2_approx_skew_pi0")
     assert least >= (1 + n / (row["k1"] * 2)) * (1 - 1e-12)  # the corollary's own condition
@@ -224,7 +224,7 @@ def test_corollary_2_is_true_where_theorem_2_is():
     """Claim: KLDP, Corollary 2 (pure)
     Verdict: true per instance: Theorem 2 (pure) at the assumed least eigenvalue, with d for the
         superfluous √d
-    Ours: sordino.mechanisms.ridge_sensitivity.constrained_ridge_range
+    Ours: sordino.mechanisms.score_sensitivity.constrained_ridge_range
     """
     for n, d, coverage in ((100, 1, 2.0), (1000, 4, 1.0), (50, 8, 0.3)):
         known = {"temperature": 0.7, "reward_range": 1.0, "penalty": 2.0}

@@ -20,8 +20,8 @@ from published_kldp import (
 )
 from two_policies import hockey_stick, loss, policy, ridge_logit
 
-from sordino.mechanisms.label_curvature import LabelCurvature
 from sordino.mechanisms.preference_sensitivity import (
+    LabelCurvature,
     closed_form_label_range,
     withheld_label_loss_outside,
     withheld_label_range,

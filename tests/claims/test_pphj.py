@@ -15,12 +15,12 @@ from published_pphj import (
     published_tilt,
 )
 
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.second_moment import SecondMoment
-from sordino.privacy.conversions import gaussian_delta
+from sordino.mechanisms.gaussian import SecondMoment
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.plackett_luce import PlackettLuce
+from sordino.rewards.ranking_losses import PlackettLuce
 
 SETTINGS = list(itertools.product((0.1, 0.5, 1.0), (1e-4, 1e-6, 1e-8)))
 
@@ -61,7 +61,7 @@ def test_the_second_moment_is_refuted_in_nine_settings_and_in_six():
     Claim: PPHJ, Algorithm 2 (Lemma A.7): (ε/2, δ/2) with σ² = 64 log(1/δ)L⁴/(ε²n²)
     Verdict: false for replace-one in all 9 settings tested, for add/remove in 6 of 9 (3.3e-4
         and 4.2e-6 against 5e-7 at ε = 1, δ = 1e-6)
-    Ours: sordino.joint_mechanisms; sordino.mechanisms.second_moment.SecondMoment: analytic
+    Ours: sordino.joint_mechanisms; sordino.mechanisms.gaussian.SecondMoment: analytic
         calibration, √2, symmetric noise
     """
     broken = {
@@ -88,7 +88,7 @@ def test_k_wise_bounds_are_valid_and_loose(k):
     Claim: PPHJ, Lemma B.5 (K-wise: K⁶, 2K²L, 4K³L², rank K³)
     Verdict: valid, up to 96× loose: moment 2K/(K − 1)·L², gradient 2L(K − 1), curvature (K −
         1)L², rank K − 1
-    Ours: sordino.mechanisms.ranked_tilt.RankedPerturbation
+    Ours: sordino.mechanisms.ranking_objective_perturbation.RankedPerturbation
     """
     moment, gradient, curvature, rank = published_k_wise(k, 1.0)
     ours = (2 * k / (k - 1), 2.0 * (k - 1), 1.0 * (k - 1), k - 1)
@@ -124,7 +124,7 @@ def test_the_exponent_of_theorem_4_2_is_one_half():
     Claim: PPHJ, Theorem 4.2 (radius O(·) and (Σ + λI)^{−1})
     Verdict: no constants; the exponent is −1/2
     Ours: sordino.rewards.confidence.ConfidenceEllipsoid;
-        sordino.rewards.record_confidence.RecordEllipsoid
+        sordino.rewards.confidence.RecordEllipsoid
     """
     radius = 0.7
     for eigenvalue in (1e-4, 0.3, 9.0):

@@ -17,7 +17,7 @@ from published_ppkl import published_dropout_bonus, published_targets
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.rewards.confidence import confidence_ellipsoid
-from sordino.rewards.likelihoods import DebiasedLogistic, debias
+from sordino.rewards.pair_losses import DebiasedLogistic, debias
 from sordino.rewards.solver import minimize_ridge
 
 # --- the system that was run ----------------------------------------------------------------------

@@ -16,9 +16,9 @@ from scipy.special import softmax
 
 from sordino.errors import UsageError
 from sordino.policies.contexts import Contexts
-from sordino.policies.suboptimality import certified_suboptimality
+from sordino.policies.robust import certified_suboptimality
 from sordino.policies.worst_case import PlausibleRewards
-from sordino.privacy.conversions import gaussian_delta, gaussian_mu
+from sordino.privacy.gaussian import gaussian_delta, gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.spend import check_disjoint
 
@@ -89,7 +89,7 @@ def test_the_exponential_mechanism_realizes_up_to_four_times_its_loss():
 
     Claim: PPO-DP, Algorithm 5 (exponential mechanism at ε/(8R²))
     Verdict: realizes 2 to 4 ε for r ∈ [−R, R] (0.999 only where both are within R, 3.993 otherwise)
-    Ours: sordino.mechanisms.gibbs_regression.GibbsRegression: ε/(2(R_h + R_A)²)
+    Ours: sordino.mechanisms.regressions.gibbs.GibbsRegression: ε/(2(R_h + R_A)²)
     """
     assert 0.99 < realized(1.0, 1.0) <= 1.0
     assert 1.95 < realized(1.0, 2.0) <= 2.0

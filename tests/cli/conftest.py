@@ -140,9 +140,9 @@ def built(tmp_path_factory):
 def quicker(monkeypatch):
     """Make a quick study quicker still."""
     from sordino.language.references.tiny import TinyModel
-    from sordino.language.studies import study_sizes
+    from sordino.language.studies import comparison
 
-    quick = study_sizes.QUICK
+    quick = comparison.QUICK
     sizes = replace(
         quick,
         model=TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64),
@@ -155,7 +155,7 @@ def quicker(monkeypatch):
         prompts=4,
         max_new_tokens=4,
     )
-    monkeypatch.setattr(study_sizes, "QUICK", sizes)
+    monkeypatch.setattr(comparison, "QUICK", sizes)
 
 
 @pytest.fixture

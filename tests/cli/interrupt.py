@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from sordino import _random, cli
-from sordino.cli import _run  # noqa: F401 (imported before the forks, to save time)
+from sordino.cli import _align_run  # noqa: F401 (imported before the forks, to save time)
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privatization.crossing import Crossing
 

@@ -227,7 +227,7 @@ def test_over_budget_draws_nothing(ready, monkeypatch):
     def never(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("sordino.mechanisms.gibbs_sampling.draw_actions", never)
+    monkeypatch.setattr("sordino.mechanisms.gibbs.draw_actions", never)
     refused(ready, [*RUN, "--budget", "0.5"], 3, "0.5", "Nothing was released")
     refused(ready, [*RUN, "--budget", "0.5", "--dry-run"], 3, "0.5")
     contexts = [*LINEAR, "--contexts", "contexts.csv", "--budget", "0.5"]
@@ -404,7 +404,7 @@ def told(folder, monkeypatch, rows, words):
             lambda self, scores, *, entropy: np.arange(self.draws) % len(scores),
         )  # fmt: skip
         patch.setattr(
-            "sordino.mechanisms.count_test.CountTest.release",
+            "sordino.mechanisms.minimum_count_release.CountTest.release",
             lambda self, counts, *, entropy: np.array([7]),
         )
         plan = folder.run(*words, "--dry-run")

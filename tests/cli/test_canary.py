@@ -6,9 +6,7 @@ import pytest
 
 from sordino.errors import SordinoError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.manifest import read_manifest
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_manifest, read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.stream import privatize_file

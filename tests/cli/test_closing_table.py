@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sordino.cli._table import align_rows, plan_rows
+from sordino.cli._tables import align_rows, plan_rows
 
 LABELS = {
     "name": "label-gaussian", "epsilon": 1.0, "delta": 1e-6, "mu": 0.24, "shaped": True,

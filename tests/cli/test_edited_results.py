@@ -9,7 +9,7 @@ import pytest
 
 from sordino import cli
 from sordino.errors import DataError
-from sordino.preferences.manifest import read_manifest
+from sordino.preferences.pairs import read_manifest
 from sordino.rewards.model import RewardModel
 
 SEED, ROUNDS = 20, 30

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sordino.preferences.manifest import read_manifest
+from sordino.preferences.pairs import read_manifest
 from sordino.privacy.ledger import Ledger
 
 from .conftest import CANARY, Folder, pair

@@ -215,7 +215,7 @@ def test_all_planned_draws_fit_and_no_budget_is_passed(ready, more, monkeypatch)
     def never(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr("sordino.mechanisms.gibbs_sampling.draw_actions", never)
+    monkeypatch.setattr("sordino.mechanisms.gibbs.draw_actions", never)
     refused(ready, CHOOSE, 3, "Nothing was released", "fewer answers")
     refused(ready, [*CHOOSE, "--dry-run"], 3, "Nothing was released")
 

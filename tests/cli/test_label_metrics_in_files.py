@@ -5,8 +5,8 @@ import json
 import pytest
 
 import sordino
-from sordino.rewards.sharded.estimation import EXPECTED_PASSES
-from sordino.rewards.sharded.label_metrics import METRICS_PASSES
+from sordino.rewards.estimation import EXPECTED_PASSES
+from sordino.rewards.private_metric_releases import METRICS_PASSES
 
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in

@@ -6,10 +6,9 @@ from dataclasses import replace
 import pytest
 
 from sordino.cli._accounts import Budget
-from sordino.cli._language_central_rows import CentralRows
-from sordino.cli._language_table_notes import table_notes
+from sordino.cli._language_study import CentralRows, table_notes
 from sordino.errors import BudgetExceeded
-from sordino.language.studies.comparison_table import markdown_table
+from sordino.language.studies.comparison import markdown_table
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -75,7 +74,7 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
 
 
 def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(small, monkeypatch):
-    from sordino.language.central.steps import CentralTraining
+    from sordino.language.central.training import CentralTraining
 
     step = CentralTraining.training_step
 
@@ -162,7 +161,7 @@ def test_a_row_says_whose_cost_it_states():
 def central(tmp_path, **changed):
     """Return central rows of no study."""
     import sordino
-    from sordino.language.studies.study_sizes import QUICK
+    from sordino.language.studies.comparison import QUICK
 
     given = {
         "pairs": sordino.read_pairs(kind_rows(30)), "epsilons": (2.0,), "seeds": 2, "units": 30.0,

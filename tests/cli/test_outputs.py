@@ -11,7 +11,7 @@ import pytest
 
 from sordino._files import clear, write_text
 from sordino.errors import UsageError
-from sordino.preferences.manifest import read_manifest
+from sordino.preferences.pairs import read_manifest
 from sordino.privacy.ledger import Ledger
 
 from .conftest import pair

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.cli._console import Bar
+from sordino.cli._app import Bar
 
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in

@@ -9,7 +9,7 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, UsageError
-from sordino.preferences.trajectory_files import read_trajectories
+from sordino.preferences.trajectories import read_trajectories
 
 RECORDS = ["--unit", "record", "--epsilon", "2"]
 CENTRAL = ["align", "IN", "--way", "central", *RECORDS, "--dimension", "8"]

@@ -37,9 +37,9 @@ from sordino.language import (
     PrivateRewardTrainer,
     SlotPrivacy,
 )
-from sordino.language.central import steps
-from sordino.language.central.processes import Processes
-from sordino.language.models._loading import quiet
+from sordino.language.central import training as steps
+from sordino.language.central.distributed import Processes
+from sordino.language.models.checkpoints import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

@@ -21,11 +21,10 @@ from sordino.language import (
     PrivateDPOTrainer,
     PrivateRewardTrainer,
 )
-from sordino.language.central import steps
-from sordino.language.central.answer_losses import log_ratio_gaps
-from sordino.language.clipping.self_test import differences
-from sordino.language.models._loading import quiet
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.central import training
+from sordino.language.central.dpo_trainer import log_ratio_gaps
+from sordino.language.clipping.gradient_check import differences
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer, quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
@@ -193,7 +192,7 @@ def test_a_run_goes_on_near_the_same_reference_only(make, ledger_of, tiny_llama)
 def test_nothing_is_drawn_before_it_is_paid_for(make, ledger_of, monkeypatch):
     ledger, sizes = ledger_of(), []
     monkeypatch.setattr(
-        steps,
+        training,
         "poisson_sample",
         lambda *_, **__: sizes.append(len(ledger.read(ledger.path).spends)) or [],
     )

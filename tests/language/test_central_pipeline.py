@@ -11,17 +11,18 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.studies.central_pipeline import (
-    CentralPrivacy,
+from sordino.language.studies.comparison import FULL, QUICK
+from sordino.language.studies.pipeline import (
+    TRAINING_LOG,
     refuse_unusable,
     train_policy_centrally,
     train_reward_centrally,
 )
-from sordino.language.studies.pipeline import TRAINING_LOG, TrainingTerms
-from sordino.language.studies.study_sizes import FULL, QUICK
 from sordino.language.training.policy_promises import folder_promises
+from sordino.language.training.settings import TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.memory import privatize

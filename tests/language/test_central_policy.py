@@ -16,10 +16,10 @@ from transformers import TrainerCallback
 
 import sordino
 from sordino._random import entropy
-from sordino.auditing.statistical.scores import mu_from_scores
+from sordino.auditing.statistical.bounds import mu_from_scores
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
-from sordino.language.central import steps
-from sordino.language.models._loading import quiet
+from sordino.language.central import training
+from sordino.language.models.checkpoints import quiet
 from sordino.language.models.generation import sample_answers
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
@@ -365,8 +365,8 @@ class Draws:
 
     def __init__(self, monkeypatch, ledger):
         self.by_entry, self.by_scope, self.left = Counter(), Counter(), math.inf
-        self._noise, self._ledger = steps.add_gradient_noise, ledger
-        monkeypatch.setattr(steps, "add_gradient_noise", self)
+        self._noise, self._ledger = training.add_gradient_noise, ledger
+        monkeypatch.setattr(training, "add_gradient_noise", self)
 
     def __call__(self, *given, **named):
         self.left -= 1
@@ -607,8 +607,8 @@ def test_wrong_gradients_are_refused_before_anybody_is_asked(make, ledger_of, mo
     ledger = ledger_of()
     trainer = make(ledger=ledger, reward=never)
 
-    loss = steps.CentralTraining._loss
-    monkeypatch.setattr(steps.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
+    loss = training.CentralTraining._loss
+    monkeypatch.setattr(training.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
     with pytest.raises(UsageError, match="nothing was spent"):
         trained(trainer)
     assert not ledger.spends

@@ -16,10 +16,11 @@ from transformers import TrainerCallback
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
-from sordino.language.central import steps
+from sordino.language.central import training
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
-from sordino.language.models._loading import quiet
+from sordino.language.central.reward_trainer import CentralRewardTrainer
+from sordino.language.central.settings import CentralRewardConfig
+from sordino.language.models.checkpoints import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
@@ -71,7 +72,9 @@ def awake(trainer):
 def silent(monkeypatch):
     """Replace the noise by none, and keep its stated size."""
     sizes = []
-    monkeypatch.setattr(steps, "add_gradient_noise", lambda _, size, *, entropy: sizes.append(size))
+    monkeypatch.setattr(
+        training, "add_gradient_noise", lambda _, size, *, entropy: sizes.append(size)
+    )
     return sizes
 
 
@@ -151,7 +154,7 @@ def test_dropout_is_off_and_layers_recompute(make, word_pairs, silent, monkeypat
     expected = by_hand(trainer, pairs, [[i] for i in range(6)], 0.7)
     trainer.model.train()
     read.clear()
-    monkeypatch.setattr(steps, "refuse_shared_gradients", lambda *_: None)
+    monkeypatch.setattr(training, "refuse_shared_gradients", lambda *_: None)
     trained(trainer)
     assert difference(keep.seen[0], expected, 17) < SAME
     assert len(read) == 12  # six pairs, each read forward and once more
@@ -175,7 +178,7 @@ def test_all_pairs_of_a_person_are_one_contribution(make, word_pairs, ledger_of,
 
 def test_an_empty_batch_is_noise_alone(make, word_pairs, monkeypatch):
     keep = Gradients()
-    monkeypatch.setattr(steps, "poisson_sample", lambda *_, **__: [])
+    monkeypatch.setattr(training, "poisson_sample", lambda *_, **__: [])
     trainer = make(word_pairs(2), callbacks=[keep], simulate_seed=1)
     trained(trainer)
     size = privacy().noise_multiplier / 10
@@ -249,9 +252,9 @@ def again_folder(trainer):
 
 def test_the_entry_comes_before_anybody_is_drawn(make, ledger_of, monkeypatch):
     ledger, order = ledger_of(), []
-    sample = steps.poisson_sample
+    sample = training.poisson_sample
     monkeypatch.setattr(
-        steps,
+        training,
         "poisson_sample",
         lambda *a, **k: order.append(steps_of(sordino.Ledger.read(ledger.path))) or sample(*a, **k),
     )
@@ -309,10 +312,10 @@ def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(make, ledg
             crash["kills"] += 1
             raise Crash
 
-    fragile(steps, "reserve_steps")
-    fragile(steps, "poisson_sample", counted=True)
-    fragile(steps, "add_gradient_noise")
-    fragile(steps, "weights_digest")
+    fragile(training, "reserve_steps")
+    fragile(training, "poisson_sample", counted=True)
+    fragile(training, "add_gradient_noise")
+    fragile(training, "weights_digest")
     fragile(CheckpointPromise, "write")
     fragile(sordino.Ledger, "_outcome")
     fragile(sordino.Ledger, "repeat")
@@ -517,13 +520,13 @@ def test_other_arithmetic_is_refused_before_anything_is_spent(make, ledger_of):
     trainer = make(ledger=ledger)
     trainer.args._n_gpu = 2
     with pytest.raises(UsageError, match="one device"):
-        steps.refuse_other_arithmetic(trainer)
+        training.refuse_other_arithmetic(trainer)
     assert not ledger.spends
 
 
 def test_wrong_gradients_are_refused_before_anything_is_spent(make, ledger_of, monkeypatch):
-    ledger, loss = ledger_of(), steps.CentralTraining._loss
-    monkeypatch.setattr(steps.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
+    ledger, loss = ledger_of(), training.CentralTraining._loss
+    monkeypatch.setattr(training.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
     with pytest.raises(UsageError, match="nothing was spent"):
         trained(make(ledger=ledger))
     assert not ledger.spends

@@ -16,13 +16,13 @@ from transformers import (
 )
 
 from sordino.errors import FileSystemError, UsageError
-from sordino.language.models._loading import quiet
 from sordino.language.models.checkpoints import (
     checkpoint_folder,
     context_length,
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
+    quiet,
 )
 
 

@@ -14,9 +14,10 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from sordino.errors import UsageError
 from sordino.language import CentralDPOConfig, CentralDPOTrainer, CentralPrivacy
-from sordino.language.central import steps
-from sordino.language.central.answer_losses import with_reference
-from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
+from sordino.language.central import training
+from sordino.language.central.dpo_trainer import with_reference
+from sordino.language.central.reward_trainer import CentralRewardTrainer
+from sordino.language.central.settings import CentralRewardConfig
 from sordino.language.central.unit_rows import TokenPair
 from sordino.language.clipping import clipped_sums
 from sordino.language.clipping.clipped_sums import ClippedSum
@@ -242,7 +243,7 @@ def test_hooks_that_see_gradients_before_they_are_clipped_are_refused(kind):
 
 def test_dropout_that_recomputing_layers_bring_along_is_refused(tiny_llama, make):
     """One more unit would shift the coins of all others, which a seed decides."""
-    from sordino.language.clipping.self_test import refuse_shared_gradients
+    from sordino.language.clipping.gradient_check import refuse_shared_gradients
 
     torch.manual_seed(0)
     config = OPTConfig(
@@ -265,7 +266,7 @@ def test_dropout_that_recomputing_layers_bring_along_is_refused(tiny_llama, make
 def test_the_sum_of_a_step_is_rounded_to_32_bits_only_with_its_noise(make, monkeypatch):
     trainer, seen = make(CentralRewardTrainer, "llama"), []
     monkeypatch.setattr(
-        steps, "add_gradient_noise", lambda sums, size, *, entropy: seen.extend(sums)
+        training, "add_gradient_noise", lambda sums, size, *, entropy: seen.extend(sums)
     )
     trainer._tested, trainer._paid = True, 1
     trainer.training_step(trainer.model, {})

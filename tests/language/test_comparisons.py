@@ -7,15 +7,16 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-from sordino.language.judging.policy_comparison import RewardJudge, compare_policies
-from sordino.language.studies.comparison_runs import Contest
-from sordino.language.studies.comparison_table import (
+from sordino.language.judging.contests import RewardJudge, compare_policies
+from sordino.language.studies.comparison import (
+    FULL,
+    QUICK,
     ComparisonRun,
+    Contest,
     learning_curves,
     markdown_table,
     summary_rows,
 )
-from sordino.language.studies.study_sizes import FULL, QUICK
 
 
 class Lengths:

@@ -12,11 +12,9 @@ from transformers import AutoModelForCausalLM
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language import PrivateDPOConfig, PrivateDPOTrainer
-from sordino.language.models._loading import quiet
-from sordino.language.models._upstream import upstream
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer, quiet, upstream
 from sordino.language.models.promises import CheckpointPromise
-from sordino.language.training import _known_gaps
+from sordino.language.policies import dpo
 from sordino.language.training.losses import debiased_preference_loss
 
 
@@ -237,13 +235,13 @@ def test_a_trainer_whose_loss_is_another_one_does_not_start(
 ):
     trainer = PrivateDPOTrainer(str(tiny_llama), args=settings(), train_dataset=private(8))
     monkeypatch.setattr(
-        _known_gaps, "debiased_preference_loss", lambda gap, flip: debiased_preference_loss(gap, 0)
+        dpo, "debiased_preference_loss", lambda gap, flip: debiased_preference_loss(gap, 0)
     )
     with pytest.raises(PrivacyError, match="At a gap of"):
         trainer.train()
     monkeypatch.undo()
     trainer.beta = 0.2
-    _known_gaps.refuse_other_losses(trainer, trainer._flips["train"])
+    dpo.refuse_other_losses(trainer, trainer._flips["train"])
     assert not trainer._metrics["eval"]
 
 

@@ -11,12 +11,13 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 from sordino.errors import DataError, UsageError  # noqa: E402
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer  # noqa: E402
-from sordino.language.models.completions import (  # noqa: E402
+from sordino.language.models.generation import (  # noqa: E402
     Completions,
     answer_log_probabilities,
+    sample_answers,
+    sample_completions,
     stacked,
 )
-from sordino.language.models.generation import sample_answers, sample_completions  # noqa: E402
 from sordino.language.models.tokens import DialogueTokens  # noqa: E402
 
 PROMPTS = ["bread", "tell me about music and water and paper", "tell me about the answer", "is"]

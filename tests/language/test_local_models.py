@@ -9,7 +9,7 @@ import pytest
 
 from sordino.errors import FileSystemError, MissingExtra, UsageError
 from sordino.language import SentenceEmbeddings
-from sordino.language.features.local_models import model_digest, sentence_model_folder
+from sordino.language.embeddings import model_digest, sentence_model_folder
 
 HUB_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 

@@ -15,11 +15,7 @@ from sordino.language.training.losses import (
     debiased_preference_loss,
     mixture_preference_loss,
 )
-from sordino.rewards.likelihoods import (
-    debias,
-    debiased_loss,
-    mixture_negative_log_likelihood,
-)
+from sordino.rewards.pair_losses import debias, debiased_loss, mixture_negative_log_likelihood
 
 MARGINS = np.array([-40.0, -3.0, -0.5, 0.0, 1e-3, 0.7, 5.0, 60.0])
 FLIPS = [0.0, 1e-6, 0.1, 0.2689414213699951, 0.45]

@@ -12,28 +12,22 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.language.judging.policy_comparison import RewardJudge, compare_policies
+from sordino.language.judging.contests import RewardJudge, compare_policies
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.studies.comparison import part_of_answers, split_by_prompt, unique_prompts
 from sordino.language.studies.pipeline import (
     TRAINING_LOG,
-    PolicyTerms,
-    TrainingTerms,
     build_reference,
     count_fitting,
     improve_policy,
     train_policy,
     train_reward,
 )
-from sordino.language.studies.preference_split import (
-    part_of_answers,
-    split_by_prompt,
-    unique_prompts,
-)
 from sordino.language.training.policy_promises import folder_promises
-from sordino.privatization.memory import privatize
-from sordino.privatization.unprotected import use_unprotected
+from sordino.language.training.settings import PolicyTerms, TrainingTerms
+from sordino.privatization.memory import privatize, use_unprotected
 
 from .conftest import true_reward
 

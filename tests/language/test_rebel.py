@@ -20,11 +20,17 @@ from transformers import AutoModelForCausalLM  # noqa: E402
 import sordino  # noqa: E402
 from sordino.errors import DataError, PrivacyError, UsageError  # noqa: E402
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer  # noqa: E402
-from sordino.language.models.completions import answer_log_probabilities  # noqa: E402
-from sordino.language.models.generation import sample_answers, sample_completions  # noqa: E402
+from sordino.language.models.generation import (  # noqa: E402
+    answer_log_probabilities,
+    sample_answers,
+    sample_completions,
+)
 from sordino.language.models.promises import CheckpointPromise  # noqa: E402
-from sordino.language.policies.rebel import RebelConfig, RebelTrainer, rebel_loss  # noqa: E402
-from sordino.language.policies.rollouts import CollectionOrder  # noqa: E402
+from sordino.language.policies.rebel import RebelTrainer, rebel_loss  # noqa: E402
+from sordino.language.policies.rollouts import (  # noqa: E402
+    CollectionOrder,
+    RebelConfig,
+)
 
 from .conftest import true_reward  # noqa: E402
 

@@ -15,12 +15,11 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 import sordino
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.language import PrivateRewardConfig, PrivateRewardTrainer
-from sordino.language.models._loading import quiet
-from sordino.language.models.checkpoints import load_reward_checkpoint, load_tokenizer
+from sordino.language.models.checkpoints import load_reward_checkpoint, load_tokenizer, quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.reward_training import excess_penalty
-from sordino.privatization.unprotected import use_unprotected
-from sordino.rewards.likelihoods import debiased_loss_of_answer, mixture_negative_log_likelihood
+from sordino.privatization.memory import use_unprotected
+from sordino.rewards.pair_losses import debiased_loss_of_answer, mixture_negative_log_likelihood
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from transformers import AutoModelForSequenceClassification, GPT2Config, LlamaCo
 from sordino.errors import UsageError
 from sordino.language.central.unit_rows import TokenPair, reward_losses
 from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.clipping.self_test import differences, refuse_shared_gradients
+from sordino.language.clipping.gradient_check import differences, refuse_shared_gradients
 
 
 def losses(model, units):

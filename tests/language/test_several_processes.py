@@ -24,8 +24,9 @@ from tests.language import _scenarios as scenarios
 
 import sordino
 from sordino.errors import EngineError, UsageError
-from sordino.language.central import processes, settings
-from sordino.language.central.processes import Processes
+from sordino.language.central import distributed as processes
+from sordino.language.central import settings
+from sordino.language.central.distributed import Processes
 from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 

@@ -16,15 +16,14 @@ from transformers import (
 )
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.central import steps
-from sordino.language.central._invented import invented_units
-from sordino.language.central.dpo_trainer import CentralDPOConfig, CentralDPOTrainer
+from sordino.language.central import training
+from sordino.language.central.dpo_trainer import CentralDPOTrainer
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
-from sordino.language.clipping.self_test import differences
-from sordino.language.models._loading import quiet
-from sordino.language.models._upstream import upstream
-from sordino.language.models.checkpoints import load_reward_checkpoint
+from sordino.language.central.reward_trainer import CentralRewardTrainer
+from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
+from sordino.language.central.training import invented_units
+from sordino.language.clipping.gradient_check import differences
+from sordino.language.models.checkpoints import load_reward_checkpoint, quiet, upstream
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
@@ -350,8 +349,8 @@ def test_checkpoints_without_an_optimizer_go_on(make, ledger_of):
 
 
 def test_a_wrong_gradient_is_refused_whoever_is_in_the_data(make, word_pairs, monkeypatch):
-    loss = steps.CentralTraining._loss
-    monkeypatch.setattr(steps.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
+    loss = training.CentralTraining._loss
+    monkeypatch.setattr(training.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)
     messages = {nothing_spent(make(people(word_pairs, n)), "clipped") for n in (0, 1, 40)}
     assert len(messages) == 1
 

@@ -22,17 +22,17 @@ from sordino.language import (
     SentenceEmbeddings,
     SlotPrivacy,
 )
-from sordino.language.models._upstream import upstream
 from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
+    upstream,
 )
 from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
-from sordino.rewards.record_checks import record_differences
+from sordino.rewards.release_checks import record_differences
 
 RARE = "zyzzogeton"
 SIZE = TinyModel(vocabulary=320, width=16, layers=1, heads=2, context=64)
@@ -304,7 +304,7 @@ def test_the_auditor_says_whether_a_model_has_read_records(bases):
 
 
 def test_a_judge_of_what_hides_records_needs_a_declaration():
-    from sordino.cli._language_policies import _caveats_of_judge
+    from sordino.cli._language_run import _caveats_of_judge
 
     def caveats(unit, *, declared):
         promise = SimpleNamespace(guarantee=SimpleNamespace(unit=unit))

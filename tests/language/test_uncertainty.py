@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.language.rewards._uncertainty_file import (
+from sordino.language.rewards.uncertainty import (
     UNCERTAINTY_FILE,
+    LastLayerUncertainty,
     read_uncertainty,
     write_uncertainty,
 )
-from sordino.language.rewards.uncertainty import LastLayerUncertainty
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.solver import Solution
 

@@ -16,13 +16,13 @@ from pyarrow import parquet
 import sordino
 from sordino.engines.engine import InProcess
 from sordino.errors import EngineError
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.second_moment import joint_mechanisms
+from sordino.mechanisms.gaussian import joint_mechanisms
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.rewards.sharded.records import fit_record_shards
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_released_shards
+from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.label_release import release_shards
+from sordino.rewards.record_release import fit_record_shards
 
 FILES, ROWS, D = 240, 25, 3
 KILLS = 50

@@ -15,12 +15,13 @@ import pytest
 
 import sordino
 from sordino.engines.engine import InProcess
+from sordino.engines.exchange import PARTS
 from sordino.preferences.features import HashedText
 from sordino.preferences.records import canonical, person_key
 from sordino.preferences.shards import find_shards
-from sordino.privatization.shard_memo import PARTS, PartedMemo
+from sordino.privatization.shard_tasks import PartedMemo
 from sordino.privatization.shards import privatize_shards
-from sordino.rewards.sharded.answers import fit_answer_shards
+from sordino.rewards.chunk_fit import fit_answer_shards
 
 COIN = sordino.RandomizedResponse(1.0)
 FILES, PEOPLE = 60, 40

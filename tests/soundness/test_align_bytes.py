@@ -9,7 +9,7 @@ import pytest
 from sordino import _random, cli
 from sordino._random import SystemEntropy
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 
 EPSILON = 1.0
 THRESHOLD = RandomizedResponse(EPSILON).threshold
@@ -46,7 +46,7 @@ def inject(monkeypatch, labels, answers):
     names = iter(range(10**6))
     ticks = iter(range(10**6))
     monkeypatch.setattr(SystemEntropy, "words", words)
-    for module in ("sordino._random", "sordino._files", "sordino.privacy.chain"):
+    for module in ("sordino._random", "sordino._files", "sordino.privacy.ledger_chain"):
         monkeypatch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}")
     monkeypatch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
     monkeypatch.setattr(_random, "clock", lambda: float(next(ticks)) / 1000)

@@ -16,9 +16,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.optimize import differential_evolution
 
-from sordino.mechanisms import arm_sensitivity as arms_
-from sordino.mechanisms import pessimism_sensitivity as alone
-from sordino.mechanisms._penalty import penalty_step
+from sordino.mechanisms import score_sensitivity as alone
+from sordino.mechanisms import score_sensitivity as arms_
+from sordino.mechanisms.exact_bounds import penalty_step
 from sordino.privacy.guarantee import REPLACE_ONE
 
 DATA = Path(__file__).parents[1] / "data"

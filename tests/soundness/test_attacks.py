@@ -10,7 +10,7 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.privacy.events import PureEvent
 from sordino.privatization.stream import privatize_file
 

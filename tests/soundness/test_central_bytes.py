@@ -14,9 +14,9 @@ import sordino
 from sordino import _random, cli
 from sordino._random import entropy
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.rewards import record_fit
-from sordino.rewards.released_moment import ReleasedMoment
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.rewards import record_release
+from sordino.rewards.confidence import ReleasedMoment
 
 WORDS = (
     *("calm", "bright", "short", "plain", "warm", "clear", "kind"),
@@ -66,10 +66,10 @@ def ignore_private_data(patch):
         return noised(self, fixed, entropy=_random.entropy(2))
 
     patch.setattr(LabelGaussian, "release", no_labels)
-    patch.setattr(record_fit, "release_records", no_records)
+    patch.setattr(record_release, "release_records", no_records)
     patch.setattr(GaussianMechanism, "release", no_values)
     names, ticks, stamps = iter(range(10**6)), iter(range(10**6)), iter(range(60))
-    for module in ("sordino._random", "sordino._files", "sordino.privacy.chain"):
+    for module in ("sordino._random", "sordino._files", "sordino.privacy.ledger_chain"):
         patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}")
     patch.setattr(_random, "now", lambda: f"2026-01-01T00:00:{next(stamps):02d}Z")
     patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")

@@ -10,12 +10,12 @@ import pytest
 import sordino
 from sordino import _random
 from sordino._random import SystemEntropy
-from sordino.mechanisms import label_gaussian
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms import label_sum
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.rewards import label_release
-from sordino.rewards.label_estimation import fit_released
-from sordino.rewards.label_metrics import measure_statistic
+from sordino.rewards.estimation import fit_released
 from sordino.rewards.label_release import release_labels
+from sordino.rewards.metrics import measure_statistic
 
 N, D = 120, 4
 MECHANISM = LabelGaussian(1.0, delta=1e-6)
@@ -59,8 +59,8 @@ def artifacts(folder, monkeypatch, labels, *, outcome, mechanism=MECHANISM, unit
     names = iter(range(10**6))
     pairs = pairs_of(labels, persons=unit == "person")
     with monkeypatch.context() as patch:
-        patch.setattr(label_gaussian, "with_noise", noise)
-        for module in ("sordino._random", "sordino.privacy.chain", "sordino._files"):
+        patch.setattr(label_sum, "with_noise", noise)
+        for module in ("sordino._random", "sordino.privacy.ledger_chain", "sordino._files"):
             patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}", raising=False)
         patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
         ledger = account(folder, unit=unit)
@@ -133,13 +133,13 @@ def watched(pairs, path):
 def test_labels_are_read_once_and_after_the_entry(tmp_path, monkeypatch, unit):
     ledger = account(tmp_path, unit=unit)
     drawn = []
-    honest = label_gaussian.with_noise
+    honest = label_sum.with_noise
 
     def noise(*given):
         drawn.append(durable_kinds(ledger.path))
         return honest(*given)
 
-    monkeypatch.setattr(label_gaussian, "with_noise", noise)
+    monkeypatch.setattr(label_sum, "with_noise", noise)
     pairs = watched(pairs_of(labels_of(), persons=unit == "person"), ledger.path)
     mechanism = OF_PERSONS if unit == "person" else MECHANISM
     sordino.fit_reward(pairs, mechanism=mechanism, ledger=ledger, ball=3.0)
@@ -173,7 +173,7 @@ def test_nothing_after_the_release_spends_or_looks_at_labels(tmp_path, monkeypat
 def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch):
     ledger = account(tmp_path, 0.9)
     pairs = watched(pairs_of(labels_of()), ledger.path)
-    monkeypatch.setattr(label_gaussian, "with_noise", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(label_sum, "with_noise", lambda *_: pytest.fail("noise was drawn"))
     monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))
     with pytest.raises(sordino.BudgetExceeded):
         sordino.fit_reward(pairs, mechanism=MECHANISM, ledger=ledger)
@@ -193,7 +193,7 @@ def test_a_budget_that_another_process_used_up_is_seen(tmp_path, monkeypatch):
         return honest(*given)
 
     monkeypatch.setattr(label_release, "_prepared", prepared)
-    monkeypatch.setattr(label_gaussian, "with_noise", lambda *_: pytest.fail("noise was drawn"))
+    monkeypatch.setattr(label_sum, "with_noise", lambda *_: pytest.fail("noise was drawn"))
     with pytest.raises(sordino.BudgetExceeded):
         sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
 
@@ -204,7 +204,7 @@ def test_a_crash_while_drawing_counts_as_spent(tmp_path, monkeypatch):
     def crash(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(label_gaussian, "with_noise", crash)
+    monkeypatch.setattr(label_sum, "with_noise", crash)
     with pytest.raises(KeyboardInterrupt):
         sordino.fit_reward(pairs_of(labels_of()), mechanism=MECHANISM, ledger=ledger)
     assert durable_kinds(ledger.path) == ["open", "reserve"]

@@ -13,14 +13,13 @@ from scipy.special import expit
 import sordino
 from sordino import _random
 from sordino.errors import BudgetExceeded, DataError, UsageError
-from sordino.mechanisms import _tilted
+from sordino.mechanisms import objective_perturbation as _tilted
+from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.record_confidence import least_ridge
-from sordino.rewards.record_fit import fit_records, release_records
-from sordino.rewards.record_sums import HeldRecords, decided_labels
+from sordino.rewards.confidence import least_ridge
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.record_release import HeldRecords, decided_labels, fit_records, release_records
 from sordino.rewards.solver import nearest_minimum
 
 DELTA, BALL = 1e-6, 1.0

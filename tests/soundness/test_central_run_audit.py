@@ -18,15 +18,15 @@ from sordino._files import to_json
 from sordino.auditing.runs.replay import audit_run
 from sordino.certificates import certify, paid_guarantee
 from sordino.environments.annotators import simulate_pairs
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.gaussian import joint_mechanisms
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.second_moment import joint_mechanisms
 from sordino.policies.gibbs import gibbs_policy
-from sordino.privacy.chain import canonical_json
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import canonical_json
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     describe_fit_settings,
@@ -34,10 +34,9 @@ from sordino.reporting.result import (
     describe_ledger_rows,
 )
 from sordino.reporting.summary import summarize
-from sordino.rewards.estimation import fit_reward
-from sordino.rewards.label_estimation import fit_released
-from sordino.rewards.label_metrics import measure_statistic
+from sordino.rewards.estimation import fit_released, fit_reward
 from sordino.rewards.label_release import release_labels
+from sordino.rewards.metrics import measure_statistic
 
 DELTA = 1e-6
 EVERYTHING = 2.5e-6  # the δ at which a reward and its metrics are composed

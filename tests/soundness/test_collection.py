@@ -17,11 +17,10 @@ from sordino import _random
 from sordino.collection.database import ANSWERS, PERSONS, QUESTIONS, frozen, open_database
 from sordino.collection.exporting import export_answers
 from sordino.collection.invitations import forget, invite, open_invitation
-from sordino.collection.questions import Question
 from sordino.collection.refusals import Refusal
-from sordino.collection.study import Study
+from sordino.collection.study import Question, Study
 from sordino.collection.submissions import Submitted, store
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 
 DEVICE = "d" * 43

@@ -20,9 +20,9 @@ from scipy.stats import chi2
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms import _discrete_laplace, count_test
-from sordino.mechanisms.arm_sensitivity import mean_range_after_test as range_of_tested
-from sordino.mechanisms.count_test import CountTest
+from sordino.mechanisms import grid, minimum_count_release
+from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.score_sensitivity import mean_range_after_test as range_of_tested
 from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
@@ -81,9 +81,9 @@ def law_of(draw, monkeypatch, missing, *, exponential_coins=False):
     def below(bound, _words):
         return 0 if bound == 1 else told((mpmath.mpf(1) / bound,) * bound)
 
-    monkeypatch.setattr(_discrete_laplace, "_below", below)
+    monkeypatch.setattr(grid, "_below", below)
     if exponential_coins:
-        monkeypatch.setattr(_discrete_laplace, "_survives", survives)
+        monkeypatch.setattr(grid, "_survives", survives)
     while left > missing:
         weight, beginning = heapq.heappop(waiting)
         script = iter(beginning)
@@ -101,7 +101,7 @@ def law_of(draw, monkeypatch, missing, *, exponential_coins=False):
 def test_a_coin_of_an_exponential_probability_is_exact(monkeypatch):
     for part, unit in ((0, 3), (1, 3), (2, 3), (1, 1)):
         found, left = law_of(
-            lambda p=part, u=unit: _discrete_laplace._survives(p, u, None), monkeypatch, 1 / 300
+            lambda p=part, u=unit: grid._survives(p, u, None), monkeypatch, 1 / 300
         )
         kept = mpmath.exp(-mpmath.mpf(part) / unit)
         assert found[True] <= kept + 1e-12
@@ -112,8 +112,8 @@ def test_a_coin_of_an_exponential_probability_is_exact(monkeypatch):
 def test_with_such_coins_the_noise_is_discrete_laplace_and_nothing_else(monkeypatch, rate):
     q = mpmath.exp(-mp(rate))
     for draw, stated, missing in (
-        (_discrete_laplace._geometric, lambda k: (1 - q) * q**k if k >= 0 else 0, 1e-4),
-        (_discrete_laplace.laplace_noise, lambda z: chance(rate, z), 2e-2),
+        (grid._geometric, lambda k: (1 - q) * q**k if k >= 0 else 0, 1e-4),
+        (grid.laplace_noise, lambda z: chance(rate, z), 2e-2),
     ):
         found, left = law_of(
             lambda draw=draw: draw(rate, None), monkeypatch, missing, exponential_coins=True
@@ -137,7 +137,7 @@ def test_a_number_below_a_bound_is_as_likely_as_any_other(bound):
             for number in numbers
             for place in reversed(range(count))
         ]
-        return _discrete_laplace._below(bound, iter(digits))
+        return grid._below(bound, iter(digits))
 
     for number in (0, 1, bound - 1, bound % last, last - 1):
         assert drawn(number) == number % bound
@@ -218,7 +218,7 @@ def test_the_margin_is_decided_where_a_float_cannot(epsilon, margin, shift):
 
 def released(test, counts, z, monkeypatch):
     """What the real release says of these counts when its noise is z."""
-    monkeypatch.setattr(count_test, "laplace_noise", lambda _rate, _words: z)
+    monkeypatch.setattr(minimum_count_release, "laplace_noise", lambda _rate, _words: z)
     return int(test.release(np.array(counts), entropy=SimulatedEntropy(0))[0])
 
 
@@ -354,8 +354,10 @@ def test_a_game_finds_most_of_epsilon_and_does_not_refute_it(epsilon, relation):
 
 def test_a_game_refutes_half_the_noise(monkeypatch):
     """Seeded; power above 1 − 1e-6: the true loss is 2, and 20,000 trials show 1.9."""
-    honest = count_test.laplace_noise
-    monkeypatch.setattr(count_test, "laplace_noise", lambda rate, words: honest(2 * rate, words))
+    honest = minimum_count_release.laplace_noise
+    monkeypatch.setattr(
+        minimum_count_release, "laplace_noise", lambda rate, words: honest(2 * rate, words)
+    )
     found = audit_mechanism(
         CountTest(1.0, delta=1e-6), unit="record", neighbors=REPLACE_ONE, trust="central",
         trials=20_000, level=1e-6, simulate_seed=3,

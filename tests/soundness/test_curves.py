@@ -10,17 +10,15 @@ import numpy as np
 import pytest
 from scipy.special import expit, ndtr
 
-from sordino.privacy import _cells, curves, group_curves
-from sordino.privacy.curves import (
+from sordino.privacy import objective_curves
+from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.objective_curves import (
     amp_delta,
+    amp_delta_replace_one,
     objective_perturbation_curve,
     objective_perturbation_delta,
     objective_perturbation_delta_closed_form,
     objective_perturbation_delta_ranked,
-)
-from sordino.privacy.gaussian import gaussian_delta
-from sordino.privacy.group_curves import (
-    amp_delta_replace_one,
     objective_perturbation_delta_replace_one,
 )
 
@@ -411,16 +409,16 @@ def test_a_maximum_over_a_grid_only_is_caught(monkeypatch):
         return loss_from_below(noise, mu, kappa, few, few)
 
     assert delta_from_below(1.0, 0.25, 3.0, 0.0) <= objective_perturbation_delta(1.0, 0.25, 3.0)
-    monkeypatch.setattr(curves, "_largest_loss", grid_only)
+    monkeypatch.setattr(objective_curves, "_largest_loss", grid_only)
     assert delta_from_below(1.0, 0.25, 3.0, 0.0) > objective_perturbation_delta(1.0, 0.25, 3.0)
 
 
 def test_cells_taken_at_their_left_ends_are_caught(monkeypatch):
     exact = float(exact_delta(1.0, 0.25, 1.0))
-    monkeypatch.setattr(_cells, "_mean", lambda ends, slope: np.zeros(len(slope)))
+    monkeypatch.setattr(objective_curves, "_mean", lambda ends, slope: np.zeros(len(slope)))
     assert not just_above(objective_perturbation_delta(1.0, 0.25, 1.0), exact)
 
 
 def test_a_removal_that_costs_nothing_is_caught(monkeypatch):
-    monkeypatch.setattr(group_curves, "_removal", lambda mu, mu_output: lambda epsilon: 0.0)
+    monkeypatch.setattr(objective_curves, "_removal", lambda mu, mu_output: lambda epsilon: 0.0)
     assert objective_perturbation_delta_replace_one(1.0, 0.12, 0.25) < gaussian_delta(1.0, 0.24)

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.auditing.exact import exact_delta, exact_epsilon
-from sordino.mechanisms import _gibbs_draws, exponential
-from sordino.mechanisms._gibbs_draws import SLACK, thresholds
-from sordino.mechanisms.exponential import ExponentialMechanism
+from sordino.mechanisms import gibbs, gibbs_draws
+from sordino.mechanisms.gibbs import ExponentialMechanism
+from sordino.mechanisms.gibbs_draws import SLACK, thresholds
 from sordino.privacy.bounded_range import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
@@ -324,7 +324,7 @@ def scaled_by_the_largest_record(scores, bound, steps):
     [unclipped, clipped_relative_to_all_records, clipped_to_a_ball, scaled_by_the_largest_record],
 )
 def test_records_that_are_not_bounded_one_by_one_are_caught(mutant, monkeypatch):
-    monkeypatch.setattr(exponential, "_in_steps", mutant)
+    monkeypatch.setattr(gibbs, "_in_steps", mutant)
     assert not all_keep_their_promise()
 
 
@@ -356,9 +356,9 @@ def test_half_the_temperature_is_caught(monkeypatch):
 def test_cutting_rare_actions_off_instead_of_flooring_is_caught(monkeypatch):
     def cut_off(levels):
         top = max(levels)
-        return [_gibbs_draws._weight(v - top) if v - top > -30 else 0 for v in levels]
+        return [gibbs_draws._weight(v - top) if v - top > -30 else 0 for v in levels]
 
-    monkeypatch.setattr(_gibbs_draws, "_weights", cut_off)
+    monkeypatch.setattr(gibbs_draws, "_weights", cut_off)
     assert not all_keep_their_promise()
 
 
@@ -367,7 +367,7 @@ def test_underflow_of_ordinary_floats_is_caught(monkeypatch):
         top = max(levels)
         return [int(math.exp(max(-800.0, float(v - top))) * 2.0**53) for v in levels]
 
-    monkeypatch.setattr(_gibbs_draws, "_weights", floats)
+    monkeypatch.setattr(gibbs_draws, "_weights", floats)
     assert not all_keep_their_promise()
     assert not all_follow_their_formula()
 
@@ -377,14 +377,14 @@ def test_a_floor_relative_to_a_constant_is_caught(monkeypatch):
 
     def floored(levels):
         top = max(levels)
-        return [_gibbs_draws._weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
+        return [gibbs_draws._weight(max(v, Decimal(-30)) - max(top, -30)) for v in levels]
 
-    monkeypatch.setattr(_gibbs_draws, "_weights", floored)
+    monkeypatch.setattr(gibbs_draws, "_weights", floored)
     assert not all_follow_their_formula()
 
 
 def test_coarse_thresholds_are_caught(monkeypatch):
-    honest = _gibbs_draws.thresholds
+    honest = gibbs_draws.thresholds
     monkeypatch.setitem(
         globals(), "thresholds", lambda given: [cut >> 112 << 112 for cut in honest(given)]
     )
@@ -393,10 +393,10 @@ def test_coarse_thresholds_are_caught(monkeypatch):
 
 def test_forgetting_the_reference_is_caught(monkeypatch):
     """It hides as much, but it is another policy, and draws what must never be drawn."""
-    monkeypatch.setattr(exponential, "log_of_chance", lambda chance: Decimal(0))
+    monkeypatch.setattr(gibbs, "log_of_chance", lambda chance: Decimal(0))
     assert not all_follow_their_formula()
 
 
 def test_single_precision_is_caught(monkeypatch):
-    monkeypatch.setattr(exponential, "DIGITS", Context(prec=9))
+    monkeypatch.setattr(gibbs, "DIGITS", Context(prec=9))
     assert not all_follow_their_formula()

@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError
-from sordino.mechanisms import _grid, gaussian
-from sordino.mechanisms._grid import _shortened, _steps, first_rows, root_above
+from sordino.mechanisms import gaussian
+from sordino.mechanisms import grid as _grid
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.grid import _shortened, _steps, first_rows, root_above
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

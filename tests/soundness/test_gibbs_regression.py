@@ -17,9 +17,8 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms._candidates import scores_of
-from sordino.mechanisms._gibbs_draws import thresholds
-from sordino.mechanisms.gibbs_regression import ExponentialRegression, GibbsRegression
+from sordino.mechanisms.gibbs_draws import thresholds
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression, GibbsRegression, scores_of
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 RELATIONS = [REPLACE_ONE, REPLACE_SPECIAL]

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms._gibbs_draws import thresholds
-from sordino.mechanisms.gibbs_sampling import GibbsSampling
+from sordino.mechanisms.gibbs import GibbsSampling
+from sordino.mechanisms.gibbs_draws import thresholds
 from sordino.privacy.bounded_range import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 

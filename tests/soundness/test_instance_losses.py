@@ -8,17 +8,15 @@ import mpmath
 import numpy as np
 import pytest
 
-from sordino.auditing._ridge_class import _fit_reach
-from sordino.auditing.exact import (
+from sordino.auditing.arm_loss import (
     arm_class_bound,
     arm_delta,
     arm_delta_of,
     arm_losses,
     arm_losses_of,
-    ridge_class_bound,
-    ridge_losses,
 )
-from sordino.mechanisms.ridge_sensitivity import own_reward_step
+from sordino.auditing.exact import _fit_reach, ridge_class_bound, ridge_losses
+from sordino.mechanisms.score_sensitivity import own_reward_step
 from sordino.preferences.bandit_logs import BanditLogs
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "intrinsic.json").read_text())

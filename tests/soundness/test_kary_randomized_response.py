@@ -13,12 +13,12 @@ from sordino._random import SimulatedEntropy
 from sordino.auditing.exact import exact_epsilon
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.kary_randomized_response import (
+from sordino.mechanisms.randomized_response import (
     NO_CHOICE,
     KaryRandomizedResponse,
+    RandomizedResponse,
     debiased_choices,
 )
-from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 WORDS = 2**64
@@ -125,7 +125,7 @@ def test_how_many_words_are_drawn_does_not_depend_on_the_choices():
 
 
 def test_every_choice_gets_words_of_its_own_across_chunks(monkeypatch):
-    monkeypatch.setattr("sordino.mechanisms.kary_randomized_response._CHUNK", 7)
+    monkeypatch.setattr("sordino.mechanisms.randomized_response._KARY_CHUNK", 7)
     coin = KaryRandomizedResponse(0.5, 3)
     found = coin.release(np.zeros(30_000, dtype=int), entropy=SimulatedEntropy(0))
     share = np.bincount(found, minlength=3) / 30_000

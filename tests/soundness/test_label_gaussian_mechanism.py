@@ -13,8 +13,8 @@ from scipy import sparse
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms import gaussian, label_gaussian
-from sordino.mechanisms.label_gaussian import LabelDesign, LabelGaussian
+from sordino.mechanisms import gaussian, label_sum
+from sordino.mechanisms.label_sum import LabelDesign, LabelGaussian
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_delta
@@ -449,6 +449,6 @@ def test_the_auditor_refutes_a_sum_in_which_rows_that_do_not_count_are_multiplie
     noise = LabelGaussian(2.0, delta=0.01)
     honest = noise.prepare(rows, rows=[0, 2])
     assert audit_mechanism(honest, **known, trials=2_000, simulate_seed=1).verdict == "not refuted"
-    monkeypatch.setattr(label_gaussian, "half_steps", read_by_a_mask)
+    monkeypatch.setattr(label_sum, "half_steps", read_by_a_mask)
     masked = noise.prepare(rows, rows=[0, 2])
     assert audit_mechanism(masked, **known, trials=2_000, simulate_seed=1).verdict == "refuted"

@@ -9,11 +9,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms import _noised_moments
-from sordino.mechanisms._noised_moments import joint_loss, split_noise, worst_cosine
-from sordino.mechanisms.adaptive_statistics import AdaptiveRegression, AdaptiveStatistics
-from sordino.mechanisms.gaussian_regression import GaussianRegression
-from sordino.mechanisms.least_squares import GaussianStatistics
+from sordino.mechanisms.regressions import gaussian as _noised_moments
+from sordino.mechanisms.regressions.gaussian import (
+    GaussianRegression,
+    joint_loss,
+    split_noise,
+    worst_cosine,
+)
+from sordino.mechanisms.regressions.least_squares import (
+    AdaptiveRegression,
+    AdaptiveStatistics,
+    GaussianStatistics,
+)
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

@@ -28,7 +28,7 @@ from sordino.errors import (
     LedgerError,
     SordinoError,
 )
-from sordino.privacy import chain
+from sordino.privacy import ledger_chain
 from sordino.privacy.events import GaussianEvent, PureEvent
 from sordino.privacy.ledger import Ledger
 
@@ -36,7 +36,7 @@ TERMS = {"delta": 0.0, "unit": "label", "neighbors": sordino.REPLACE_ONE, "trust
 BUDGET = sordino.Guarantee(2.0, **TERMS)
 PROMISE = sordino.Guarantee(0.1, **TERMS)
 EVENT = PureEvent(0.1)
-COLUMNS = [field.name for field in fields(chain.Row)]
+COLUMNS = [field.name for field in fields(ledger_chain.Row)]
 OTHERS = ",".join(COLUMNS[1:])
 
 
@@ -81,8 +81,8 @@ def rehash(path, rows):
         for row in rows:
             values = {**row, "sequence": last.sequence + 1 if last else 1}
             values["previous"] = last.digest if last else "0" * 64
-            last = chain.Row(**values)
-            last = chain.Row(**{**values, "digest": last.computed_digest()})
+            last = ledger_chain.Row(**values)
+            last = ledger_chain.Row(**{**values, "digest": last.computed_digest()})
             marks = ",".join("?" * len(COLUMNS))
             connection.execute(
                 f"INSERT INTO rows ({table}) VALUES ({marks})", tuple(asdict(last).values())
@@ -152,7 +152,7 @@ def test_two_rows_that_change_places_are_seen(path):
 def resealed(rows):
     """Return rows of which each has its own digest, whatever the one before says."""
     for row in rows:
-        sealed = chain.Row(**row)
+        sealed = ledger_chain.Row(**row)
         yield tuple({**row, "digest": sealed.computed_digest()}.values())
 
 
@@ -164,7 +164,7 @@ def test_a_row_taken_out_is_seen_though_each_row_is_sealed_anew(path, gap):
         row["sequence"] = number + 1  # numbers close the gap, the chain does not
     if gap:  # the chain closes the gap, numbers do not
         for before, row in pairwise(rows):
-            before["digest"] = chain.Row(**before).computed_digest()
+            before["digest"] = ledger_chain.Row(**before).computed_digest()
             row["previous"] = before["digest"]
     raw(path, "DELETE FROM rows")
     marks = ",".join("?" * len(COLUMNS))
@@ -518,7 +518,7 @@ def test_an_interruption_inside_a_write_leaves_no_row_and_no_lock(path, monkeypa
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(chain, "_refuse_other_end", interrupted)
+        patch.setattr(ledger_chain, "_refuse_other_end", interrupted)
         with pytest.raises(KeyboardInterrupt):
             ledger.reserve(EVENT, promise=PROMISE)
     assert len(Ledger.read(path).rows) == 7
@@ -662,7 +662,7 @@ def fixed(monkeypatch):
     """Inject release ids and a clock."""
     ids = iter(range(10**6))
     monkeypatch.setattr(_random, "new_release_id", lambda: f"{next(ids):016x}")
-    monkeypatch.setattr(chain, "new_release_id", lambda: f"{next(ids):016x}")
+    monkeypatch.setattr(ledger_chain, "new_release_id", lambda: f"{next(ids):016x}")
     monkeypatch.setattr(_random, "now", lambda: "2024-05-06T07:08:09Z")
 
 

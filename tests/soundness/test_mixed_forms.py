@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from sordino.privacy import accounting
 from sordino.privacy.accountants import loss_distribution_bound
+from sordino.privacy.closed_forms import mixed_bound
 from sordino.privacy.events import (
     ApproximateEvent,
     BoundedRangeEvent,
@@ -18,7 +19,6 @@ from sordino.privacy.events import (
     RandomizedResponseEvent,
 )
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.privacy.mixed_forms import mixed_bound
 
 RELATIONS = (ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL)
 

@@ -8,17 +8,16 @@ import pytest
 from scipy.special import expit, ndtr
 
 from sordino._random import entropy
-from sordino.mechanisms import _tilted
+from sordino.mechanisms import objective_perturbation as _tilted
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.objective_perturbation import (
-    ObjectivePerturbation,
-    joint_delta,
+from sordino.mechanisms.gaussian import joint_mechanisms
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation, joint_delta
+from sordino.privacy.gaussian import gaussian_delta
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
+from sordino.privacy.objective_curves import (
     objective_perturbation_delta,
     objective_perturbation_delta_replace_one,
 )
-from sordino.mechanisms.second_moment import joint_mechanisms
-from sordino.privacy.gaussian import gaussian_delta
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 LEAST_USED = {
     (False, 0.2): 0.95, (False, 1.0): 0.8, (False, 4.0): 0.05,

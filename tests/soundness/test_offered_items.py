@@ -11,7 +11,7 @@ from scipy.stats import spearmanr
 import sordino
 from sordino import cli
 from sordino.errors import UsageError
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE

@@ -9,13 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino.mechanisms.gibbs_sampling import GibbsSampling
+from sordino.mechanisms.gibbs import GibbsSampling
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.rewards.arm_means import ArmMeans
-from sordino.rewards.ball_ridge import BallRidge
-from sordino.rewards.screened_means import ScreenedMeans
+from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
+from sordino.rewards.linear_bandit import BallRidge
 
 ADD, REPLACE, ZERO = (
     sordino.ADD_OR_REMOVE_ONE,

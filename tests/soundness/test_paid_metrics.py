@@ -18,27 +18,24 @@ from scipy.special import expit
 import sordino
 from sordino import _random
 from sordino._random import SystemEntropy
-from sordino.mechanisms import gaussian, label_gaussian
+from sordino.mechanisms import gaussian, label_sum
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.spend import event_of
-from sordino.rewards import (
-    label_release,
-    paid_label_metrics,
-    paid_metrics,
-    paid_record_metrics,
-    record_fit,
-)
-from sordino.rewards.label_metrics import slope_of_sum
+from sordino.rewards import label_release, private_metric_releases, private_metrics, record_release
 from sordino.rewards.label_release import countable_rows
+from sordino.rewards.metrics import slope_of_sum
 from sordino.rewards.model import RewardModel
-from sordino.rewards.paid_label_metrics import measure_labels
-from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.paid_record_metrics import measure_records, record_metrics_mechanism
-from sordino.rewards.record_checks import record_differences
-from sordino.rewards.record_sums import clipped_records
+from sordino.rewards.private_metric_releases import (
+    measure_labels,
+    measure_records,
+    record_metrics_mechanism,
+)
+from sordino.rewards.private_metrics import held_out_rows
+from sordino.rewards.record_release import clipped_records
+from sordino.rewards.release_checks import record_differences
 
 DELTA = 1e-6
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -78,7 +75,7 @@ def reward_on(ledger, weights):
     budget = ledger.budget
     mechanism = TILTS[budget.neighbors] if budget.unit == "record" else OF_PERSONS
     promise = mechanism.guarantee(unit=budget.unit, neighbors=budget.neighbors, trust="central")
-    entry = ledger.reserve(mechanism.event, promise=promise, details=dict(paid_metrics.UNREAD))
+    entry = ledger.reserve(mechanism.event, promise=promise, details=dict(private_metrics.UNREAD))
     entry.commit("00")
     return reward_of(weights, promise, (entry.release_id,))
 
@@ -101,7 +98,7 @@ def noise(monkeypatch):
         state.scales.append(scale)
         return total if state.outcome is None else np.asarray(state.outcome[: len(total)])
 
-    monkeypatch.setattr(label_gaussian, "with_noise", drawn)
+    monkeypatch.setattr(label_sum, "with_noise", drawn)
     monkeypatch.setattr(gaussian, "with_noise", drawn)
     return state
 
@@ -127,11 +124,11 @@ def label_design(weights, mechanism, temperature):
     """What :func:`measure_labels` releases labels with; no label is at hand."""
     pairs = label_pairs([0] * N)
     out = held_out_rows(pairs)
-    margins = paid_label_metrics._margins(reward_of(weights), pairs, out)
+    margins = private_metric_releases._margins(reward_of(weights), pairs, out)
     rows = countable_rows(pairs)
     limited = mechanism.records_per_person is not None
     return mechanism.prepare(
-        paid_label_metrics._vectors(margins, temperature)[0],
+        private_metric_releases._vectors(margins, temperature)[0],
         persons=pairs.persons if limited else None,
         rows=rows[out[rows]],
     ), out
@@ -141,9 +138,7 @@ def totals_of(design, *labellings_):
     """The sums before the noise, in whole steps."""
     found = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            label_gaussian, "with_noise", lambda total, *_: (found.append(total), total)[1]
-        )
+        patch.setattr(label_sum, "with_noise", lambda total, *_: (found.append(total), total)[1])
         for labels in labellings_:
             design.statistic(label_pairs(labels).labels, entropy=None)
     return [total.astype(float) for total in found]
@@ -211,7 +206,7 @@ def replayed(monkeypatch):
 
     def start():
         names = iter(range(10**6))
-        for module in ("sordino._random", "sordino.privacy.chain", "sordino._files"):
+        for module in ("sordino._random", "sordino.privacy.ledger_chain", "sordino._files"):
             made = f"{module}.new_release_id"
             monkeypatch.setattr(made, lambda: f"{next(names):016x}", raising=False)
         monkeypatch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
@@ -273,7 +268,7 @@ def record_total(made, relation, weights):
     """The sum of :func:`measure_records` before the noise."""
     pairs = record_pairs(made)
     part = pairs.part(np.flatnonzero(held_out_rows(pairs)).tolist())
-    vectors_ = paid_record_metrics._vectors(reward_of(weights), part, 0.7)
+    vectors_ = private_metric_releases._record_vectors(reward_of(weights), part, 0.7)
     return NOISES[relation]._sum(vectors_).astype(float)
 
 
@@ -303,12 +298,12 @@ def test_the_worst_record_comes_close_to_the_sensitivity():
     at = np.flatnonzero(held_out_rows(found[0]))[:1].tolist()
     wrong, right = (
         NOISES[REPLACE_ONE]._sum(
-            paid_record_metrics._vectors(reward_of([1.0]), pairs.part(at), 1.0)
+            private_metric_releases._record_vectors(reward_of([1.0]), pairs.part(at), 1.0)
         )
         * NOISES[REPLACE_ONE].step
         for pairs in found
     )
-    bound = paid_record_metrics.RECORD_BOUND
+    bound = private_metric_releases.RECORD_BOUND
     assert np.linalg.norm(wrong) == pytest.approx(bound, rel=1e-5)
     assert np.linalg.norm(wrong - right) == pytest.approx(3**0.5, abs=0.02)  # both count as 1
 
@@ -322,7 +317,7 @@ def test_the_fit_sees_one_change_at_most_too(relation, made, at, new):
     seen = []
     for part in (made, neighbor(made, relation, at, new)):
         pairs = record_pairs(part)
-        kept = record_fit._seen(pairs, held_out_rows(pairs))
+        kept = record_release._seen(pairs, held_out_rows(pairs))
         rows = clipped_records(record_differences(kept, None), TILTS[relation], None).tolist()
         pairs_of = zip(rows, kept.labels.tolist(), strict=True)
         seen.append(Counter((*row, label) for row, label in pairs_of))
@@ -362,10 +357,10 @@ def test_a_margin_depends_on_its_own_record_to_the_last_bit(n, d, seed):
     """``rows @ weights`` fails this: the order of its additions depends on how many rows are."""
     generator = np.random.default_rng(seed)
     rows, weights = generator.normal(size=(n, d)), generator.normal(size=d)
-    together = paid_record_metrics._margins(rows, weights)
-    alone = [paid_record_metrics._margins(rows[[i]], weights)[0] for i in range(n)]
+    together = private_metric_releases._record_margins(rows, weights)
+    alone = [private_metric_releases._record_margins(rows[[i]], weights)[0] for i in range(n)]
     assert together.tolist() == alone
-    turned = paid_record_metrics._margins(np.asfortranarray(rows), weights)
+    turned = private_metric_releases._record_margins(np.asfortranarray(rows), weights)
     assert turned.tolist() == alone
 
 
@@ -460,7 +455,7 @@ def test_the_entry_is_durable_before_the_noise(tmp_path, monkeypatch, linear_wor
         drawn.append(durable_kinds(ledger.path))
         raise KeyboardInterrupt
 
-    for module in (label_gaussian, gaussian):
+    for module in (label_sum, gaussian):
         monkeypatch.setattr(module, "with_noise", crash)
     before = ledger.total().epsilon
     with pytest.raises(KeyboardInterrupt):
@@ -475,7 +470,7 @@ def test_the_entry_is_durable_before_the_noise(tmp_path, monkeypatch, linear_wor
 @pytest.mark.parametrize("unit", ["label", "record"])
 def test_over_the_budget_nothing_is_drawn(tmp_path, monkeypatch, linear_world, unit):
     buy, ledger, _ = purchase(tmp_path, unit, linear_world, epsilon=1.1)
-    for module in (label_gaussian, gaussian):
+    for module in (label_sum, gaussian):
         monkeypatch.setattr(module, "with_noise", lambda *_: pytest.fail("noise was drawn"))
     monkeypatch.setattr(SystemEntropy, "words", lambda *_: pytest.fail("coins were drawn"))
     with pytest.raises(sordino.BudgetExceeded):
@@ -555,12 +550,12 @@ def label_runs():
     generator = np.random.default_rng(5)
     rows = generator.normal(size=(300, 3)) / 2
     margins, chance = rows @ WEIGHTS, expit(rows @ TRUE)
-    vectors_, scales = paid_label_metrics._vectors(margins, 0.5)
+    vectors_, scales = private_metric_releases._vectors(margins, 0.5)
     design = LABELS.prepare(vectors_)
     for run in range(RUNS):
         labels = (generator.random(300) < chance).astype(np.int8)
         released = design.statistic(labels, entropy=_random.entropy(run))
-        found = paid_label_metrics._noised_sums(released, scales, margins, 0.5).estimates()
+        found = private_metric_releases._noised_sums(released, scales, margins, 0.5).estimates()
         names = ("accuracy", "win_rate", "negative_log_likelihood", "calibration_slope")
         yield tuple(found[name] for name in names)
 
@@ -582,12 +577,12 @@ def test_intervals_on_labels_hold_the_truth(monkeypatch):
     shares = coverages(runs, truths)
     assert min(shares) >= 0.93, shares
     assert max(shares) <= 0.995, shares
-    honest = paid_label_metrics._noised_sums
+    honest = private_metric_releases._noised_sums
 
     def forgetful(*given_):
         return dataclasses.replace(honest(*given_), variances=np.zeros(3))
 
-    monkeypatch.setattr(paid_label_metrics, "_noised_sums", forgetful)
+    monkeypatch.setattr(private_metric_releases, "_noised_sums", forgetful)
     assert max(coverages(list(label_runs()), truths)) < 0.92
 
 
@@ -598,9 +593,9 @@ def record_runs():
     for run in range(RUNS):
         rows = generator.normal(size=(generator.binomial(900, 0.2), 3)) / 2
         labels = generator.random(len(rows)) < expit(rows @ TRUE)
-        w = paid_record_metrics._measured(rows @ WEIGHTS, labels.astype(int), 0.5)
+        w = private_metric_releases._measured(rows @ WEIGHTS, labels.astype(int), 0.5)
         sums = mechanism.release(w, entropy=_random.entropy(run))
-        yield paid_record_metrics._ratios(sums, mechanism.standard_deviation)
+        yield private_metric_releases._ratios(sums, mechanism.standard_deviation)
 
 
 def test_intervals_on_records_hold_the_truth():
@@ -624,7 +619,7 @@ def test_the_mechanism_of_records_is_cut_to_the_bound():
     for label in (0, 1, 2):
         labels = np.full(len(margins), label)
         for temperature in (1e-6, 1.0, 1e6):
-            w = paid_record_metrics._measured(margins, labels, temperature)
+            w = private_metric_releases._measured(margins, labels, temperature)
             assert np.isfinite(w).all()
-            assert np.linalg.norm(w, axis=1).max() <= paid_record_metrics.RECORD_BOUND
+            assert np.linalg.norm(w, axis=1).max() <= private_metric_releases.RECORD_BOUND
     assert isinstance(NOISES[REPLACE_ONE], GaussianMechanism)

@@ -24,7 +24,7 @@ DRIVER = textwrap.dedent(
     import sordino
     from sordino.preferences import memo
     from sordino.preferences.memo import AnswerMemo
-    from sordino.preferences.reading import read_pairs
+    from sordino.preferences.pairs import read_pairs
     from sordino.preferences.records import canonical, person_key
     from sordino.privacy.ledger import Ledger, Reservation
     from sordino.privatization import stream

@@ -18,10 +18,9 @@ from sordino._validate import person_id
 from sordino.algorithms.user_slots import UserSlots
 from sordino.auditing.releases.reading import read_released
 from sordino.errors import DataError
-from sordino.mechanisms._grid import first_rows
-from sordino.mechanisms._label_steps import counted_rows, farthest
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.grid import first_rows
+from sordino.mechanisms.label_sum import LabelGaussian, counted_rows, farthest
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.shard_blocks import judgments
 from sordino.preferences.shards import find_shards
 from sordino.preferences.trajectories import Trajectories
@@ -129,8 +128,8 @@ def counted(ids):
 
 
 def people(ids):
-    from sordino.language.people.person_slots import batches_of
     from sordino.language.people.slot_privacy import SlotPrivacy
+    from sordino.language.people.slots import batches_of
 
     privacy = SlotPrivacy(1.0, 1e-6, neighbors=REPLACE_ONE, slots=2, batches=1, clip=1.0)
     found = [{"person": person, "prompt": "p"} for person in (*ids, "somebody else")]

@@ -23,7 +23,7 @@ from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.auditing.exact import exact_epsilon
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.preferences.memo import AnswerMemo
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing
@@ -384,7 +384,7 @@ def test_a_smaller_cap_later_says_what_its_entries_paid_for(tmp_path):
 def test_two_processes_at_once_never_answer_more_than_the_ledger_counts(
     tmp_path, monkeypatch, owner
 ):
-    monkeypatch.setattr("sordino.privatization.stored_answers.turn", lambda _: nullcontext())
+    monkeypatch.setattr("sordino.privatization.crossing.turn", lambda _: nullcontext())
     ledger, pairs = new_ledger(tmp_path), read_pairs(rows_of(people(15, 6), [1] * 90))
     name = "reserve" if owner is Crossing else "words"
     honest, others = getattr(owner, name), []

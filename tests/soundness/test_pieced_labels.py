@@ -11,17 +11,13 @@ from pyarrow import parquet
 
 import sordino
 from sordino import _random
-from sordino.engines.engine import InProcess
-from sordino.engines.reduction import Reduction
-from sordino.engines.rows import PiecedRows
+from sordino.engines.engine import InProcess, PiecedRows, Reduction
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms import pieced_labels
-from sordino.mechanisms._label_steps import FINER
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.pieced_labels import PiecedLabels
+from sordino.mechanisms import label_sum
+from sordino.mechanisms.label_sum import FINER, LabelGaussian, PiecedLabels
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import Piece, find_shards
-from sordino.rewards.sharded.release import release_shards
+from sordino.rewards.label_release import release_shards
 
 NOISE = LabelGaussian(1.0, delta=1e-6)
 
@@ -88,8 +84,8 @@ def world(n=101, d=4, seed=0):
 def total_of(rows, design):
     whiten = design.ellipsoid.whiten / design.mechanism.grid
     longest = design.mechanism.longest
-    task = pieced_labels._Steps(whiten.T / 2, 1 / design.mechanism.grid, counted=longest)
-    return rows.fold(task, pieced_labels._Sum.plus)
+    task = label_sum._Steps(whiten.T / 2, 1 / design.mechanism.grid, counted=longest)
+    return rows.fold(task, label_sum._Sum.plus)
 
 
 @pytest.mark.parametrize("longest", [np.inf, 0.5])
@@ -173,10 +169,8 @@ def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkey
     """Same bytes from the same coins; one entry; the noise is drawn once."""
     shards = write(tmp_path / "in", *world())
     drawn = []
-    honest = pieced_labels.with_noise
-    monkeypatch.setattr(
-        pieced_labels, "with_noise", lambda *given: drawn.append(1) or honest(*given)
-    )
+    honest = label_sum.with_noise
+    monkeypatch.setattr(label_sum, "with_noise", lambda *given: drawn.append(1) or honest(*given))
     found = []
     for engine in (InProcess(), Hostile(1), Hostile(2)):
         ledger = accounts()
@@ -195,7 +189,7 @@ def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monk
     def crash(*_):
         raise KeyboardInterrupt
 
-    owner, name = (pieced_labels, "with_noise") if drawn else (pieced_labels._Steps, "__call__")
+    owner, name = (label_sum, "with_noise") if drawn else (label_sum._Steps, "__call__")
     monkeypatch.setattr(owner, name, crash)
     with pytest.raises(KeyboardInterrupt):
         released(shards, ledger, InProcess())
@@ -204,7 +198,7 @@ def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monk
 
 def test_what_the_ledger_does_not_allow_draws_nothing(tmp_path, accounts, monkeypatch):
     shards = write(tmp_path / "in", *world())
-    monkeypatch.setattr(pieced_labels, "with_noise", None)
+    monkeypatch.setattr(label_sum, "with_noise", None)
     ledger = accounts(epsilon=0.5)
     with pytest.raises(BudgetExceeded):
         released(shards, ledger, InProcess())

@@ -10,14 +10,13 @@ import sordino
 from sordino._random import words_of_secret
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.preferences.features import HashedText
 from sordino.preferences.shard_survey import survey_shards
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.record_confidence import least_ridge
-from sordino.rewards.record_fit import fit_records
-from sordino.rewards.sharded.records import PiecedRecords, fit_record_shards
+from sordino.rewards.confidence import least_ridge
+from sordino.rewards.record_release import PiecedRecords, fit_record_shards, fit_records
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -202,7 +201,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
     rows, _ = world
     shards = write(tmp_path / "in", rows, np.full(N, 0.5))
     drawn = []
-    honest = sordino.rewards.sharded.records.minimize_pieced
+    honest = sordino.rewards.record_release.minimize_pieced
 
     def minimize(loss, *given, **settings):
         passes = [
@@ -213,7 +212,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
         assert np.concatenate(passes[1]).tolist() == drawn[-1].tolist()
         return honest(loss, *given, **settings)
 
-    monkeypatch.setattr(sordino.rewards.sharded.records, "minimize_pieced", minimize)
+    monkeypatch.setattr(sordino.rewards.record_release, "minimize_pieced", minimize)
     for name, seed in {"a": None, "b": None, "c": 0, "d": 0, "e": 1}.items():
         fitted(shards, tmp_path / name, simulate_seed=seed)
     for coins in drawn:

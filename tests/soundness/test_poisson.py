@@ -14,7 +14,13 @@ from scipy.stats import multivariate_normal, norm
 import sordino
 from sordino.errors import BudgetExceeded, PrivacyError, UsageError
 from sordino.privacy import accounting as a
-from sordino.privacy.accountants import loss_distribution_bound, renyi_bound
+from sordino.privacy.accountants import (
+    loss_distribution_bound,
+    renyi_bound,
+    samples,
+    samples_interval,
+)
+from sordino.privacy.accounting import calibrated_noise_multiplier
 from sordino.privacy.events import (
     GaussianEvent,
     NonPrivateEvent,
@@ -24,8 +30,6 @@ from sordino.privacy.events import (
 )
 from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.privacy.noise_calibration import calibrated_noise_multiplier
-from sordino.privacy.sampled_gaussian import samples, samples_interval
 
 RELATIONS = (ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL)
 SETTINGS = [(1.0, 0.01), (0.6, 0.2), (2.0, 0.5), (4.0, 0.9), (0.4, 0.001)]

@@ -18,14 +18,13 @@ from sordino._random import SimulatedEntropy
 from sordino.algorithms import policy_optimization
 from sordino.algorithms.policy_optimization import optimize
 from sordino.algorithms.policy_updates import Direction, GradientUpdate, UpdateBounds, update_of
-from sordino.algorithms.user_batches import interact
-from sordino.algorithms.user_slots import UserSlots
+from sordino.algorithms.user_slots import UserSlots, interact
 from sordino.environments.interactions import bounded_contexts
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.least_squares import GaussianStatistics
-from sordino.policies.log_linear import LogLinearPolicy
-from sordino.privacy.conversions import gaussian_delta
+from sordino.mechanisms.regressions.least_squares import GaussianStatistics
+from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.events import GaussianEvent
+from sordino.privacy.gaussian import gaussian_delta
 
 RELATIONS = (sordino.REPLACE_SPECIAL, sordino.REPLACE_ONE)
 BOUNDS = UpdateBounds(feature_bound=1.0, reward_bound=1.0, radius=2.0, gradient_bound=2.0)

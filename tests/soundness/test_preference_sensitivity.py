@@ -13,8 +13,8 @@ from scipy import optimize, sparse
 from scipy.special import expit
 
 from sordino.mechanisms.eigenvalue_test import preference_range_above, ridge_range_above
-from sordino.mechanisms.label_curvature import LabelCurvature
 from sordino.mechanisms.preference_sensitivity import (
+    LabelCurvature,
     closed_form_label_range,
     withheld_label_loss_outside,
     withheld_label_range,

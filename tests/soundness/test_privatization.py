@@ -18,7 +18,7 @@ from sordino._random import SystemEntropy
 from sordino.auditing.exact import exact_epsilon, label_neighbors
 from sordino.errors import PrivacyError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -249,9 +249,7 @@ def test_half_the_noise_is_refuted(monkeypatch):
     honest = privatize(read_pairs(rows_of(ONE_RECORD, [1])), COIN, ledger=new_ledger())
     with pytest.raises(PrivacyError, match="flipped with probability"):
         replace(honest, flip_probability=weaker / 2**64)
-    monkeypatch.setattr(
-        "sordino.preferences.private_pairs.flip_probability", lambda _: weaker / 2**64
-    )
+    monkeypatch.setattr("sordino.preferences.pairs.flip_probability", lambda _: weaker / 2**64)
     monkeypatch.setattr(RandomizedResponse, "threshold", property(lambda _: weaker))
     monkeypatch.setitem(CHANCE, FLIP, Fraction(weaker, 2**64))
     monkeypatch.setitem(CHANCE, KEEP, 1 - Fraction(weaker, 2**64))

@@ -10,7 +10,7 @@ import pytest
 from sordino._random import SystemEntropy
 from sordino.errors import BudgetExceeded, FileSystemError, PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.privacy.ledger import Ledger
 from sordino.privatization import stream
 from sordino.privatization.crossing import Crossing
@@ -180,7 +180,7 @@ def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkey
 
     They take turns; this is what holds where a file system knows no locks.
     """
-    monkeypatch.setattr("sordino.privatization.stored_answers.turn", lambda _: nullcontext())
+    monkeypatch.setattr("sordino.privatization.crossing.turn", lambda _: nullcontext())
     ledger = new_ledger(folder=tmp_path)
     case = [(f"p{i}", "q") for i in range(40)]
     pairs = read_pairs(rows_of(case, [1] * 40))
@@ -204,7 +204,7 @@ def test_processes_take_turns(tmp_path, monkeypatch):
     """While one run is between its survey and its last answer, another waits, and says so."""
     ledger = new_ledger(folder=tmp_path)
     pairs = read_pairs(rows_of([("ana", f"q{i}") for i in range(5)], [1] * 5))
-    monkeypatch.setattr("sordino.privatization.stored_answers._PATIENCE", 0.2)
+    monkeypatch.setattr("sordino.privatization.crossing._PATIENCE", 0.2)
     honest, refused = Crossing.reserve, []
 
     def slow(self, *given):

@@ -13,15 +13,18 @@ from scipy.special import ndtr
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
-from sordino.mechanisms import _ranked_density
+from sordino.mechanisms import ranking_objective_perturbation
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranked_tilt import RankedPerturbation, ranked_delta
-from sordino.privacy.curves import objective_perturbation_delta_ranked
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation, ranked_delta
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.privacy.ranked_curves import ranked_amp_delta, slack_of_trace
-from sordino.rewards.plackett_luce import PlackettLuce
+from sordino.privacy.objective_curves import (
+    objective_perturbation_delta_ranked,
+    ranked_amp_delta,
+    slack_of_trace,
+)
+from sordino.rewards.ranking_losses import PlackettLuce
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "core.json").read_text("utf-8"))
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
@@ -35,9 +38,11 @@ def mechanism(neighbors=REPLACE_SPECIAL, epsilon=1.0, delta=1e-6, **known):
 def exact_delta(case, ridge, deviation, epsilon):
     """δ(ε) of the minimizer in one dimension: a lower sum over cells of the tilt."""
     ends = np.linspace(-8.5, 8.5, 1701)
-    theta = _ranked_density.minimizers(case.one, deviation * ends[:, np.newaxis], ridge, 1e-9)
-    loss = _ranked_density.log_density(theta, case.one, ridge, deviation)
-    loss -= _ranked_density.log_density(theta, case.other, ridge, deviation)
+    theta = ranking_objective_perturbation.minimizers(
+        case.one, deviation * ends[:, np.newaxis], ridge, 1e-9
+    )
+    loss = ranking_objective_perturbation.log_density(theta, case.one, ridge, deviation)
+    loss -= ranking_objective_perturbation.log_density(theta, case.other, ridge, deviation)
     missed = -np.expm1(np.minimum(0.0, epsilon - loss))
     mass = np.where(ends[1:] > 0, -np.diff(ndtr(-ends)), np.diff(ndtr(ends)))
     return float(np.minimum(missed[1:], missed[:-1]) @ mass)
@@ -100,14 +105,14 @@ def test_the_density_is_that_of_the_likelihood():
         records.reshape(-1, 3), starts=np.arange(0, 25, 4), ranks=np.tile([1, 2, 3, 4], 6)
     )
     known = np.unique(records, axis=0, return_counts=True)
-    gradient, hessian, value = _ranked_density._derivatives(theta, known, 0.7)
+    gradient, hessian, value = ranking_objective_perturbation._derivatives(theta, known, 0.7)
     for i, at in enumerate(theta):
         np.testing.assert_allclose(gradient[i], loss.gradient(at) + 0.7 * at, atol=1e-12)
         np.testing.assert_allclose(hessian[i], loss.hessian(at) + 0.7 * np.eye(3), atol=1e-12)
         assert value[i] == pytest.approx(loss.value(at) + 0.35 * at @ at, rel=1e-12)
     tilts = 20 * rng.normal(size=(30, 3))
-    found = _ranked_density.minimizers(records, tilts, 0.1, 1e-9)
-    left = _ranked_density._derivatives(found, known, 0.1)[0] + tilts
+    found = ranking_objective_perturbation.minimizers(records, tilts, 0.1, 1e-9)
+    left = ranking_objective_perturbation._derivatives(found, known, 0.1)[0] + tilts
     assert np.linalg.norm(left, axis=1).max() < 1e-8
 
 
@@ -115,7 +120,7 @@ def test_the_density_integrates_to_the_same_constant():
     grid = np.linspace(-40.0, 40.0, 40_001)[:, np.newaxis]
     records = np.array([[[1.0], [-0.3], [0.8]], [[-1.0], [-1.0], [1.0]]])
     for made in (records, records[:0]):
-        density = np.exp(_ranked_density.log_density(grid, made, 0.7, 3.0))
+        density = np.exp(ranking_objective_perturbation.log_density(grid, made, 0.7, 3.0))
         total = np.trapezoid(density, grid[:, 0])
         assert total == pytest.approx(3.0 * math.sqrt(2 * math.pi), rel=1e-6)
 

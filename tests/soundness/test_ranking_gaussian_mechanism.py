@@ -2,8 +2,8 @@
 
 Claim: PPHJ, Lemma B.6 ("adjust α by a constant")
 Verdict: unproved; with observed pairs only a ranking shows (1.0e-2 against a claimed 1e-6)
-Ours: sordino.mechanisms.ranking_gaussian.RankingGaussian: Borda counts, short ballots
-    completed; sordino.mechanisms.ranked_tilt.RankedPerturbation: the χ_r formula
+Ours: sordino.mechanisms.ranking_sum.RankingGaussian: Borda counts, short ballots
+    completed; sordino.mechanisms.ranking_objective_perturbation.RankedPerturbation: the χ_r formula
 """
 
 import itertools
@@ -23,10 +23,13 @@ from scipy.special import expit, ndtr
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms._ranking_sensitivity import borda_moves, order_differences
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.ranking_design import RankingDesign
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.ranking_sum import (
+    RankingDesign,
+    RankingGaussian,
+    borda_moves,
+    order_differences,
+)
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
@@ -167,7 +170,7 @@ def test_the_bounds_for_many_candidates_are_never_below_all_orders(k, monkeypatc
         gaps = order_differences(k)
         true = np.array([np.linalg.norm(gaps @ v, axis=1).max() for v in rows])
         np.testing.assert_allclose(borda_moves(rows), true, rtol=1e-7)
-    monkeypatch.setattr("sordino.mechanisms._ranking_sensitivity.EXACT_UP_TO", 1)
+    monkeypatch.setattr("sordino.mechanisms.ranking_sum.EXACT_UP_TO", 1)
     assert (borda_moves(rows) >= true).all()
     # One common list without features: an order and its reverse attain it.
     items = np.eye(k)[np.newaxis]

@@ -14,17 +14,17 @@ from scipy.stats import kendalltau
 
 import sordino
 from sordino import _random
-from sordino.mechanisms import ranking_design
-from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms import ranking_sum
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from sordino.privatization.choices import privatize_choices
-from sordino.rewards import ranked_record_fit
-from sordino.rewards.composite import PairwiseComposite
+from sordino.privatization.memory import privatize_choices
+from sordino.rewards import ranking_record_release
 from sordino.rewards.ranking_fit import fit_released_rankings
+from sordino.rewards.ranking_losses import PairwiseComposite
 from sordino.rewards.ranking_release import release_rankings
 from sordino.rewards.solver import minimize_ridge
 
@@ -72,7 +72,7 @@ def durable_kinds(path):
 
 def without_time(patch):
     names = iter(range(10**6))
-    for module in ("sordino._random", "sordino.privacy.chain", "sordino._files"):
+    for module in ("sordino._random", "sordino.privacy.ledger_chain", "sordino._files"):
         patch.setattr(f"{module}.new_release_id", lambda: f"{next(names):016x}", raising=False)
     patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
 
@@ -100,7 +100,7 @@ def label_run(folder, monkeypatch, seed, statistic, kind):
         return np.full_like(total, 1 << 18)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ranking_design, "with_noise", noise)
+        patch.setattr(ranking_sum, "with_noise", noise)
         without_time(patch)
         ledger = account(folder, unit="person" if kind == "person" else "label")
         reward = sordino.fit_reward(
@@ -137,7 +137,7 @@ def test_the_entry_is_durable_before_noise_is_drawn(tmp_path, monkeypatch, kind)
         seen.append(durable_kinds(tmp_path / "spend.db"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ranking_design, "with_noise", crash)
+    monkeypatch.setattr(ranking_sum, "with_noise", crash)
     ledger = account(tmp_path, unit="person" if kind == "person" else "label")
     with pytest.raises(KeyboardInterrupt):
         sordino.fit_reward(
@@ -164,7 +164,7 @@ def spent_on_records(folder):
 @pytest.mark.parametrize("way", [spent_as_a_sum, spent_on_choices, spent_on_records])
 def test_overspending_draws_nothing(tmp_path, monkeypatch, way):
     drawn = []
-    monkeypatch.setattr(ranking_design, "with_noise", lambda *_: drawn.append(1))
+    monkeypatch.setattr(ranking_sum, "with_noise", lambda *_: drawn.append(1))
     monkeypatch.setattr(KaryRandomizedResponse, "release", lambda *_, **__: drawn.append(1))
     monkeypatch.setattr(RankedPerturbation, "draw", lambda *_, **__: drawn.append(1))
     with pytest.raises(sordino.BudgetExceeded):
@@ -244,7 +244,7 @@ def test_records_tell_neither_ballots_nor_their_number(tmp_path, monkeypatch):
         folder = tmp_path / str(seed)
         with monkeypatch.context() as patch:
             patch.setattr(
-                ranked_record_fit, "release_ranked_records", lambda *_, **__: np.arange(4.0)
+                ranking_record_release, "release_ranked_records", lambda *_, **__: np.arange(4.0)
             )
             without_time(patch)
             rankings = Rankings.from_ranks(NAMES, ranks_of(seed, n), offered="all")

@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from sordino._random import entropy
 from sordino.errors import PrivacyError
-from sordino.mechanisms import descent_regression
-from sordino.mechanisms.descent_regression import DescentRegression
-from sordino.mechanisms.regression_descent import OnePassDescent
+from sordino.mechanisms.regressions import descent
+from sordino.mechanisms.regressions.descent import DescentRegression, OnePassDescent
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
@@ -136,9 +135,9 @@ def test_gradients_that_are_not_clipped_are_caught(monkeypatch):
     limit = Fraction(regression.sensitivity(REPLACE_SPECIAL)) ** 2
     assert moved(regression, rows, 0 * rows, weights)[1] <= limit
     monkeypatch.setattr(
-        descent_regression, "clipped_rows",
+        descent, "clipped_rows",
         lambda vectors, most, step: np.rint(vectors / step).astype(np.int64),
     )  # fmt: skip
     assert moved(regression, rows, 0 * rows, weights)[1] <= limit  # predictions are clipped still
-    monkeypatch.setattr(descent_regression.np, "clip", lambda values, *_: values)
+    monkeypatch.setattr(descent.np, "clip", lambda values, *_: values)
     assert moved(regression, rows, 0 * rows, weights)[1] > 100 * limit

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, sparse
 
-from sordino.mechanisms.ridge_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     constrained_ridge_range,
     plain_ridge_range,
     public_design_ridge_range,

@@ -19,8 +19,8 @@ from sordino._files import to_json
 from sordino._random import now
 from sordino.auditing.runs.replay import audit_run
 from sordino.errors import UsageError
-from sordino.privacy import chain
-from sordino.privacy.chain import canonical_json
+from sordino.privacy import ledger_chain
+from sordino.privacy.ledger_chain import canonical_json
 
 SHORT = ["--dimension", "12"]
 CHECKS = [
@@ -142,15 +142,15 @@ class Copy:
 
     def append(self, **values):
         """Add a row by hand, with a digest that fits."""
-        with chain.connect(self.ledger) as connection:
-            last = chain.read_rows(connection)[-1]
-            with chain.transaction(connection):
-                chain.append(connection, last, time=now(), **values)
+        with ledger_chain.connect(self.ledger) as connection:
+            last = ledger_chain.read_rows(connection)[-1]
+            with ledger_chain.transaction(connection):
+                ledger_chain.append(connection, last, time=now(), **values)
 
     def spend_more(self, *, release_id="f" * 16, epsilon=2.0):
         """Add a spend by hand, whatever the budget says."""
-        with chain.connect(self.ledger) as connection:
-            known = next(r for r in chain.read_rows(connection) if r.kind == "reserve")
+        with ledger_chain.connect(self.ledger) as connection:
+            known = next(r for r in ledger_chain.read_rows(connection) if r.kind == "reserve")
         names = ("event", "count", "unit", "neighbors", "trust", "randomness", "payload", "scope")
         same = {name: getattr(known, name) for name in names}
         parameters = canonical_json({"categories": 2, "epsilon": epsilon})
@@ -215,8 +215,8 @@ def test_every_kind_of_run_was_made(made):
     assert read("persons-labels")["mechanism"]["records_per_person"] == 3
     assert read("records")["mechanism"]["name"] == "objective-perturbation"
     assert read("hidden")["guarantee"]["neighbors"] == "ADD_OR_REMOVE_ONE"
-    with chain.connect_reader(made / "persons" / "spend.db") as connection:
-        assert [r.kind for r in chain.read_rows(connection)][-1] == "repeat"
+    with ledger_chain.connect_reader(made / "persons" / "spend.db") as connection:
+        assert [r.kind for r in ledger_chain.read_rows(connection)][-1] == "repeat"
 
 
 def test_a_simulated_run_says_so(made):
@@ -267,8 +267,8 @@ def test_an_entry_that_a_crash_left_without_a_commit_is_honest(forged):
     copied.write("reward.json", reward)
     result = copied.read("result.json")
     result["certificate"]["release_ids"] = reward["release_ids"]
-    with chain.connect_reader(copied.ledger) as connection:
-        last = chain.read_rows(connection)[-1]
+    with ledger_chain.connect_reader(copied.ledger) as connection:
+        last = ledger_chain.read_rows(connection)[-1]
     total = result["certificate"]["ledger"]["total"] | {"epsilon": 4.0}
     result["certificate"]["ledger"] = {"head": last.digest, "rows": 4, "total": total}
     copied.write("result.json", result)
@@ -503,8 +503,8 @@ def test_an_entry_used_for_two_draws(forged):
 
 def test_an_entry_that_never_committed(forged):
     copied = forged()
-    with chain.connect_reader(copied.ledger) as connection:
-        known = chain.read_rows(connection)
+    with ledger_chain.connect_reader(copied.ledger) as connection:
+        known = ledger_chain.read_rows(connection)
     copied.sql("DELETE FROM rows WHERE sequence > 2")
     ledger = {"head": known[1].digest, "rows": 2}
     for name, value in ledger.items():
@@ -653,8 +653,8 @@ def test_a_cheaper_row_with_digests_that_fit(forged):
     copied = forged()
     artifact = copied.read("reward.json")["artifact"]
     (name,) = copied.read("reward.json")["release_ids"]
-    with chain.connect_reader(copied.ledger) as connection:
-        known = chain.read_rows(connection)
+    with ledger_chain.connect_reader(copied.ledger) as connection:
+        known = ledger_chain.read_rows(connection)
     assert known[1].release_id == name
     copied.sql("CREATE TABLE was AS SELECT * FROM rows", "DELETE FROM rows WHERE sequence > 1")
     names = ("event", "count", "unit", "neighbors", "trust", "randomness", "payload", "scope")

@@ -8,13 +8,13 @@ from pyarrow import parquet
 import sordino
 from sordino._random import SimulatedEntropy
 from sordino.engines.engine import InProcess
-from sordino.mechanisms import pieced_labels
-from sordino.mechanisms._grid import GRID_SLACK
+from sordino.mechanisms import label_sum
+from sordino.mechanisms.grid import GRID_SLACK
 from sordino.preferences.shard_survey import survey_shards
-from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.sharded.label_metrics import measure_label_shards
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_released_shards
+from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.label_release import release_shards
+from sordino.rewards.private_metric_releases import measure_label_shards
+from sordino.rewards.private_metrics import held_out_rows
 
 N, D, DELTA = 240, 3, 1e-6
 WEIGHTS = [1.0, -0.5, 0.2]
@@ -50,7 +50,7 @@ def sums(folder, monkeypatch, rows, labels, persons, *, most=None):
         trust="central",
     )
     ledger = sordino.Ledger.open(folder / "spend.db", data="test", budget=budget)
-    seen, honest = [], pieced_labels.with_noise
+    seen, honest = [], label_sum.with_noise
 
     def watched(total, scale, entropy):
         assert len(ledger.spends) == len(seen) + 1  # paid before it is drawn
@@ -60,7 +60,7 @@ def sums(folder, monkeypatch, rows, labels, persons, *, most=None):
 
     engine = InProcess()
     with monkeypatch.context() as patched:
-        patched.setattr(pieced_labels, "with_noise", watched)
+        patched.setattr(label_sum, "with_noise", watched)
         shards = sordino.find_shards(folder / "in")
         with survey_shards(shards, engine, most=most, hold_out=True) as survey:
             fitted, measured = survey.divided()

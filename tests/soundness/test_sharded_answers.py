@@ -15,17 +15,16 @@ from scipy.stats import binom
 
 import sordino
 from sordino import _files, _random
-from sordino.engines import exchange, folders
+from sordino.engines import exchange
+from sordino.engines import exchange as folders
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
 from sordino.preferences.shards import Piece, find_shards
-from sordino.privatization import shard_answers, shards
-from sordino.privatization.shard_answers import AnswerPiece
-from sordino.privatization.shard_memo import PartedMemo, agreeing_parts
-from sordino.privatization.shard_people import AnswerPart
+from sordino.privatization import shard_tasks, shards
+from sordino.privatization.shard_tasks import AnswerPart, AnswerPiece, PartedMemo, agreeing_parts
 from sordino.privatization.shards import privatize_shards
 from sordino.privatization.stream import privatize_file
 
@@ -124,8 +123,8 @@ IN_TASKS = (
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
     (PartedMemo, "stored"),
-    (shard_answers, "answers_of_piece"),
-    (shard_answers, "sha256_of"),
+    (shard_tasks, "answers_of_piece"),
+    (shard_tasks, "sha256_of"),
 )
 IN_DRIVER = (
     (sordino.Ledger, "reserve"),
@@ -144,7 +143,7 @@ IN_DRIVER = (
 def drawn(monkeypatch):
     """Count for which records coins were drawn."""
     found = Counter()
-    of_piece, of_part = shard_answers._Drawn.answers, AnswerPart._draw
+    of_piece, of_part = shard_tasks._Drawn.answers, AnswerPart._draw
 
     def piece(self, pairs):
         found.update(zip(pairs.prompts, pairs.keys, strict=True))
@@ -154,7 +153,7 @@ def drawn(monkeypatch):
         found.update(asked.keys[chosen & ~stored.places(asked.keys)[0]].tolist())
         return of_part(self, part, asked, chosen, stored, entropy)
 
-    monkeypatch.setattr(shard_answers._Drawn, "answers", piece)
+    monkeypatch.setattr(shard_tasks._Drawn, "answers", piece)
     monkeypatch.setattr(AnswerPart, "_draw", part)
     return found
 

@@ -16,22 +16,18 @@ import pytest
 
 import sordino
 from sordino import _random
-from sordino.mechanisms.adaptive_statistics import AdaptiveRegression
-from sordino.mechanisms.ball_sampler import truncated_gaussian
-from sordino.mechanisms.count_test import CountTest
-from sordino.mechanisms.descent_regression import DescentRegression
-from sordino.mechanisms.exponential import ExponentialMechanism
-from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.gaussian_regression import GaussianRegression
-from sordino.mechanisms.gibbs_regression import ExponentialRegression
-from sordino.mechanisms.gibbs_sampling import GibbsSampling
-from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse
+from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
+from sordino.mechanisms.gibbs import ExponentialMechanism, GibbsSampling
+from sordino.mechanisms.label_sum import PiecedLabels, PiecedTotal, _Sum
+from sordino.mechanisms.minimum_count_release import CountTest
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.pieced_labels import PiecedLabels, PiecedTotal, _Sum
-from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
-from sordino.mechanisms.second_moment import SecondMoment
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.mechanisms.regressions.descent import DescentRegression
+from sordino.mechanisms.regressions.gaussian import GaussianRegression
+from sordino.mechanisms.regressions.gibbs import ExponentialRegression, truncated_gaussian
+from sordino.mechanisms.regressions.least_squares import AdaptiveRegression
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 SOURCE = Path(sordino.__file__).parent
@@ -200,10 +196,10 @@ def test_every_mechanism_is_in_the_table():
 
 FROM_SEEDS = {  # the only places that make a stream of something else, and of what
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
-    ("algorithms/run_users.py", "entropy", "self._seeds[number][which]"),  # of a seed
-    ("language/central/steps.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
-    ("language/people/person_steps.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
-    ("rewards/label_evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
+    ("algorithms/user_slots.py", "entropy", "self._seeds[number][which]"),  # of a seed
+    ("language/central/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("language/people/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
 }  # the last splits what was released
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
 GIVEN = {"None", "simulate_seed", "settings.simulate_seed", "self.seed", "task.seed"}
@@ -229,8 +225,8 @@ def test_central_training_draws_from_the_system(part, asked):
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     import torch
 
-    from sordino.language.central.steps import CentralTraining
-    from sordino.language.people.person_steps import PersonTraining
+    from sordino.language.central.training import CentralTraining
+    from sordino.language.people.training import PersonTraining
 
     first = SimpleNamespace(from_first=lambda _, work: work(), copy_first=lambda _: None)
     terms = SimpleNamespace(

@@ -23,12 +23,12 @@ from sordino.auditing.exact import exact_epsilon
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences import gathering
-from sordino.preferences.labels import UNDECIDED
-from sordino.preferences.reading import read_pairs
+from sordino.preferences import comparisons
+from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical, parse_record
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
+from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.memory import privatize
@@ -415,7 +415,7 @@ def test_reading_that_drops_ties_is_refuted(monkeypatch, run):
                 digest.add(record.key, record.person)
                 yield record
 
-    monkeypatch.setattr(gathering, "kept", hasty)
+    monkeypatch.setattr(comparisons, "kept", hasty)
     monkeypatch.setattr("sordino.privatization.stream.kept", hasty)
     labels = [(1, 1), (UNDECIDED, 1)]
     laws = {pair: distribution(RUNS[run], CASES["two"], pair) for pair in labels}

@@ -25,15 +25,14 @@ from sordino.auditing.training.one_run import (
     one_run_claim,
     one_run_findings,
 )
-from sordino.auditing.training.sampling import sampling_finding
-from sordino.auditing.training.training_audit import audit_training
+from sordino.auditing.training.training_audit import audit_training, sampling_finding
 from sordino.errors import UsageError
-from sordino.language.central import steps
+from sordino.language.central import training as steps
 from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
-from sordino.language.clipping._modes import without_dropout
-from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.models._loading import quiet
+from sordino.language.central.reward_trainer import CentralRewardTrainer
+from sordino.language.central.settings import CentralRewardConfig
+from sordino.language.clipping.clipped_sums import ClippedSum, without_dropout
+from sordino.language.models.checkpoints import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

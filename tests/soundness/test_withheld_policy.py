@@ -41,7 +41,7 @@ def test_the_entry_is_on_disk_when_scores_are_read(policy, ledger, monkeypatch, 
 
 def test_what_is_recorded_is_at_least_what_was_drawn_from(policy, ledger, monkeypatch):
     """Each release is of the stated mechanism: its range is never above its entry's."""
-    from sordino.mechanisms.gibbs_sampling import GibbsSampling
+    from sordino.mechanisms.gibbs import GibbsSampling
 
     drawn = []
     honest = GibbsSampling.release

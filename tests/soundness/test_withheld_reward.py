@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 
 import sordino
 from sordino._withholding import confidential
-from sordino.auditing.instance_loss import InstanceLoss
+from sordino.auditing.arm_loss import InstanceLoss
 from sordino.errors import PrivacyError, SordinoError
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
@@ -30,8 +30,8 @@ from sordino.preferences.catalogues import Catalogue
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.arm_means import ArmMeans
-from sordino.rewards.ball_ridge import BallRidge
 from sordino.rewards.estimation import fit_reward
+from sordino.rewards.linear_bandit import BallRidge
 
 CLOSE = 1 + 1e-9
 LABELS = (0, 0.5, 1)

@@ -8,8 +8,8 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.environments.calibration import plain_logistic_scale
-from sordino.rewards.likelihoods import debias
+from sordino.environments.values import plain_logistic_scale
+from sordino.rewards.pair_losses import debias
 
 N = 200_000
 

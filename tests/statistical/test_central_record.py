@@ -9,10 +9,14 @@ import pytest
 from central_record import DELTA, SETTINGS, Setting, coverage, loss_of_accuracy, world
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.second_moment import joint_mechanisms
+from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-from sordino.rewards.record_confidence import RecordEllipsoid, least_ridge, record_ellipsoid
-from sordino.rewards.released_moment import ReleasedMoment
+from sordino.rewards.confidence import (
+    RecordEllipsoid,
+    ReleasedMoment,
+    least_ridge,
+    record_ellipsoid,
+)
 
 FITS, RELEASES = 300, 100
 

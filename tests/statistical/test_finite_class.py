@@ -9,7 +9,7 @@ import numpy as np
 import sordino
 from sordino.environments.values import gibbs_rows, kl_regret, prefer_first
 from sordino.policies.pessimism import pessimistic_policy, suboptimality_bound
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import PrivatePairs
 from sordino.rewards.finite import FiniteRewards
 
 CONFIDENCE = 0.95

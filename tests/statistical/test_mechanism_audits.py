@@ -8,7 +8,7 @@ import audit_power
 import pytest
 
 import sordino
-from sordino.mechanisms.exponential import ExponentialMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
 
 METRICS = sorted(audit_power.METRIC)
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import online_regret
 
-from sordino.algorithms._online_finite import FiniteLearner
-from sordino.algorithms._online_linear import LinearLearner
-from sordino.rewards.likelihoods import answer_probability
+from sordino.algorithms.online_alignment import FiniteLearner, LinearLearner
+from sordino.rewards.pair_losses import answer_probability
 
 
 def test_regret_grows_slower_than_the_root_of_rounds():

@@ -13,9 +13,9 @@ from worth_intervals import World
 from worth_intervals import coverage as coverage_of_worths
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
-from sordino.rewards.composite import FirstChoice, PairwiseComposite
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.rewards.confidence import ConfidenceEllipsoid
+from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite
 from sordino.rewards.solver import minimize_ridge
 
 FITS = 300

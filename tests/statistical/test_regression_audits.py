@@ -3,9 +3,8 @@
 import pytest
 
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms.adaptive_statistics import AdaptiveStatistics
-from sordino.mechanisms.least_squares import GaussianStatistics
-from sordino.mechanisms.regression_descent import OnePassDescent
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.least_squares import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 

@@ -8,7 +8,7 @@ import pytest
 import sordino
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.gibbs_sampling import GibbsSampling, least_temperature
+from sordino.mechanisms.gibbs import GibbsSampling, least_temperature
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.rewards.arm_means import ArmMeans

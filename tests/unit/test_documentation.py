@@ -179,7 +179,7 @@ def test_formats_and_versions_are_listed():
 
 
 def test_ledger_columns_and_kinds_are_listed():
-    from sordino.privacy.chain import Row
+    from sordino.privacy.ledger_chain import Row
 
     text = page("docs/files.md")
     known = set(re.findall(r"`([^`]+)`", text))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from sordino import _validate
 from sordino.errors import UsageError
-from sordino.mechanisms.gibbs_sampling import least_temperature
+from sordino.mechanisms.gibbs import least_temperature
 from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import NeighboringRelation

@@ -12,18 +12,16 @@ from sordino.algorithms.draw_calibration import (
     usual_temperature,
 )
 from sordino.errors import UsageError
-from sordino.mechanisms.arm_sensitivity import shrunken_mean_range
-from sordino.mechanisms.count_test import CountTest
-from sordino.mechanisms.gibbs_sampling import least_temperature
+from sordino.mechanisms.gibbs import least_temperature
+from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.rewards.arm_means import ArmMeans
-from sordino.rewards.ball_ridge import BallRidge, ball_ridge_range
-from sordino.rewards.joint_features import JointFeatures
-from sordino.rewards.screened_means import ScreenedMeans
-from sordino.rewards.withheld_checks import changes_of, refuse_other_terms
+from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
+from sordino.rewards.linear_bandit import BallRidge, JointFeatures, ball_ridge_range
+from sordino.rewards.withheld_bounds import changes_of, refuse_other_terms
 
 __all__ = ["count_tested_policy", "linear_policy", "multi_armed_policy"]
 
@@ -134,7 +132,7 @@ def linear_policy(  # noqa: PLR0913 (each is one choice of the user)
     """Return a policy over arms that is drawn from a linear fit of logged rewards.
 
     The reward of arm a in context x is modeled as linear in the products of their features; see
-    :class:`~sordino.rewards.joint_features.JointFeatures`. Nothing is spent here: every draw of
+    :class:`~sordino.rewards.linear_bandit.JointFeatures`. Nothing is spent here: every draw of
     the policy does.
 
     Args:

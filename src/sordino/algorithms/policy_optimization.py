@@ -1,37 +1,302 @@
-"""Policies improved in private batches of users: one loop, and three updates to choose from."""
+"""Policies improved in private batches of users: one loop, and three updates to choose from.
+
+What a run of policy optimization leaves: policies, output, and how well it was explored.
+
+What a run of policy optimization has paid for: enough to go on, and nothing that is private.
+
+A step is written here after its noise was drawn and before its entry is committed. Whoever resumes
+therefore finds one of three things: no entry, and nothing was drawn; an entry without a step, whose
+draw nobody saw, so the batch is paid for again; or a step, which is used as it is. No entry ever
+pays for two draws that somebody could see.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import numpy as np
+from jaxtyping import Float
 
 from sordino import _random, _validate
-from sordino._files import refuse_unwritable
+from sordino._files import read_json, refuse_unwritable, write_json
 from sordino.environments.interactions import Environment, feature_bound_of
-from sordino.errors import DataError, UsageError
-from sordino.mechanisms.least_squares import GaussianStatistics, Oracle
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.errors import DataError, LedgerMismatch, UsageError
+from sordino.mechanisms.regressions.least_squares import GaussianStatistics, Oracle
+from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, merge
-from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger_chain import canonical_json
 from sordino.privacy.spend import event_of
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-from .checkpoints import PaidStep, RunState, read_state
-from .policy_runs import Run, chosen_policy, largest_ratio
-from .policy_updates import Direction, Update, UpdateBounds, update_of
-from .run_plans import theoretical_step
-from .run_users import RunUsers
-from .user_batches import Batch, interact
-from .user_slots import Slots, UserSlots, refuse_shifting
+from .policy_updates import Direction, Update, UpdateBounds, theoretical_step, update_of
+from .user_slots import Batch, RunUsers, Slots, UserSlots, interact, refuse_shifting
 
-__all__ = ["Run", "optimize"]
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Run:
+    """All policies of a run; using and publishing any of them is free.
+
+    Made by :func:`optimize`.
+
+    Attributes:
+        policies: The start and the policy after every batch, T + 1 in all.
+        policy: The output: the last one, the average of the parameters, or a drawn one.
+        guarantee: What the whole sequence promises to one person: the largest promise of a batch.
+        coverage: No action is more than so many times as likely under ``policy`` as under the
+            reference that explored, in any context within the feature bound; 1 where the current
+            policy explored. See :meth:`coverage_on`.
+        reference: The policy that explored; None where the current one did.
+        directions: What every update released.
+        step: By which a direction was multiplied.
+        release_ids: The entries that paid, batch by batch.
+    """
+
+    policies: tuple[LogLinearPolicy, ...]
+    policy: LogLinearPolicy
+    guarantee: Guarantee
+    coverage: float
+    reference: LogLinearPolicy | None
+    directions: tuple[Direction, ...]
+    step: float
+    release_ids: tuple[str, ...]
+
+    @property
+    def projected(self) -> int:
+        """Return how many directions were longer than the radius and were projected."""
+        return sum(direction.projected for direction in self.directions)
+
+    @property
+    def squared_gradients(self) -> tuple[float, ...] | None:
+        """Return ‖∇J‖² of every policy but the last, from released gradients; None without them.
+
+        What the noise adds on average is subtracted, what the choice of users adds is not. The
+        first-order theorem is about the average of them: about a policy that is drawn.
+        """
+        found = [direction.squared_gradient for direction in self.directions]
+        known = [value for value in found if value is not None]
+        return tuple(known) if len(known) == len(found) else None
+
+    def coverage_on(self, features: Float[np.ndarray, "n k d"]) -> float:
+        """Return the largest ratio of the output's probability to the reference's.
+
+        Args:
+            features: Of public users: of private ones the ratio would tell.
+        """
+        return 1.0 if self.reference is None else coverage_of(self.reference, self.policy, features)
+
+    def __repr__(self) -> str:
+        """Return size and promise."""
+        return (
+            f"Run({len(self.directions)} batches, projected={self.projected}, "
+            f"coverage={self.coverage:.4g}, {self.guarantee})"
+        )
+
+
+def chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> LogLinearPolicy:
+    """Return the last policy, a drawn one, or the average of all that a batch made.
+
+    Args:
+        policies: The start and what every batch made.
+        output: ``"last"``, ``"average"`` or ``"drawn"``.
+        drawn: Which one is drawn.
+
+    Source:
+        docs/policy_optimization.md, "Output and coverage".
+    """
+    if output == "average":
+        return LogLinearPolicy(np.mean([policy.weights for policy in policies[1:]], axis=0))
+    return policies[drawn if output == "drawn" else -1]
+
+
+def largest_ratio(
+    reference: LogLinearPolicy | None,
+    policy: LogLinearPolicy,
+    *,
+    actions: int,
+    feature_bound: float,
+) -> float:
+    """Return what no π/μ exceeds in any context within the feature bound; 1 without a reference.
+
+    With μ ≥ p on every action and log π/μ spread over at most s = 2B‖θ − θ_μ‖, the ratio is at
+    most 1/(p + (1 − p)e^(−s)). Nothing but released weights is read, so it costs nothing.
+
+    Args:
+        reference: μ.
+        policy: π.
+        actions: k.
+        feature_bound: B, norm of features.
+
+    Source:
+        docs/policy_optimization.md, "Output and coverage".
+
+    Example:
+        >>> start = LogLinearPolicy.uniform(2)
+        >>> largest_ratio(start, start, actions=6, feature_bound=1.0)
+        1.0
+        >>> largest_ratio(start, start.moved(np.ones(2), 100.0), actions=6, feature_bound=1.0)
+        6.0
+    """
+    if reference is None:
+        return 1.0
+    spread = 2 * feature_bound * float(np.linalg.norm(policy.weights - reference.weights))
+    steep = 2 * feature_bound * float(np.linalg.norm(reference.weights))
+    rarest = math.exp(-steep) / (math.exp(-steep) + actions - 1)
+    least = rarest + (1 - rarest) * math.exp(-spread)
+    return 1 / least if least else math.inf
+
+
+FORMAT: Final = "sordino.policy_optimization"
+VERSION: Final = 1
+_UNUSABLE: Final = "The checkpoint cannot be used and nothing was spent"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PaidStep:
+    """One released direction and the entry that paid for it.
+
+    Attributes:
+        release_id: The entry on the ledger.
+        direction: What came out.
+    """
+
+    release_id: str
+    direction: Direction
+
+    @property
+    def digest(self) -> str:
+        """Return the SHA-256 of what was released, which the ledger keeps."""
+        return hashlib.sha256(canonical_json(self.direction.to_dict()).encode()).hexdigest()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the step as JSON holds it."""
+        return {"release_id": self.release_id, **self.direction.to_dict()}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RunState:
+    """The public settings of a run and what it has released so far.
+
+    Attributes:
+        settings: Everything that must be the same when it goes on; no seed.
+        run: A random name, with which the names of its scopes begin.
+        drawn: Which iterate is the output if one is to be drawn.
+        steps: What was released, batch by batch.
+    """
+
+    settings: Mapping[str, Any]
+    run: str
+    drawn: int
+    steps: tuple[PaidStep, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        """Return how far it is."""
+        return f"RunState({len(self.steps)} steps)"
+
+    def with_step(self, step: PaidStep) -> RunState:
+        """Return the state one step further."""
+        return replace(self, steps=(*self.steps, step))
+
+    def write(self, path: Path | None) -> None:
+        """Write the state whole and durably, over an older one.
+
+        Raises:
+            FileSystemError: It cannot be written.
+            UsageError: The name is that of a ledger or another database.
+        """
+        if path is None:
+            return
+        content = {
+            "format": FORMAT,
+            "version": VERSION,
+            "settings": dict(self.settings),
+            "run": self.run,
+            "drawn": self.drawn,
+            "steps": [step.to_dict() for step in self.steps],
+        }
+        write_json(path, content, force=True)
+
+    def refuse_other_settings(self, settings: Mapping[str, Any]) -> None:
+        """Refuse to go on with other settings than those that were paid for.
+
+        Raises:
+            UsageError: A setting differs; its name is said.
+        """
+        differ = sorted(
+            name
+            for name in {*settings, *self.settings}
+            if settings.get(name) != self.settings.get(name)
+        )
+        if differ:
+            raise UsageError(
+                f"The checkpoint was written with another {' and '.join(differ)}. Nothing was "
+                "spent. Use the settings it was started with, or another checkpoint."
+            )
+
+    def settle(self, ledger: Ledger, scopes: list[str]) -> None:
+        """Check every step against its entry, and commit the one that was not committed yet.
+
+        Raises:
+            LedgerMismatch: An entry is not on this ledger, or paid for something else.
+        """
+        paid = {row.release_id: row.scope for row in ledger.spends}
+        committed = {
+            row.release_id: json.loads(row.payload)["artifact"]
+            for row in ledger.rows
+            if row.kind == "commit"
+        }
+        for step, scope in zip(self.steps, scopes, strict=False):
+            if paid.get(step.release_id) != scope:
+                raise LedgerMismatch(
+                    f"{ledger.path.name} holds no entry for a step of this checkpoint. Nothing "
+                    "was spent. Use the ledger that the run was started on."
+                )
+            if committed.get(step.release_id, step.digest) != step.digest:
+                raise LedgerMismatch(
+                    "A step of this checkpoint is not what its entry paid for. Nothing was spent. "
+                    "Restore the checkpoint, or start another run."
+                )
+        for step in self.steps:
+            if step.release_id not in committed:
+                Reservation(ledger, step.release_id).commit(step.digest)
+
+
+def read_state(path: Path | None) -> RunState | None:
+    """Return the state that :meth:`RunState.write` wrote, or None if there is none yet.
+
+    Raises:
+        DataError: It is no checkpoint of a run, or a newer one.
+        FileSystemError: It cannot be read.
+    """
+    if path is None or not path.exists():
+        return None
+    content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)
+    try:
+        return RunState(
+            settings=dict(content["settings"]),
+            run=str(content["run"]),
+            drawn=int(content["drawn"]),
+            steps=tuple(_step(step) for step in content["steps"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        raise DataError(f"{_UNUSABLE}: {path.name} lacks a part of a run.") from None
+
+
+def _step(values: Mapping[str, Any]) -> PaidStep:
+    """Return one step."""
+    return PaidStep(
+        release_id=str(values["release_id"]), direction=Direction.from_dict(dict(values))
+    )
+
 
 Output = Literal["last", "average", "drawn"]
 _OUTPUTS: Final = ("last", "average", "drawn")

@@ -2,25 +2,29 @@
 
 One change of one person then alters one batch alone. Deleting a user would move everybody behind
 into another slot, so a relation that adds or removes users is refused.
+
+What the users of one batch did and felt: rows that know nothing of each other.
+
+The users of a run, batch by batch, and where their coins come from.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Float, Int64
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino._random import Entropy
+from sordino.environments.interactions import Environment, bounded_contexts, bounded_rewards
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.policies.softmax import LogLinearPolicy, sampled
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 from sordino.privacy.ledger import Ledger
-
-__all__ = ["RULE", "Slots", "UserBatch", "UserSlots", "generator_from", "refuse_shifting"]
 
 RULE: Final = "person-id"
 """The ledger's rule by which batches share no person."""
@@ -264,3 +268,155 @@ def _known(person: str | int) -> str:
         return _validate.person_id("A person id", person)
     except DataError as error:
         raise DataError(f"{error} Nothing was spent on this batch.") from None
+
+
+_LARGEST_RATIO: Final = 1e12  # beyond it every part is clipped anyway; it keeps them finite
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Batch:
+    """What m users did in one round; private until an update made a direction of it.
+
+    Row i is a function of user i, of the policies and of coins: nothing is centered, ranked or
+    scaled by the other rows, which would let one user move everybody's.
+
+    Attributes:
+        policy: π, which the update improves.
+        features: φ of all actions, clipped.
+        probabilities: π of all actions.
+        actions: y, drawn from the exploration policy.
+        others: y′, drawn from π.
+        advantages: r(y) − r(y′), each reward clipped first.
+        ratios: π(y)/μ(y); 1 where the current policy explores.
+    """
+
+    policy: LogLinearPolicy
+    features: Float[np.ndarray, "m k d"]
+    probabilities: Float[np.ndarray, "m k"]
+    actions: Int64[np.ndarray, " m"]
+    others: Int64[np.ndarray, " m"]
+    advantages: Float[np.ndarray, " m"]
+    ratios: Float[np.ndarray, " m"]
+
+    def __len__(self) -> int:
+        """Return m."""
+        return len(self.features)
+
+    def scores(self) -> Float[np.ndarray, "m d"]:
+        """Return φ(y) − E φ under π: the gradient of log π(y), and what NPG regresses on."""
+        return self.policy.scores(self.features, self.actions, probabilities=self.probabilities)
+
+    def differences(self) -> Float[np.ndarray, "m d"]:
+        """Return φ(y) − φ(y′), which REBEL regresses on."""
+        rows = np.arange(len(self))
+        return np.asarray(self.features[rows, self.actions] - self.features[rows, self.others])
+
+
+def interact(
+    environment: Environment,
+    features: Float[np.ndarray, "m k d"],
+    *,
+    policy: LogLinearPolicy,
+    reference: LogLinearPolicy | None,
+    reward_bound: float,
+    rng: np.random.Generator,
+) -> Batch:
+    """Return what users did and felt: one action of exploration and one of the policy each.
+
+    Args:
+        environment: Gives rewards.
+        features: What the users bring, already clipped.
+        policy: π, from which y′ is drawn.
+        reference: μ, from which y is drawn; π itself if None.
+        reward_bound: Rewards are clipped to ± this.
+        rng: Coins of users, actions and rewards.
+
+    Raises:
+        DataError: A reward is not a finite number, or there is not one for each user.
+
+    Source:
+        docs/policy_optimization.md, "Setting and privacy unit".
+    """
+    chances = policy.probabilities(features)
+    explored = chances if reference is None else reference.probabilities(features)
+    actions, others = sampled(explored, rng), sampled(chances, rng)
+    rows = np.arange(len(features))
+    mine, theirs = (
+        bounded_rewards(environment, features, chosen, rng, reward_bound=reward_bound)
+        for chosen in (actions, others)
+    )
+    return Batch(
+        policy=policy,
+        features=features,
+        probabilities=chances,
+        actions=actions,
+        others=others,
+        advantages=mine - theirs,
+        ratios=_ratios(chances[rows, actions], explored[rows, actions]),
+    )
+
+
+def _ratios(
+    chances: Float[np.ndarray, " m"], explored: Float[np.ndarray, " m"]
+) -> Float[np.ndarray, " m"]:
+    """Return π/μ of drawn actions, which μ gives a probability above 0."""
+    return np.asarray(chances / np.maximum(explored, np.maximum(chances / _LARGEST_RATIO, 1e-300)))
+
+
+@dataclass(repr=False, eq=False)
+class RunUsers:
+    """The users of every batch, and the coins for them and for the noise.
+
+    Args:
+        environment: Users who are simulated, or who arrive.
+        slots: How many in a batch.
+        entropy: Where all coins come from. Of a seeded source every batch gets two seeds of its
+            own at once, so that a study that is resumed is the same study.
+    """
+
+    environment: Any
+    slots: Slots
+    entropy: _random.Entropy
+    _open: dict[int, tuple[Any, Any, np.random.Generator]] = field(default_factory=dict)
+
+    @property
+    def simulated(self) -> bool:
+        """Return whether coins come from a seed."""
+        return self.entropy.randomness == "simulated"
+
+    def __post_init__(self) -> None:
+        """Draw the seeds of a study."""
+        n = self.slots.batches
+        self._seeds: list[list[int]] = []
+        if self.simulated:
+            self._seeds = self.entropy.words(2 * n).reshape(n, 2).tolist()
+
+    def batch(self, number: int) -> tuple[Any, Float[np.ndarray, "m k d"], np.random.Generator]:
+        """Return the environment of a batch, its users' features, and the coins for them.
+
+        Asked twice it is the same users: nobody is skipped because something went wrong.
+
+        Raises:
+            DataError: Features are not finite, or fewer users arrived than there are slots.
+        """
+        if number not in self._open:
+            source = self._source(number, 0)
+            rng, size, world = generator_from(source), self.slots.batch, self.environment
+            open_now: Environment | UserBatch = (
+                world.batch(number, size) if isinstance(world, UserSlots) else world
+            )
+            self._open[number] = (open_now, bounded_contexts(open_now, rng, size), rng)
+        return self._open[number]
+
+    def noise(self, number: int) -> _random.Entropy:
+        """Return the entropy of a batch's noise, and let go of its users.
+
+        Guarantee:
+            None of its own: it is handed to the update, after the entry was written.
+        """
+        self._open.pop(number, None)
+        return self._source(number, 1)
+
+    def _source(self, number: int, which: int) -> _random.Entropy:
+        """Return system entropy, or in a study that of one of the batch's two seeds."""
+        return _random.entropy(self._seeds[number][which]) if self._seeds else self.entropy

@@ -31,8 +31,9 @@ from sordino.cli import (  # noqa: F401 (each registers its commands)
     simulate,
 )
 from sordino.cli._app import app
-from sordino.cli._console import explain_crash, say_error, say_warning
 from sordino.errors import FileSystemError, PrivacyWarning, SordinoError, UsageError
+
+from ._app import explain_crash, say_error, say_warning
 
 __all__ = ["app", "main", "run"]
 

@@ -1,14 +1,28 @@
-"""The application that every command registers with."""
+"""The application that every command registers with.
+
+What every command shares: tables, progress beyond a second, errors without data.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+import sys
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
 
 import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
+from sordino import _random
+from sordino._files import finite
+from sordino._markup import harmless
 from sordino._version import __version__
-
-__all__ = ["app"]
 
 app = typer.Typer(
     name="sordino",
@@ -36,3 +50,140 @@ def _root(
     ] = False,
 ) -> None:
     """Learn from human preferences so that no single judgment can be read out."""
+
+
+_PATIENCE = 1.0
+_LEAST_WIDTH = 88
+_SIMULATED = "[bold white on red] SIMULATED: a seed was used, so nothing here is private [/]"
+
+
+class Bar:
+    """A progress bar on standard error that shows itself only after a second of work."""
+
+    def __init__(self, console: Console, description: str) -> None:
+        """Start the clock."""
+        self._started = _random.clock()
+        self._description = description
+        self._console = console
+        self._progress: Progress | None = None
+        self._task: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of how much is done."""
+        if self._progress is None and _random.clock() - self._started > _PATIENCE:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._task = self._progress.add_task(self._description, total=total)
+            self._progress.start()
+        if self._progress is not None:
+            self._progress.update(self._task, completed=done, total=total)
+
+    def describe(self, description: str) -> None:
+        """Say what is being done from now on."""
+        self._description = description
+        if self._progress is not None:
+            self._progress.update(self._task, description=description)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    @classmethod
+    @contextmanager
+    def shown(cls, description: str) -> Iterator[Bar]:
+        """Yield a bar and take it away afterwards; silent unless a person is watching."""
+        bar = cls(Console(stderr=True, quiet=not sys.stderr.isatty()), description)
+        try:
+            yield bar
+        finally:
+            bar.close()
+
+
+def _wide() -> Console:
+    """Return standard output, at least so wide that a digest stays in one piece."""
+    console = Console()
+    return Console(width=max(console.width, _LEAST_WIDTH))
+
+
+def _shown(text: str) -> str:
+    """Return text as it is, whatever markup or terminal commands it looks like."""
+    return escape(harmless(text))
+
+
+def table(title: str, rows: Mapping[str, Any], *, simulated: bool = False) -> None:
+    """Print a closing summary on standard output."""
+    console = _wide()
+    if simulated:
+        console.print(_SIMULATED)
+    grid = Table(title=title, title_justify="left", show_header=False, box=None, pad_edge=False)
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in rows.items():
+        grid.add_row(name, _shown(str(value)))
+    console.print(grid)
+
+
+def grid(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table with a heading for every column."""
+    shown = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        shown.add_row(*map(_shown, row))
+    _wide().print(shown)
+
+
+def finish(
+    title: str,
+    rows: Mapping[str, Any],
+    value: Mapping[str, Any],
+    *,
+    as_json: bool,
+    simulated: bool = False,
+) -> None:
+    """Print either one JSON object or a summary table."""
+    if as_json:
+        sys.stdout.write(json.dumps(finite(value), indent=1, allow_nan=False) + "\n")
+        if simulated:
+            say_simulated()
+    else:
+        table(title, rows, simulated=simulated)
+
+
+def say_simulated() -> None:
+    """Print the banner on standard error, beside output that is read by programs."""
+    Console(stderr=True).print(_SIMULATED)
+
+
+def say_error(error: BaseException) -> None:
+    """Print one of our errors on standard error: its kind and its message."""
+    sys.stderr.write(f"{type(error).__name__}: {error}\n")
+
+
+def say_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print one of our warnings on standard error, without the line of code behind it."""
+    del filename, lineno, line
+    (file or sys.stderr).write(f"{category.__name__}: {message}\n")
+
+
+def explain_crash(error: BaseException) -> None:
+    """Print where an unforeseen error happened, but not its message, which may quote data."""
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown"
+    sys.stderr.write(
+        f"InternalError: {type(error).__name__} at {place}. This is a bug in sordino; its message "
+        "is withheld because it may quote data. The ledger says what was spent before it. Please "
+        "report it with the command you ran.\n"
+    )

@@ -1,35 +1,584 @@
-"""A study of policies across epsilons, run by run; one that was interrupted goes on."""
+"""A study of policies across epsilons, run by run; one that was interrupted goes on.
+
+What can be known to fail in a comparison, and is refused before anything is spent on it.
+
+What a reader of a comparison must know beside its numbers.
+
+The releases of a comparison: fresh coins for every epsilon and seed, all on one ledger.
+
+Rows of a comparison that learn from raw judgments: every run is paid for on a ledger of its own.
+
+They promise something to whole records, and the other rows to labels: the two are never added up.
+"""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from sordino import _random
 from sordino._files import finite, read_json, to_json, write_json
 from sordino._version import __version__
-from sordino.cli._accounts import Budget, open_ledger, spending_limit
-from sordino.cli._language_central_rows import CentralRows, central_labels
-from sordino.cli._language_options import language_module
-from sordino.cli._language_releases import Releases, labels_name
-from sordino.cli._language_table_checks import judge_promise
-from sordino.cli._language_table_notes import table_notes
-from sordino.cli._run import publish
-from sordino.errors import UsageError
+from sordino.engines.exchange import passing_folder
+from sordino.errors import BudgetExceeded, DataError, PrivacyError, SordinoError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.preferences.pairs import Pairs
-from sordino.privatization.unprotected import use_unprotected
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
+from sordino.privacy.accounting import composed_epsilon
+from sordino.privacy.events import Event
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, REPLACE_SPECIAL, Guarantee, never_less
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.spend import event_of
+from sordino.privatization.memory import privatize, use_unprotected
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.training_curves import write_training_curves
 
-__all__ = ["Study"]
+from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit, with_spend
+from ._align_run import publish
+from ._align_settings import DELTA
+from ._language_options import language_module
 
-_FORMAT, _VERSION = "sordino.language-table", 1
+
+def judge_promise(judge: Path) -> Guarantee:
+    """Return what the labels were promised that a judge learned from.
+
+    Raises:
+        DataError: Its promise is malformed.
+        FileSystemError: It has none.
+    """
+    promise: Any = language_module("models.promises").CheckpointPromise.read(judge)
+    guarantee: Guarantee = promise.guarantee
+    return guarantee
+
+
+def refuse_reference(model: Path) -> None:
+    """Refuse a reference that does not write, or that carries a promise about judgments.
+
+    Raises:
+        FileSystemError: There is no such folder.
+        DataError: It carries a promise that is malformed.
+        PrivacyError: It was trained on somebody's judgments.
+        UsageError: It does not write.
+    """
+    checkpoints = language_module("models.checkpoints")
+    folder = checkpoints.checkpoint_folder(model, kinds=checkpoints.CAUSAL)
+    if language_module("training.policy_promises").folder_promises(folder):
+        raise PrivacyError(
+            f"{folder.name} was trained on judgments: it carries a promise about them, which no "
+            "row of a table would count. Nothing was done. Give the label-free checkpoint that it "
+            "was trained from."
+        )
+
+
+def refuse_texts(study: Study) -> None:
+    """Refuse a judge and texts that a comparison would stumble over; no label is read.
+
+    Raises:
+        DataError: An answer is empty, or no pair of a part fits.
+        FileSystemError: The judge is no reward with a promise.
+        UsageError: A chat template refuses them, or drawn answers leave no room for a prompt.
+    """
+    fitting, sizes, pairs = language_module("studies.fitting"), study.sizes, study.all_pairs
+    longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
+    starts: list[Any] = []
+    if study.model is None:
+        tokens = fitting.planned_tokens(study.reference_pairs, sizes.model, sizes.dpo)
+    else:
+        tokens = fitting.checkpoint_tokens(study.model, sizes.dpo, writes=True)
+        starts += [_writer(study.model), tokens.tokenizer]
+    fitting.refuse_unreadable(tokens, pairs, study.parts, answer_room=longest)
+    if study.judge is not None:
+        judge = language_module("rewards.text_rewards").TextRewardModel.load(study.judge)
+        for row in study.parts["held_out"]:
+            judge.can_read(pairs.prompts[row], pairs.first[row])  # a template may refuse
+        starts += [judge.model, judge.tokenizer]
+    if study.central is not None:
+        read, rows = language_module("references.texts_read").TextsRead, study.central
+        read.on(*starts).caveats(read.of(rows.pairs), declared=rows.declare_unread)
+
+
+def _writer(model: Path) -> Any:
+    """Return the reference that was given, which says what it has read."""
+    return language_module("models.checkpoints").load_causal_model(model)
+
+
+def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
+    """Yield what stands below the table.
+
+    Args:
+        value: What ``table.json`` holds.
+        seeds: Releases at each epsilon.
+    """
+    if value["simulated"]:
+        yield "**SIMULATED: a seed was used, so nothing here is private.**"
+    yield (
+        f"Win rate: how often the judge prefers an answer to that of the reference, on "
+        f"{value['prompts']} held-out prompts. No policy was trained on them. A tie counts one "
+        "half."
+    )
+    if value["reference"] == "built":
+        yield (
+            "The reference was built from the texts of "
+            + (
+                "this file, those of the held-out prompts among them"
+                if value["central"] is None
+                else "the judge's half"
+            )
+            + "; it saw no judgment."
+        )
+    if seeds > 1:
+        yield f"Intervals are over {seeds} seeds: coins, training and draws."
+    yield from _on_judge(value["judge"])
+    yield from _on_costs(value, seeds)
+    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+    if value["central"] is not None:
+        yield from _on_central(value, seeds)
+
+
+def _on_judge(judge: dict[str, Any]) -> Iterator[str]:
+    """Yield what the judge learned from."""
+    promise = Guarantee.from_dict(judge["guarantee"], judge["caveats"])
+    if judge["pairs"] is None:
+        yield f"The judge's labels: {promise}."
+    else:
+        yield (
+            f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
+            "tells about them."
+        )
+
+
+def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
+    """Yield what one release costs a label, and what all of them do."""
+    if seeds > 1:
+        yield (
+            f"The epsilon of a row's labels is that of one release. Each of the {seeds} seeds has "
+            "a release of its own, all of the same judgments: the last column adds them up."
+        )
+    if len({row["method"] for row in value["rows"]} - {"reference"}) > 1:
+        yield "Methods at one epsilon share its releases, which count once in the total."
+    if value["guarantee"] is None:
+        return
+    total = Guarantee.from_dict(value["guarantee"], value["caveats"])
+    others = "" if value["central"] is None else ", without the central rows"
+    yield (
+        f"Whoever sees this table sees all its rows: together, by the ledger, epsilon="
+        f"{never_less(total.epsilon)} per label{others}. Promise: {total}."
+    )
+    yield from (f"`{name}`: {CAVEATS[name]}" for name in total.caveats)
+
+
+def _on_central(value: dict[str, Any], seeds: int) -> Iterator[str]:
+    """Yield what rows on raw judgments promise, and what they leave out."""
+    central = value["central"]
+    runs = f"; each of the {seeds} seeds is a run of its own, and paid for" if seeds > 1 else ""
+    yield (
+        "Central rows: DPO on raw judgments, in every step of which the gradient of each record is "
+        f"clipped and the sum is noised{runs}."
+    )
+    if central["guarantee"] is not None:
+        total = Guarantee.from_dict(central["guarantee"], central["caveats"])
+        yield (
+            f"All central rows together, by a ledger of their own: {total}. It is about other "
+            "changes than the promise to labels: neither covers the rows of the other, and the two "
+            "are never added up."
+        )
+        mine = (name for name in total.caveats if name not in value["caveats"])
+        yield from (f"`{name}`: {CAVEATS[name]}" for name in mine)
+    yield (
+        "The promise to records is about what training took from one; the reference has read none "
+        "of them. Prompts, and how many judgments there are, count as public here."
+    )
+    yield (
+        "Held-out accuracy of central rows is not measured: on raw judgments it would be a release "
+        "of its own."
+    )
+
+
+NON_PRIVATE = math.inf
+"""The epsilon of a row that protects nobody."""
+
+SEEDS_APART = 10_000
+"""Between the seeds of two epsilons."""
+
+_FORMAT, _VERSION = "sordino.answers", 1
+
+
+def labels_name(epsilon: float) -> str:
+    """Return what a row of this epsilon is called: different epsilons differ in their names."""
+    if math.isinf(epsilon):
+        return "non-private"
+    short = f"{epsilon:g}"
+    return f"epsilon={short if float(short) == epsilon else repr(epsilon)}"
+
+
+def unlinked(pairs: Pairs) -> Pairs:
+    """Return the same judgments without person ids, so that every release tosses anew.
+
+    With ids an answer that a person gave before would be repeated, and seeds would share coins.
+    """
+    return replace(pairs, persons=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Releases:
+    """Judgments to learn from, and how often they will be released.
+
+    Attributes:
+        pairs: Training and held-out judgments together.
+        held_out: Row numbers of the held-out ones.
+        epsilons: Of the rows; infinite for the one without privacy.
+        seeds: Releases at each finite epsilon.
+        path: The ledger.
+        data: Its name on the ledger.
+        budget: As ``--budget``; None for what the study spends.
+        answers: Folder where randomized answers are kept.
+        simulate_seed: As ``--simulate-seed``.
+    """
+
+    pairs: Pairs
+    held_out: frozenset[int]
+    epsilons: tuple[float, ...]
+    seeds: int
+    path: Path
+    data: str
+    answers: Path
+    budget: Budget = field(default_factory=Budget)
+    simulate_seed: int | None = None
+    _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
+
+    @property
+    def spend(self) -> float:
+        """Return what all releases cost one label together."""
+        finite = [epsilon for epsilon in self.epsilons if not math.isinf(epsilon)]
+        total = math.fsum(epsilon for epsilon in finite for _ in range(self.seeds))
+        return math.inf if len(finite) < len(self.epsilons) else float(never_less(total, 12))
+
+    @property
+    def of_labels(self) -> dict[str, list[float]]:
+        """Return the epsilon of every release behind each kind of labels."""
+        return {
+            labels_name(epsilon): [epsilon] * (1 if math.isinf(epsilon) else self.seeds)
+            for epsilon in self.epsilons
+        }
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger."""
+        return spending_limit(self.spend, self.budget, unit="label", trust="central")
+
+    def check(self, *, anew: bool) -> None:
+        """Refuse what the ledger has not enough left for; nothing is touched.
+
+        Args:
+            anew: Whether answers that are kept will be thrown away, and paid for again.
+
+        Raises:
+            BudgetExceeded: It has not.
+            LedgerMismatch: It belongs to another data set.
+        """
+        ledger = future_ledger(self.path, self.data, self.limit)
+        ledger.check_data(self.data, self.pairs.public_digest)
+        for epsilon in self.epsilons:
+            for seed in range(1 if math.isinf(epsilon) else self.seeds):
+                if anew or not self._file(epsilon, seed).exists():
+                    ledger = with_spend(ledger, *_cost(epsilon))
+
+    def open(self) -> Ledger:
+        """Return the ledger."""
+        return open_ledger(self.path, self.data, self.limit)
+
+    def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
+        """Return training and held-out answers of one release, which is paid for first.
+
+        Args:
+            epsilon: Of the coins, or infinite: judgments as they are, recorded once.
+            seed: Which of the releases at this epsilon.
+
+        Raises:
+            BudgetExceeded: The ledger has not enough left; no coin was drawn.
+        """
+        if math.isinf(epsilon):
+            if not self._unprotected:
+                found = use_unprotected(self.pairs, NonPrivate(), ledger=self.open())
+                self._unprotected.append(found)
+            return self._parts(self._unprotected[0])
+        kept = self._file(epsilon, seed)
+        if not kept.exists():
+            write_json(kept, _stored(self._tossed(epsilon, seed)))
+        return self._parts(self._stored_answers(epsilon, kept))
+
+    def _file(self, epsilon: float, seed: int) -> Path:
+        """Return where the answers of one release are kept: a study that goes on pays once."""
+        return self.answers / f"{labels_name(epsilon)}-{seed}.json"
+
+    def _tossed(self, epsilon: float, seed: int) -> PrivatePairs:
+        """Return new randomized answers, after recording what they cost."""
+        coins = self.simulate_seed
+        if coins is not None:
+            coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
+        coin = RandomizedResponse(epsilon)
+        return privatize(self.pairs, coin, ledger=self.open(), simulate_seed=coins)
+
+    def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
+        """Return answers that were kept.
+
+        Raises:
+            DataError: The file is malformed, or of other questions.
+        """
+        problem = "The answers of an earlier release cannot be used"
+        found = read_json(path, kind=_FORMAT, version=_VERSION, problem=problem)
+        try:
+            private = PrivatePairs(
+                **{name: getattr(self.pairs, name) for name in Comparisons.__dataclass_fields__},
+                answers=np.array(found["answers"]),
+                flip_probability=RandomizedResponse(epsilon).flip_probability,
+                guarantee=Guarantee.from_dict(found["guarantee"], found["caveats"]),
+                release_ids=tuple(found["release_ids"]),
+                artifact=found["artifact"],
+            )
+        except (SordinoError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{problem}: {path.name} is malformed.") from error
+        if digest_of_answers(private.public_digest, private.answers) != private.artifact:
+            raise DataError(f"{problem}: {path.name} is of other questions, or was changed.")
+        return private
+
+    def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
+        """Return the answers of one release in two parts."""
+        part = language_module("studies.preference_split").part_of_answers
+        rows = range(len(private))
+        training = part(private, [row for row in rows if row not in self.held_out])
+        return training, part(private, [row for row in rows if row in self.held_out])
+
+
+def _cost(epsilon: float) -> tuple[Any, Guarantee]:
+    """Return what one release does, and what it promises."""
+    mechanism: Any = NonPrivate() if math.isinf(epsilon) else RandomizedResponse(epsilon)
+    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+    return mechanism.event, promise
+
+
+def _stored(private: PrivatePairs) -> dict[str, Any]:
+    """Return randomized answers as JSON holds them; their questions are in the user's file."""
+    return {
+        "format": _FORMAT,
+        "version": _VERSION,
+        **describe_guarantee_and_caveats(private.guarantee),
+        "release_ids": list(private.release_ids),
+        "artifact": private.artifact,
+        "answers": private.answers.tolist(),
+    }
+
+
+_MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits
+_PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its files tell of
+_BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
+
+
+def central_labels(epsilon: float) -> str:
+    """Return what a row of this epsilon is called."""
+    return f"central, {labels_name(epsilon)}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CentralRows:
+    """Raw judgments to learn from, and how often a policy is trained on them.
+
+    Attributes:
+        pairs: Training judgments; nothing is measured on others.
+        epsilons: Of the rows: what one run costs a record.
+        seeds: Runs at each of them.
+        units: A guess of how many records there are, which counts as public.
+        sizes: Of the training.
+        folder: Where finished runs are kept.
+        path: The ledger.
+        data: Its name on the ledger.
+        declare_unread: As ``--declare-unread``.
+        budget: As ``--central-budget``; None for what the study spends.
+        simulate_seed: As ``--simulate-seed``.
+    """
+
+    pairs: Pairs
+    epsilons: tuple[float, ...]
+    seeds: int
+    units: float
+    sizes: Any
+    folder: Path
+    path: Path
+    data: str
+    declare_unread: bool = False
+    budget: Budget = field(default_factory=Budget)
+    simulate_seed: int | None = None
+
+    @property
+    def delta(self) -> float:
+        """Return the failure probability of one run, and of all together."""
+        return min(DELTA, _BELOW / self.units)
+
+    @property
+    def runs(self) -> list[tuple[float, int]]:
+        """Return every run as (epsilon, seed)."""
+        return [(epsilon, seed) for epsilon in self.epsilons for seed in range(self.seeds)]
+
+    def privacy(self, epsilon: float) -> Any:
+        """Return the public settings of one run."""
+        batch = min(float(self.sizes.expected_batch), self.units)
+        return language_module("central.privacy_terms").CentralPrivacy(
+            epsilon,
+            self.delta,
+            unit="record",
+            neighbors=REPLACE_SPECIAL,
+            sampling_probability=batch / self.units,
+            steps=self.sizes.steps,
+            expected_batch=batch,
+            clip=self.sizes.clip,
+        )
+
+    def kept(self, epsilon: float, seed: int) -> Path:
+        """Return where a finished run is kept: a study that goes on pays for it once."""
+        return self.folder / f"dpo-central-{labels_name(epsilon)}-{seed}.json"
+
+    @property
+    def spend(self) -> float:
+        """Return what all runs cost one record together."""
+        return self._epsilon({self._event(epsilon): self.seeds for epsilon in self.epsilons})
+
+    def _event(self, epsilon: float) -> Event:
+        """Return what one run does."""
+        privacy = self.privacy(epsilon)
+        event: Event = privacy.event(privacy.steps)
+        return event
+
+    def _epsilon(self, events: dict[Event, int]) -> float:
+        """Return what runs cost one record together."""
+        return composed_epsilon(events, neighbors=REPLACE_SPECIAL, delta=self.delta)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger."""
+        return spending_limit(
+            self.spend * _MARGIN,
+            self.budget,
+            unit="record",
+            trust="central",
+            delta=self.delta,
+            neighbors=REPLACE_SPECIAL,
+        )
+
+    def check(self, *, anew: bool) -> None:
+        """Refuse what the ledger has not enough left for; nothing is touched.
+
+        Args:
+            anew: Whether runs that are kept will be thrown away, and paid for again.
+
+        Raises:
+            BudgetExceeded: It has not.
+            LedgerMismatch: It belongs to another data set.
+        """
+        ledger = future_ledger(self.path, self.data, self.limit)
+        ledger.check_data(self.data, None)
+        try:
+            for epsilon, seed in self.runs:
+                if anew or not self.kept(epsilon, seed).exists():
+                    promise = self.privacy(epsilon).promise(self.simulate_seed)
+                    ledger = with_spend(ledger, self._event(epsilon), promise)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{error} A central run that was interrupted is paid for again: --central-budget "
+                "EPSILON raises the limit, and the ledger records it."
+            ) from None
+
+    def open(self) -> Ledger:
+        """Return the ledger."""
+        return open_ledger(self.path, self.data, self.limit)
+
+    def run(self, contest: Any, epsilon: float, seed: int) -> dict[str, Any]:
+        """Return how a policy fares that one run made; it is paid for before anything is drawn.
+
+        Args:
+            contest: What all runs share.
+            epsilon: What the run costs a record.
+            seed: Of the first weights and of the draws.
+
+        Raises:
+            BudgetExceeded: The ledger has not enough left; nothing was drawn.
+        """
+        noise = self.simulate_seed
+        if noise is not None:
+            noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
+        with passing_folder(None) as scratch:
+            place = Path(scratch) / "policy"
+            language_module("studies.central_pipeline").train_policy_centrally(
+                self.pairs,
+                contest.reference,
+                place,
+                replace(self.sizes.terms, seed=seed),
+                privacy=self.privacy(epsilon),
+                ledger=self.open(),
+                declare_unread=self.declare_unread,
+                simulate_seed=noise,
+            )
+            return {"win": contest.fared(place, seed), "curve": []}
+
+    def costs(self, labels: str) -> dict[str, Any]:
+        """Return what a row cost one record by the ledger, interrupted runs among it.
+
+        Args:
+            labels: Of the row; nothing is returned for one that is not central.
+        """
+        named = {central_labels(epsilon): epsilon for epsilon in self.epsilons}
+        if labels not in named:
+            return {}
+        event = self._event(named[labels])
+        paid = sum(event_of(row) == event for row in Ledger.read(self.path).spends)
+        return {
+            "unit": "record",
+            "delta": self.delta,
+            "releases": paid,
+            "epsilon_of_one_release": named[labels],
+            "epsilon_of_all_releases": self._epsilon({event: paid}),
+        }
+
+    def promised(self) -> dict[str, Any]:
+        """Return what all rows promise together: every run on the ledger."""
+        total = self.open().total()
+        known: dict[str, Any] = {
+            "units": self.units,
+            "public": list(_PUBLIC),
+            "spent": 0.0,
+            "guarantee": None,
+            "caveats": [],
+        }
+        if total is None:
+            return known
+        return known | {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
+
+    def planned(self) -> dict[str, Any]:
+        """Return what the study would spend."""
+        noise = {labels_name(each): self.privacy(each).noise_multiplier for each in self.epsilons}
+        return {
+            "spend": self.spend,
+            "delta": self.delta,
+            "unit": "record",
+            "neighbors": REPLACE_SPECIAL.name,
+            "units": self.units,
+            "runs": len(self.runs),
+            "noise_multipliers": noise,
+        }
+
+    def settings(self) -> dict[str, Any]:
+        """Return everything public that a result depends on."""
+        return {"epsilons": list(self.epsilons), "units": self.units, "delta": self.delta}
+
+
+_STUDY_FORMAT, _STUDY_VERSION = "sordino.language-table", 1
 _RUN = "sordino.language-run"
 _STUDY = "sordino.language-study"
 _PROBLEM = "This study cannot be gone on with"
@@ -129,8 +678,8 @@ class Study:
                 runs.append(self._central_run(table.ComparisonRun, contest, *each))
                 progress(len(runs), left)
         value = {
-            "format": _FORMAT,
-            "version": _VERSION,
+            "format": _STUDY_FORMAT,
+            "version": _STUDY_VERSION,
             "sordino": __version__,
             **self._promised(),
             "central": None if self.central is None else self.central.promised(),
@@ -163,7 +712,7 @@ class Study:
             for name in ("runs", "answers", "judge", "reference"):
                 shutil.rmtree(self.folder / name, ignore_errors=True)
         elif path.exists():
-            known = read_json(path, kind=_STUDY, version=_VERSION, problem=_PROBLEM)
+            known = read_json(path, kind=_STUDY, version=_STUDY_VERSION, problem=_PROBLEM)
             if known != wanted:
                 raise UsageError(
                     f"{self.folder.name} holds another study, with other settings or of other "
@@ -186,7 +735,7 @@ class Study:
         models = {"model": self.model, "judge": self.judge}
         return {
             "format": _STUDY,
-            "version": _VERSION,
+            "version": _STUDY_VERSION,
             "questions": self.all_pairs.public_digest,
             "data": self.data,
             "methods": list(self.methods),
@@ -296,8 +845,8 @@ class Study:
 def _once(path: Path, kind: Any, made: Callable[[], Any], **named: Any) -> Any:
     """Return a run that was done before, or do it and keep it."""
     if path.exists():
-        found = read_json(path, kind=_RUN, version=_VERSION, problem=_PROBLEM)
+        found = read_json(path, kind=_RUN, version=_STUDY_VERSION, problem=_PROBLEM)
         return kind(**{name: found[name] for name in kind.__dataclass_fields__})
     run = kind(**named, **made())
-    write_json(path, {"format": _RUN, "version": _VERSION, **run.to_dict()})
+    write_json(path, {"format": _RUN, "version": _STUDY_VERSION, **run.to_dict()})
     return run

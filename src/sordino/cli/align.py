@@ -11,14 +11,14 @@ from sordino import _random
 from sordino.cli import _options as options
 from sordino.cli._accounts import Budget, name_of_command
 from sordino.cli._app import app
-from sordino.cli._console import finish
-from sordino.cli._draw_table import prepared_rows
-from sordino.cli._engines import Address, EngineOption, Place, Scratch
-from sordino.cli._inputs import read_inputs
-from sordino.cli._run import plan, run
-from sordino.cli._settings import Settings, Way
-from sordino.cli._table import align_rows, plan_rows
-from sordino.rewards.estimation import BALL
+from sordino.rewards.answer_fit import BALL
+
+from ._align_inputs import read_inputs
+from ._align_run import plan, run
+from ._align_settings import Settings, Way
+from ._app import finish
+from ._options import Address, EngineOption, Place, Scratch
+from ._tables import align_rows, plan_rows, prepared_rows
 
 
 @app.command()

@@ -1,4 +1,9 @@
-"""``sordino audit``: try to break a promise, ours or somebody else's."""
+"""``sordino audit``: try to break a promise, ours or somebody else's.
+
+An audit in a few lines: the verdict, the numbers, and what was tried.
+
+A trainer that is audited before there are data: a model of the user, and a pair of nobody.
+"""
 
 from __future__ import annotations
 
@@ -11,23 +16,129 @@ from typing import Annotated, Any
 import typer
 
 from sordino._files import refuse_output
-from sordino.auditing.findings import Audit
+from sordino.auditing.findings import Audit, Measurement
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.runs.replay import audit_run
 from sordino.auditing.statistical.catalogue import build_mechanism, catalogue_names
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.cli import _language_options as chosen
-from sordino.cli import _options as options
-from sordino.cli._app import app
-from sordino.cli._audit_table import audit_rows, finding_rows
-from sordino.cli._audit_training import audit_model
-from sordino.cli._console import Bar, finish, grid
-from sordino.cli._settings import DELTA
+from sordino.engines.exchange import passing_folder
 from sordino.errors import AuditRefuted, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.reading import read_pairs
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation
+from sordino.preferences.pairs import read_pairs
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less, never_more
+from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import write_audit
+
+from . import _language_options as chosen
+from . import _options as options
+from ._align_settings import DELTA
+from ._app import Bar, app, finish, grid
+from ._language_options import language_module
+from ._tables import describe_promise
+
+_ORDER = ("refutes", "warning", "clear", "skipped")
+_WORDS = {"refutes": "REFUTES", "warning": "warning", "clear": "clear", "skipped": "not tried"}
+
+
+def audit_rows(found: Audit) -> dict[str, str]:
+    """Return the verdict and every number that was measured, in words."""
+    rows = {
+        "verdict": _verdict(found),
+        "claim": describe_promise(found.claim.to_dict()),
+        "subject": found.subject,
+    }
+    for measured in found.measured:  # of several in one metric the decisive one comes first
+        rows.setdefault(f"measured {measured.metric}", _measured(measured))
+    if found.confidential:
+        rows["confidential"] = "computed from raw judgments: not for publication"
+    return rows
+
+
+def _verdict(found: Audit) -> str:
+    """Return the verdict, with what broke the claim."""
+    if found.refuted:
+        return f"REFUTED by {', '.join(found.refuted_by)}"
+    return "not refuted (which is no proof)"
+
+
+def _measured(found: Measurement) -> str:
+    """Return one measurement; bounds are rounded away from what they bound."""
+    text = f"at least {never_more(found.lower, 4)} ({100 * found.confidence:g} % confidence)"
+    text += f", claimed {never_less(found.claimed)}"
+    if found.power is not None:
+        text += f"; would have detected {never_less(found.power, 4)} or more"
+    return text
+
+
+def finding_rows(found: Audit) -> list[list[str]]:
+    """Return (attack, outcome, sentence) of everything that was tried, what refutes first."""
+    ordered = sorted(found.findings, key=lambda finding: _ORDER.index(finding.outcome))
+    return [[each.attack, _WORDS[each.outcome], each.summary] for each in ordered]
+
+
+_UNITS = 100.0  # a number, as the settings ask for one; nothing here depends on it
+_NOBODY = {"prompt": "Who?", "first": "Nobody.", "second": "No one.", "label": 1}
+
+
+def audit_model(
+    model: Path,
+    *,
+    policy: bool,
+    lora: int,
+    epsilon: float,
+    delta: float,
+    neighbors: NeighboringRelation,
+    chance: float,
+    steps: int,
+    **settings: Any,
+) -> Audit:
+    """Return what attacks on the training of a model show, before anything is trained or paid.
+
+    Args:
+        model: A checkpoint.
+        policy: Whether a policy is trained, by DPO; a reward otherwise.
+        lora: Rank of adapters; 0 for all weights.
+        epsilon: What all steps together are to cost.
+        delta: Failure probability.
+        neighbors: What one change is.
+        chance: Of each record to take part in a step.
+        steps: How many there are.
+        settings: As for ``audit_training``.
+
+    Raises:
+        FileSystemError: There is no such folder.
+        UsageError: A setting is out of range, or the model cannot be trained so.
+    """
+    privacy = language_module("central.privacy_terms").CentralPrivacy(
+        epsilon,
+        delta,
+        unit="record",
+        neighbors=neighbors,
+        sampling_probability=chance,
+        steps=steps,
+        expected_batch=_UNITS * chance,
+    )
+    home, name = ("dpo_trainer", "DPO") if policy else ("reward_trainer", "Reward")
+    module = language_module(f"central.{home}")
+    task = "CAUSAL_LM" if policy else "SEQ_CLS"
+    with passing_folder(None) as scratch:
+        trainer = getattr(module, f"Central{name}Trainer")(
+            str(model),
+            args=getattr(module, f"Central{name}Config")(
+                scratch, disable_tqdm=True, save_strategy="no"
+            ),
+            train_dataset=read_pairs([_NOBODY]),
+            privacy=privacy,
+            ledger=Ledger.open(Path(scratch) / "spend.db", data="nobody", budget=privacy.guarantee),
+            peft_config=language_module("studies._training_runs").adapters(lora, task),
+            declare_unread=True,  # nobody has said anything
+        )
+        from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
+            audit_training,
+        )
+
+        return audit_training(trainer, **settings)
+
 
 _PAGES = (".html", ".htm")
 _COIN = "randomized-response"

@@ -11,12 +11,12 @@ from sordino import _random
 from sordino.cli import _options as options
 from sordino.cli._accounts import Budget
 from sordino.cli._app import app
-from sordino.cli._bandit_inputs import read_bandit_inputs
 from sordino.cli._bandit_run import BanditRun
-from sordino.cli._bandit_settings import BanditMethod, BanditSettings
-from sordino.cli._console import finish
-from sordino.cli._draw_table import bandit_plan_rows, bandit_rows
-from sordino.cli._settings import DELTA
+
+from ._align_settings import DELTA
+from ._app import finish
+from ._bandit_run import BanditMethod, BanditSettings, read_bandit_inputs
+from ._tables import bandit_plan_rows, bandit_rows
 
 
 @app.command()

@@ -1,35 +1,232 @@
 """``sordino choose``: draw answers from the policy of an earlier run.
 
 It spends nothing, unless the run kept its reward to itself: then every answer spends.
+
+What is asked of a reward that a curator keeps, and the answers that are drawn and paid for.
+
+A run of the intrinsic way, read again: the curator refits the reward and withholds it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from jaxtyping import Int64
 
-from sordino._files import atomic_writer, refuse_output, refuse_unwritable
+from sordino import _validate
+from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
 from sordino.auditing.runs.stored import RESULT, malformed, read_result
-from sordino.cli import _options as options
-from sordino.cli._app import app
-from sordino.cli._console import Bar, finish, say_simulated
-from sordino.cli._draw_table import chosen_rows
-from sordino.cli._policy import remake_policy
-from sordino.cli._prepared_run import PreparedRun, is_prepared
-from sordino.cli._run import spend_is_said
-from sordino.cli._settings import refuse_given
-from sordino.cli._withheld_answers import Asked
-from sordino.errors import DataError, UsageError
-from sordino.policies.gibbs import CandidatePolicy
+from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, UsageError
+from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
+from sordino.policies.withheld import WithheldPolicy
+from sordino.preferences.features import HashedText
 from sordino.preferences.files import Progress, read_mappings
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.records import Text, read_text
+from sordino.privacy import accounting
+from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
+from sordino.rewards.release_checks import entropy_of
+
+from . import _options as options
+from ._accounts import describe_draw, paid_since, quiet, warn_if_vacuous
+from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
+from ._align_run import spend_is_said
+from ._align_settings import refuse_given
+from ._app import Bar, app, finish, say_simulated
+from ._policy_choice import remake_policy
+from ._tables import chosen_rows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked of a withheld policy, and what one answer costs at most.
+
+    Attributes:
+        policy: What is drawn from.
+        prompts: One for each answer.
+        candidates: The answers to choose from.
+        bounded_range: The largest of one draw.
+    """
+
+    policy: WithheldPolicy
+    prompts: Sequence[Text]
+    candidates: Sequence[Sequence[Text]]
+    bounded_range: float
+
+    @classmethod
+    def of(cls, policy: WithheldPolicy, questions: Sequence[tuple[Text, list[Text]]]) -> Asked:
+        """Return questions with what they cost; warn where that protects nobody."""
+        prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
+        with quiet():
+            widest = max(policy.bounded_range(*row) for row in questions)
+        warn_if_vacuous(widest, "Use a higher --temperature, or prepare a run with a larger ridge.")
+        return cls(policy=policy, prompts=prompts, candidates=candidates, bounded_range=widest)
+
+    def plan(self, ledger: Ledger, simulate_seed: int | None) -> dict[str, Any]:
+        """Return what the answers would spend; nothing is touched.
+
+        Raises:
+            BudgetExceeded: The ledger has not enough left for all.
+            LedgerMismatch: It belongs to other prompts and answers.
+        """
+        held, delta, count = self.policy.estimate, ledger.budget.delta, len(self.prompts)
+        one = BoundedRangeEvent(self.bounded_range)
+        spend = accounting.composed_epsilon([(one, count)], neighbors=held.neighbors, delta=delta)
+        promise = Guarantee(
+            spend,
+            delta=delta,
+            unit=held.unit,
+            neighbors=held.neighbors,
+            trust="central",
+            randomness=entropy_of(simulate_seed).randomness,
+            caveats=held.caveats,
+        )
+        ledger.check_data(None, held.public_digest)
+        try:
+            ledger.check(one, promise=promise, count=count)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(
+                f"{error} Or ask for fewer answers, or at a higher --temperature."
+            ) from None
+        return {"spend": spend, **self._told(promise), "remaining_epsilon": None}
+
+    def _told(self, promise: Guarantee) -> dict[str, Any]:
+        """Return what is public of the answers and of what they cost."""
+        return {
+            "prompts": len(self.prompts),
+            "temperature": self.policy.temperature,
+            **describe_guarantee_and_caveats(promise),
+            "per_draw": describe_draw(self.bounded_range),
+        }
+
+    def answers(
+        self, ledger: Ledger, simulate_seed: int | None
+    ) -> tuple[Int64[np.ndarray, " n"], dict[str, Any]]:
+        """Return which candidates were drawn, and what that spent; the spend comes first.
+
+        Raises:
+            BudgetExceeded: The ledger has not enough left for all; nothing was drawn.
+        """
+        before = len(ledger.rows)
+        with quiet():
+            drawn = self.policy.draw_each(
+                self.prompts, self.candidates, ledger=ledger, simulate_seed=simulate_seed
+            )
+        told = self._told(paid_since(ledger, before, ledger.budget.delta))
+        return drawn, told | {"remaining_epsilon": ledger.remaining_epsilon()}
+
+
+_PROBLEM = "This run cannot be used"
+_MALFORMED = (AttributeError, KeyError, TypeError, UsageError)
+_READING = ("drop_identical", "person_field")
+
+
+def is_prepared(folder: Path) -> bool:
+    """Return whether a folder holds a run of the intrinsic way."""
+    with suppress(OSError, ValueError, RecursionError):
+        value = json.loads((folder / RESULT).read_bytes())
+        return isinstance(value, Mapping) and value.get("format") == INTRINSIC_FORMAT
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """What ``sordino align --way intrinsic`` wrote: how to make draws, and no weights.
+
+    Attributes:
+        promise: What all planned draws promise at most; its unit and relation are the ledger's.
+        temperature: KL strength, in units of reward.
+        fit: Public settings of the fit.
+        reading: How judgments are read.
+        data: Name of the data set on the ledger.
+        public_digest: Of the questions, where they are public.
+    """
+
+    promise: Guarantee
+    temperature: float
+    fit: dict[str, Any]
+    reading: dict[str, Any]
+    data: str
+    public_digest: str | None
+
+    @classmethod
+    def read(cls, folder: Path) -> PreparedRun:
+        """Return the run in a folder.
+
+        Raises:
+            DataError: Its file is malformed, or was written by a newer version.
+        """
+        values = read_json(
+            folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
+        )
+        try:
+            return cls(
+                promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
+                temperature=_validate.positive("temperature", values["temperature"]),
+                fit={
+                    "features": HashedText(dimension=values["dimension"]),
+                    "ridge": values["ridge"],
+                    "ball": values["ball"],
+                    "bound": values["bound"],
+                },
+                reading={name: values["reading"][name] for name in _READING},
+                data=values["data"],
+                public_digest=values["public_digest"],
+            )
+        except _MALFORMED:
+            pass
+        raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
+
+    def policy(self, judgments: Path, temperature: float | None) -> WithheldPolicy:
+        """Return the policy of a reward that is fitted here and now; nothing is spent.
+
+        Args:
+            judgments: The raw judgments that the run was prepared for.
+            temperature: Instead of the run's own.
+
+        Raises:
+            DataError: The judgments cannot be used.
+            LedgerMismatch: They are about other prompts and answers.
+            ConvergenceError: The fit could not be certified.
+        """
+        with Bar.shown("Reading") as bar:
+            hidden = self.promise.unit == "record"
+            pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
+        found = pairs.public_digest if isinstance(pairs, Pairs) else None
+        if isinstance(pairs, Pairs) and self.public_digest not in (None, found):
+            raise LedgerMismatch(
+                "--judgments are not those that this run was prepared for: prompts or answers "
+                "differ. Nothing was drawn. Give the same file, or prepare another run."
+            )
+        terms: dict[str, Any] = {"unit": self.promise.unit, "neighbors": self.promise.neighbors}
+        kept: Any = pairs  # of what kind it is, is checked there
+        reward = fit_reward(kept, withhold=True, **terms, **self.fit)
+        heat = self.temperature if temperature is None else temperature
+        return gibbs_policy(reward, temperature=heat)
+
+    def ledger(self, path: Path) -> Ledger:
+        """Return the ledger that draws are charged to, which must be there.
+
+        Raises:
+            FileSystemError: It is not.
+            LedgerMismatch: It is another data set's.
+        """
+        Ledger.read(path)
+        return Ledger.open(path, data=self.data)
+
 
 _BATCH = 2048
 Question = tuple[Text, list[Text]]

@@ -1,29 +1,373 @@
-"""``sordino collect``: ask people, whose choices are randomized on their own device."""
+"""``sordino collect``: ask people, whose choices are randomized on their own device.
+
+What the commands of ``sordino collect`` share: the extra, the study and its database.
+
+What the commands of ``sordino collect`` say of a study, in a few lines.
+
+Twelve questions to try a study out with: harmless, and people differ about them.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import re
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, BinaryIO, Final, cast
+from urllib.parse import urlsplit
 
+import numpy as np
 import typer
 
-from sordino._files import refuse_output, refuse_unwritable
-from sordino.cli import _collect_parts as parts
-from sordino.cli import _options as options
-from sordino.cli._app import app
-from sordino.cli._collect_examples import write_examples
-from sordino.cli._collect_words import (
-    export_rows,
-    promise_rows,
-    promise_values,
-    status_rows,
-    study_values,
-)
-from sordino.cli._console import finish, grid
+from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
+from sordino._random import new_token
 from sordino.collection.study import Study, new_study, read_study
-from sordino.errors import UsageError
-from sordino.preferences.manifest import manifest_path
+from sordino.errors import DataError, MissingExtra, UsageError
+from sordino.preferences.pairs import Manifest, manifest_path
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_more
+
+from . import _options as options
+from ._app import app, finish, grid
+
+_LOOPBACK: Final = {"localhost", "::1"}
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+_OTHERS: Final = 0o077  # what group and others may do
+
+
+def collection_module(name: str) -> Any:
+    """Return a module of ``sordino.collection``, and say what to install if it cannot be loaded.
+
+    Raises:
+        MissingExtra: The extra ``collect`` is not installed.
+    """
+    try:
+        return import_module(f"sordino.collection.{name}")
+    except ImportError as error:
+        if (error.name or "").startswith("sordino"):
+            raise
+        raise MissingExtra(
+            "The collect commands need libraries that are not installed. Nothing was done. Make "
+            "sure you have installed everything with: pip install 'sordino[collect]'"
+        ) from error
+
+
+@contextmanager
+def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
+    """Yield the engine of a study's database, which is of this study and no other.
+
+    Args:
+        study: The study as its file says now.
+        create: Begin the study there, which freezes what bears on the promise.
+
+    Raises:
+        LedgerMismatch: The database is of another study, or this one was changed.
+        DataError: The study has not begun, or a language of it cannot be shown.
+        FileSystemError: The database cannot be used.
+    """
+    collection_module("page_files").read_languages(study)  # before anybody is invited
+    database = collection_module("database")
+    engine = database.open_database(study.database_url)
+    try:
+        yield database.frozen(engine, study, create=create)
+    finally:
+        engine.dispose()  # the last connection folds SQLite's log into its one file
+
+
+def checked_url(url: str) -> str:
+    """Return an address of the page, without a slash at its end.
+
+    Raises:
+        UsageError: It is none: the page lies at the root of a host.
+    """
+    parts = None
+    try:
+        parts = urlsplit(url.strip())
+        known = parts.scheme in {"http", "https"} and parts.port != 0
+    except ValueError:
+        known = False
+    if (
+        not known
+        or not parts
+        or not parts.hostname
+        or parts.path.strip("/")
+        or parts.query
+        or parts.fragment
+    ):
+        raise UsageError(
+            "--url must be like https://study.example.org: the page lies at the root of its host. "
+            "Nothing was done."
+        )
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host is this machine, as browsers see it.
+
+    Example:
+        >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+        (True, False)
+    """
+    return host in _LOOPBACK or host.startswith("127.")
+
+
+def day(seconds: int) -> str:
+    """Return a time in UTC to the minute.
+
+    Example:
+        >>> day(0)
+        '1970-01-01 00:00 UTC'
+    """
+    return f"{np.datetime64(seconds, 's').astype('datetime64[m]')} UTC".replace("T", " ", 1)
+
+
+@contextmanager
+def secret_file(path: Path | None, *, force: bool) -> Iterator[BinaryIO | None]:
+    """Yield a file that only its owner may read, which appears on success; None for no path.
+
+    It is made that way: there is no moment at which others could open it.
+
+    Raises:
+        UsageError: The path exists and ``force`` is False.
+        FileSystemError: It cannot be written.
+    """
+    if path is None:
+        yield None
+        return
+    with ExitStack() as stack:
+        before = os.umask(_OTHERS)
+        try:
+            draft = stack.enter_context(atomic_draft(path, force=force))
+        finally:
+            os.umask(before)
+        yield draft.file
+
+
+def admin_token(path: Path | None) -> str:
+    """Return the token of the admin view: of a file, which is made if it is not there, or new.
+
+    Raises:
+        DataError: The file holds something else, or others may read or write it.
+        FileSystemError: It cannot be read or written.
+    """
+    if path is None:
+        return new_token()
+    with explained(f"{path.name} cannot be read"):
+        if not path.exists():
+            token = new_token()
+            with secret_file(path, force=False) as file:
+                cast("BinaryIO", file).write(f"{token}\n".encode())
+            return token
+        open_to_others = os.name == "posix" and path.stat().st_mode & _OTHERS
+        token = path.read_bytes().decode(errors="replace").strip()
+    if open_to_others:
+        raise DataError(
+            f"{path.name} may be read or written by others than you, so its token is no secret. "
+            f"Nothing was done. Delete it, and a new one is made; or, if nobody has read it: "
+            f"chmod 600 {path.name}"
+        )
+    if not _TOKEN.match(token):
+        raise DataError(
+            f"{path.name} holds no admin token: 43 letters, digits, '-' or '_'. Nothing was done. "
+            "Name a file that is not there, and one is made."
+        )
+    return token
+
+
+_MOST_ODDS: Final = 999  # beyond it almost any belief can become almost certain
+
+
+def study_values(study: Study) -> dict[str, Any]:
+    """Return what identifies a study, for JSON."""
+    return {"study": study.id, "title": study.title, "questions": len(study.questions)}
+
+
+def promise_values(study: Study) -> dict[str, Any]:
+    """Return what a study promises, for JSON."""
+    person = study.guarantee("person")
+    return {
+        "epsilon": study.epsilon,
+        "flip_probability": study.coin.flip_probability,
+        "cap": study.most_labels,
+        "person_epsilon": person.epsilon,
+        "changes": study.changes,
+        "trust": person.trust,
+    }
+
+
+def promise_rows(study: Study) -> dict[str, str]:
+    """Return what a study promises in lines for people; no number is rounded in its favor."""
+    flips = study.coin.flip_probability
+    person = study.guarantee("person")
+    answer = study.coin.guarantee(unit="label", neighbors=REPLACE_ONE, trust="local")
+    return {
+        "each answer": f"epsilon={never_less(study.epsilon)}; {_reach(answer)}",
+        "flipped": f"{never_more(100 * flips, 3)}% of the answers "
+        f"(about 1 in {never_less(1 / flips, 3)}), by a coin on the person's own device",
+        "one invitation": f"at most {study.most_labels:,} answers, "
+        f"epsilon={never_less(person.epsilon)} together; {_reach(person)}",
+        "a changed mind": "is not taken: the first answer stands"
+        if study.changes == "refused"
+        else "is a new answer that costs another epsilon, within the same cap",
+    }
+
+
+def _reach(promise: Guarantee) -> str:
+    """Return how far a promise lets odds and beliefs move, rounded up."""
+    if promise.odds > _MOST_ODDS:
+        return "too much to protect a person's taste as a whole"
+    belief = never_less(100 / (1 + 1 / promise.odds), 3)
+    factor = never_less(promise.odds, 3)
+    return f"odds move by at most {factor} times, a belief of 50 % to {belief} %"
+
+
+def status_rows(told: Mapping[str, Any]) -> dict[str, str]:
+    """Return how far a study is."""
+    invitations, per_question = told["invitations"], told["per_question"]
+    counts = [row["answers"] for row in per_question]
+    rows = {
+        "title": told["title"],
+        "study": told["study"],
+        "questions": f"{told['questions']:,}",
+        "invitations": f"{invitations['made']:,} made, {invitations['opened']:,} opened, "
+        f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
+        "answers": f"{told['answers']:,} of {told['persons']:,} people "
+        "(whoever has two invitations counts as two)",
+        "per question": f"{min(counts):,} to {max(counts):,} answers",
+        "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
+        f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
+    }
+    if told["closed"]:
+        rows["closed"] = "no invitation is left with which anybody could send"
+    return rows
+
+
+def export_rows(manifest: Manifest, study: Study, *, name: str, note: str) -> dict[str, str]:
+    """Return what was written, and what it promises."""
+    rows = {
+        "written": f"{name} and {note}",
+        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
+        f"trust: {manifest.trust}",
+    }
+    if manifest.unit == "person":
+        rows["each answer"] = (
+            f"epsilon={never_less(study.coin.realized_epsilon)}, at most "
+            f"{study.most_labels:,} per invitation"
+        )
+    return rows | {
+        "caveats": ", ".join(manifest.caveats) or "none",
+        "next": f"sordino align {name} --out runs/study (it spends nothing)",
+    }
+
+
+EXAMPLES: Final = (
+    (
+        "How do I keep basil alive in my kitchen?",
+        (
+            "Put it where it gets at least five hours of light. Water it from below when the "
+            "top of the soil is dry, and pick the tips often so that it grows bushy."
+        ),
+        "Basil likes light and water. Give it both, and be kind to it!",
+    ),
+    (
+        "My colleague keeps interrupting me in meetings. What should I say?",
+        'Say calmly, in the moment: "Let me finish this thought, then I want to hear yours."',
+        (
+            "Talk to them alone afterwards. Tell them what you noticed, how it felt, and what you "
+            "would like instead."
+        ),
+    ),
+    (
+        "Explain to a child why the sky is blue.",
+        (
+            "Sunlight is a mix of all colors. Air bounces the blue part around more than the rest, "
+            "so blue light comes to your eyes from everywhere."
+        ),
+        (
+            "Imagine that sunlight is a crowd of colors running home. The blue ones are small and "
+            "bump into everything, so they end up all over the sky."
+        ),
+    ),
+    (
+        "Write one sentence that invites friends to a picnic.",
+        "Picnic on Sunday at noon by the lake: bring a blanket, I bring the food.",
+        "The sun has cleared its calendar for Sunday noon at the lake and hopes you will come.",
+    ),
+    (
+        "Should I learn to cook from books or from videos?",
+        "Videos. You see how brown is brown enough, and how hard to press the dough.",
+        "Books. They make you plan ahead, and you taste and decide for yourself.",
+    ),
+    (
+        "How can I fall asleep faster?",
+        (
+            "Get up at the same time each day, stay off screens for the last hour, and keep the "
+            "room cool and dark. If you lie awake for long, get up and read until you are tired."
+        ),
+        (
+            "Try this tonight: breathe in for four counts and out for six, ten times. Each time a "
+            "thought comes, let it go and count on."
+        ),
+    ),
+    (
+        "What is a good first pet for a family in a small flat?",
+        "A pair of guinea pigs: friendly, awake by day, happy with a large cage and some care.",
+        "An older cat from a shelter: calm, used to people, and less work than a young animal.",
+    ),
+    (
+        "Give me an excuse for being ten minutes late.",
+        "Better without one: say that you are sorry, and that you will be there in ten minutes.",
+        "Say that you missed the bus. It happens to everybody, and nobody will ask twice.",
+    ),
+    (
+        "Is it rude to recline my seat on a short flight?",
+        "The seat reclines, so you may use it. Look behind you first, and go slowly.",
+        "On a short flight, better not: you gain a little comfort and somebody else loses more.",
+    ),
+    (
+        "How do I start running if I have never done it?",
+        (
+            "Run for one minute and walk for two, eight times, three days a week. Add a minute of "
+            "running each week."
+        ),
+        (
+            "Put on your shoes and run slowly enough to talk. Stop when it is no fun any more, and "
+            "go again the day after tomorrow."
+        ),
+    ),
+    (
+        "Name a gift for somebody who has everything.",
+        "An afternoon with you, planned in full: a walk, their favorite cake, no phones.",
+        "Something that is used up: very good olive oil, or coffee from a small roastery.",
+    ),
+    (
+        "Summarize the story of Little Red Riding Hood.",
+        (
+            "A girl takes food to her grandmother and tells a wolf where she is going. The wolf "
+            "gets there first and eats them both. A hunter frees them."
+        ),
+        (
+            "Do not tell strangers where you are going. A girl did, a wolf listened, and it took a "
+            "hunter to bring her and her grandmother back."
+        ),
+    ),
+)
+"""A prompt and two answers each."""
+
+
+def write_examples(path: Path) -> None:
+    """Write the questions as JSON Lines, and never over a file that is there.
+
+    Raises:
+        UsageError: The file exists.
+        FileSystemError: It cannot be written.
+    """
+    rows = (dict(zip(("prompt", "first", "second"), one, strict=True)) for one in EXAMPLES)
+    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+
 
 collect = typer.Typer(
     help="Ask people which of two answers is better; needs the extra 'collect'.",
@@ -133,14 +477,14 @@ def invite(
     as_json: options.AsJson = False,
 ) -> None:
     """Make links for people, shown once; the first invitation freezes the study."""
-    address = parts.checked_url(url)
+    address = checked_url(url)
     if out is not None:
         refuse_output(out, force=force)
     study = read_study(path)
-    invitations = parts.collection_module("invitations")
+    invitations = collection_module("invitations")
     with (
-        parts.opened(study, create=True) as engine,
-        parts.secret_file(out, force=force) as file,
+        opened(study, create=True) as engine,
+        secret_file(out, force=force) as file,
     ):
         tokens = invitations.invite(engine, study, count=count, days=days)
         links = {invitations.handle_of(study, token): f"{address}/#{token}" for token in tokens}
@@ -166,7 +510,7 @@ def _warn_of_url(address: str) -> None:
     """Say so where browsers will not let the page work."""
     host = address.partition("://")[2].rpartition("@")[2]
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
-    if address.startswith("http://") and not parts.is_loopback(name.strip("[]")):
+    if address.startswith("http://") and not is_loopback(name.strip("[]")):
         _warn_of_plain_http()
 
 
@@ -188,8 +532,8 @@ def revoke(
 ) -> None:
     """Withdraw invitations for good; what was answered with them stays."""
     study = read_study(path)
-    invitations = parts.collection_module("invitations")
-    with parts.opened(study) as engine:
+    invitations = collection_module("invitations")
+    with opened(study) as engine:
         invitations.revoke(engine, handles)
     value = {**study_values(study), "revoked": handles}
     rows = {"revoked": ", ".join(handles), "answers": "those that were sent before stay"}
@@ -206,14 +550,14 @@ def status(
 ) -> None:
     """Show how many people were invited and how many answers there are."""
     study = read_study(path)
-    counting, links = map(parts.collection_module, ("progress", "invitations"))
-    with parts.opened(study) as engine:
+    counting, links = map(collection_module, ("progress", "invitations"))
+    with opened(study) as engine:
         told: dict[str, Any] = counting.progress_of(engine, study)
         listed = links.states(engine) if invitations else []
     value = told | ({"invitation_states": listed} if invitations else {})
     finish("sordino collect status", status_rows(told), value, as_json=as_json)
     if invitations and not as_json:
-        rows = [[row["handle"], row["state"], parts.day(row["expires"])] for row in listed]
+        rows = [[row["handle"], row["state"], day(row["expires"])] for row in listed]
         grid("invitations", ("handle", "state", "until"), rows)
 
 
@@ -241,8 +585,8 @@ def export(
     """Write the randomized answers with a manifest that says how they were randomized."""
     options.refuse_records(unit)
     study = read_study(path)
-    exporting, invitations = map(parts.collection_module, ("exporting", "invitations"))
-    with parts.opened(study) as engine:
+    exporting, invitations = map(collection_module, ("exporting", "invitations"))
+    with opened(study) as engine:
         manifest = exporting.export_answers(engine, study, out, unit=unit.whose, force=force)
         links = invitations.forget(engine) if forget else None
     value = manifest.to_dict() | {
@@ -277,11 +621,11 @@ def serve(
     """Deliver the page and take answers, until it is told to stop (Ctrl-C)."""
     shown = host if host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 (a name, compared)
     local = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
-    address = local if url is None else parts.checked_url(url)
+    address = local if url is None else checked_url(url)
     study = read_study(path)
-    service, page = map(parts.collection_module, ("service", "page_files"))
-    with parts.opened(study) as engine:
-        token = parts.admin_token(admin_token_file)
+    service, page = map(collection_module, ("service", "page_files"))
+    with opened(study) as engine:
+        token = admin_token(admin_token_file)
         about = {
             "page": f"{address}/",
             "admin": f"{address}/admin",  # without the token: browsers keep addresses
@@ -300,6 +644,6 @@ def serve(
         listening = service.listener(host, port)
         finish("sordino collect serve", rows, value, as_json=as_json)
         sys.stdout.flush()
-        if url is None and not parts.is_loopback(host):
+        if url is None and not is_loopback(host):
             _warn_of_plain_http()
         service.serve(engine, study, listening=listening, admin_token=token)

@@ -9,10 +9,10 @@ import typer
 
 from sordino.cli import _options as options
 from sordino.cli._app import app
-from sordino.cli._console import finish
-from sordino.reporting.curves import refuse_plot, write_curves
-from sordino.reporting.planning import describe_forecast
+from sordino.reporting.curves import describe_forecast, refuse_plot, write_curves
 from sordino.rewards import forecast as planning
+
+from ._app import finish
 
 
 @app.command()

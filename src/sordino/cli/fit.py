@@ -11,18 +11,18 @@ from sordino import _validate
 from sordino._files import refuse_output
 from sordino.cli import _options as options
 from sordino.cli._app import app
-from sordino.cli._console import Bar, finish
-from sordino.cli._engines import Address, EngineOption, Place, Scratch
-from sordino.cli._sharded_answers import fit_files
-from sordino.cli._table import describe_accuracy, describe_promise
 from sordino.errors import PrivacyError
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.answer_fit import METHODS, cross_fit
-from sordino.rewards.design import refuse_too_few
-from sordino.rewards.estimation import BALL, fit_answers
+from sordino.rewards.answer_fit import BALL, METHODS, cross_fit
+from sordino.rewards.estimation import fit_answers
+from sordino.rewards.evidence import refuse_too_few
+
+from ._answer_files import fit_files
+from ._app import Bar, finish
+from ._options import Address, EngineOption, Place, Scratch
+from ._tables import describe_accuracy, describe_promise
 
 
 @app.command()

@@ -7,20 +7,26 @@ from typing import Annotated, Any
 
 import typer
 
-from sordino.cli import _language_central as central
 from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
 from sordino.cli._accounts import Budget
 from sordino.cli._app import app
-from sordino.cli._console import Bar, finish
-from sordino.cli._language_answers import AnswerTerms
-from sordino.cli._language_central_run import run_centrally
-from sordino.cli._language_policies import Judging, improve, measure_policy
 from sordino.cli._language_table import table
-from sordino.cli._language_training import Training, run_training
-from sordino.cli._run import made_folder
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 from sordino.privatization.stream import FileSettings
+
+from . import _language_options as central
+from ._align_run import made_folder
+from ._app import Bar, finish
+from ._language_run import (
+    AnswerTerms,
+    Judging,
+    Training,
+    improve,
+    measure_policy,
+    run_centrally,
+    run_training,
+)
 
 language = typer.Typer(
     help="Train language models on randomized preferences; needs the extra 'language'.",

@@ -10,12 +10,13 @@ import typer
 
 from sordino.cli import _options as options
 from sordino.cli._app import app
-from sordino.cli._console import finish, grid
-from sordino.cli._table import ledger_rows
 from sordino.errors import UsageError
+from sordino.privacy.accountants import support_table
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.support import support_table
 from sordino.reporting.result import describe_ledger_rows
+
+from ._app import finish, grid
+from ._tables import ledger_rows
 
 ledger = typer.Typer(help="Show and verify the record of what was spent.", no_args_is_help=True)
 app.add_typer(ledger, name="ledger")

@@ -18,12 +18,8 @@ from sordino.cli._accounts import (
     spending_limit,
 )
 from sordino.cli._app import app
-from sordino.cli._console import Bar, finish
-from sordino.cli._engines import Address, EngineOption, Place, Scratch
-from sordino.cli._sharded_answers import FilesCrossing, privatize_files
-from sordino.cli._table import dropped_row, plan_rows, unit_rows
 from sordino.errors import UsageError
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
 from sordino.privatization.crossing import Crossing
@@ -35,6 +31,11 @@ from sordino.privatization.stream import (
     privatize_file,
     refuse_table,
 )
+
+from ._answer_files import FilesCrossing, privatize_files
+from ._app import Bar, finish
+from ._options import Address, EngineOption, Place, Scratch
+from ._tables import dropped_row, plan_rows, unit_rows
 
 
 def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> None:

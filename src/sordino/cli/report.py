@@ -11,9 +11,10 @@ from sordino._files import write_text
 from sordino.auditing.runs.stored import RESULT, malformed, read_result
 from sordino.cli import _options as options
 from sordino.cli._app import app
-from sordino.cli._console import finish
-from sordino.cli._run import page
 from sordino.privacy.ledger import Ledger
+
+from ._align_run import page
+from ._app import finish
 
 
 @app.command()

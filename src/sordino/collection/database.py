@@ -5,14 +5,19 @@ the link is dropped. Below the rows, the files of PostgreSQL and the write-ahead
 databases show in which order rows came to whoever reads them, until :func:`sorted_anew` and
 :func:`rewrite` did their work. PostgreSQL keeps no samples of values beside the rows: a sample in
 its catalog would outlive the row, and dead copies of it would outlive the sample.
+
+One thread writes; what is waiting shares a transaction, so that one sync serves many people.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,26 +41,13 @@ from sqlalchemy import (
     text,
 )
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
+from sqlalchemy.exc import ArgumentError, DBAPIError, IntegrityError, NoSuchModuleError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError, LedgerMismatch, SordinoError, UsageError
 
-__all__ = [
-    "ANSWERS",
-    "FAILURES",
-    "INVITATIONS",
-    "PERSONS",
-    "QUESTIONS",
-    "frozen",
-    "locked",
-    "open_database",
-    "reading",
-    "rewrite",
-    "sorted_anew",
-    "take_turn",
-]
+from .refusals import LOG, Refusal
+from .study import Study
 
 _TABLES = MetaData()
 _STUDY: Final = Table(
@@ -364,3 +356,104 @@ def _refuse_changed(terms: dict[str, Any], study: Study) -> None:
             "what it said before. Nothing was done. Undo the change, or begin a new study with "
             "`sordino collect init`."
         )
+
+
+Job = Callable[[Connection], Any]
+"""What is done inside a transaction: it checks first and writes last, and raises only before."""
+
+_TOGETHER: Final = 256
+_WAITING: Final = 4096
+_WAIT: Final = 2  # seconds after which a page should try again
+
+
+class Writer:
+    """Does jobs in the order of their arrival, and acknowledges each when it is durable.
+
+    Args:
+        engine: The database.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        """Keep the engine; :meth:`start` starts the thread."""
+        self._engine = engine
+        self._queue: queue.Queue[tuple[Job, Future[Any]] | None] = queue.Queue(_WAITING)
+        self._thread = threading.Thread(target=self._run, name="sordino-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begin to work."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Finish what is waiting, and end."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def submit(self, job: Job) -> Future[Any]:
+        """Return what will hold the result of a job once it is committed.
+
+        The future raises what the job raised if that was a :class:`Refusal`, and ``Refusal`` with
+        ``database-down`` if the database failed; then nothing of the job is stored.
+
+        Raises:
+            Refusal: Too much is waiting.
+        """
+        future: Future[Any] = Future()
+        try:
+            self._queue.put_nowait((job, future))
+        except queue.Full:
+            pass
+        else:
+            return future
+        raise Refusal("database-down", wait=_WAIT)
+
+    def _run(self) -> None:
+        """Take what is waiting, together, until told to stop."""
+        stopping = False
+        while not stopping:
+            taken = [self._queue.get()]
+            with suppress(queue.Empty):
+                while taken[-1] is not None and len(taken) < _TOGETHER:
+                    taken.append(self._queue.get_nowait())
+            stopping = taken[-1] is None
+            if jobs := [one for one in taken if one is not None]:
+                self._do(jobs)
+
+    def _do(self, jobs: list[tuple[Job, Future[Any]]]) -> None:
+        """Do jobs in one transaction, and tell of each only when all are durable."""
+        outcomes: list[tuple[Any, BaseException | None]] = []
+        try:
+            with self._engine.begin() as connection:
+                take_turn(connection)
+                for job, _ in jobs:
+                    outcomes.append(_outcome(job, connection))
+        except IntegrityError as error:  # another process was faster with one of them
+            if len(jobs) > 1:
+                for one in jobs:
+                    self._do([one])
+                return
+            outcomes = [(None, _down(error))]
+        except FAILURES as error:
+            outcomes = [(None, _down(error))] * len(jobs)
+        except Exception as error:  # noqa: BLE001 (a bug must not end the only thread that writes)
+            outcomes = [(None, error)] * len(jobs)
+        for (_, future), (result, problem) in zip(jobs, outcomes, strict=True):
+            if not future.set_running_or_notify_cancel():
+                continue
+            if problem is None:
+                future.set_result(result)
+            else:
+                future.set_exception(problem)
+
+
+def _down(error: BaseException) -> Refusal:
+    """Return what a page is told whose answers could not be stored; the log has the kind."""
+    LOG.warning("database", extra={"fields": {"problem": type(error).__name__}})
+    return Refusal("database-down", wait=_WAIT)
+
+
+def _outcome(job: Job, connection: Connection) -> tuple[Any, BaseException | None]:
+    """Return the result of one job, or why it was refused; refusals write nothing."""
+    try:
+        return job(connection), None
+    except Refusal as refusal:
+        return None, refusal

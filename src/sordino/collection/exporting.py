@@ -18,13 +18,14 @@ from sqlalchemy import Connection, Engine, func, select
 
 from sordino._files import atomic_draft, clear, refuse_output, sha256_of, to_json
 from sordino.collection.database import ANSWERS, reading
-from sordino.collection.questions import Question
 from sordino.collection.study import Study
 from sordino.errors import DataError, UsageError
 from sordino.preferences.files import line_of
-from sordino.preferences.manifest import Manifest, manifest_path
+from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import Unit
 from sordino.privatization.stream import manifest_of
+
+from .study import Question
 
 __all__ = ["export_answers", "export_zip"]
 

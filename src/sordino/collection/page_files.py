@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError
-from sordino.privacy.chain import canonical_json
+from sordino.privacy.ledger_chain import canonical_json
 
 __all__ = ["Page", "PageFile", "read_languages", "read_page"]
 

@@ -1,39 +1,275 @@
-"""The addresses of the service: a page, and a few JSON routes with one shape of error."""
+"""The addresses of the service: a page, and a few JSON routes with one shape of error.
+
+The description of the JSON routes, for programs: OpenAPI 3.1.
+
+How far a study has come: counts of invitations, people and answers, and nothing of any person.
+
+No count depends on what anybody answered.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hmac
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, func, select, text
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sordino._random import moment
-from sordino.collection.database import FAILURES, reading
-from sordino.collection.exporting import export_zip
-from sordino.collection.invitations import open_invitation
-from sordino.collection.limits import Buckets, read_body
-from sordino.collection.openapi import description
-from sordino.collection.page_files import Page, PageFile
-from sordino.collection.progress import progress_of
-from sordino.collection.refusals import Refusal
-from sordino.collection.study import Study
-from sordino.collection.submissions import read_submission, store
-from sordino.collection.writer import Job, Writer
+from sordino._random import moment, seconds_since_1970
+from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError
+from sordino.preferences.records import Text
 
-__all__ = ["Service"]
+from .database import ANSWERS, FAILURES, INVITATIONS, Job, Writer, reading
+from .exporting import export_zip
+from .invitations import open_invitation
+from .page_files import Page, PageFile
+from .refusals import REFUSALS, Refusal
+from .responses import Buckets, read_body
+from .study import Study
+from .submissions import MOST_ANSWERS, read_submission, store
 
-_SECRET: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
+
+def _object(**properties: Any) -> dict[str, Any]:
+    """Return the schema of an object that has exactly these properties."""
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _list(items: Any, **more: Any) -> dict[str, Any]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": items, **more}
+
+
+_TEXT: Final = {"type": "string"}
+_WHOLE: Final = {"type": "integer", "minimum": 0}
+_NUMBER: Final = {"type": "number"}
+_FLAG: Final = {"type": "boolean"}
+_TIME: Final = {"type": "string", "format": "date-time"}
+_SECRET: Final = {"type": "string", "pattern": "^[A-Za-z0-9_-]{43}$"}
+_QUESTION: Final = {"type": "string", "pattern": "^[0-9a-f]{32}$"}
+_ID: Final = {
+    "type": "string",
+    "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$",
+}
+_MESSAGES: Final = _list(_object(role=_TEXT, content=_TEXT))
+_WORDS: Final = {"oneOf": [_TEXT, _MESSAGES]}
+_REVISION: Final = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+_ANSWER: Final = _object(
+    id=_ID,
+    question=_QUESTION,
+    revision=_REVISION,
+    answer={"type": "integer", "minimum": 0, "maximum": 1},
+)
+_STUDY: Final = _object(
+    id=_TEXT,
+    title=_TEXT,
+    epsilon=_NUMBER,
+    cap=_WHOLE,
+    ties=_FLAG,
+    skips=_FLAG,
+    changes={"enum": ["refused", "paid"]},
+    tick_seconds=_WHOLE,
+    threshold={"type": "string", "pattern": "^[0-9]{1,20}$"},
+    expires=_TIME,
+)
+_OPENED: Final = _object(
+    study=_STUDY,
+    questions=_list(_object(id=_QUESTION, prompt=_WORDS, first=_WORDS, second=_WORDS)),
+)
+_SENT: Final = _object(study=_TEXT, answers=_list(_ANSWER, minItems=1, maxItems=MOST_ANSWERS))
+_STORED: Final = _object(
+    stored=_list(_ID),
+    refused=_list(_object(id=_ID, code=_TEXT, message=_TEXT)),
+    spent=_WHOLE,
+)
+_STATUS: Final = _object(
+    title=_TEXT,
+    study=_TEXT,
+    epsilon=_NUMBER,
+    flip_probability=_NUMBER,
+    cap=_WHOLE,
+    person_epsilon=_NUMBER,
+    questions=_WHOLE,
+    invitations=_object(made=_WHOLE, opened=_WHOLE, revoked=_WHOLE, expired=_WHOLE),
+    answers=_WHOLE,
+    persons=_WHOLE,
+    per_question=_list(_object(id=_QUESTION, prompt=_TEXT, answers=_WHOLE)),
+    closed=_FLAG,
+)
+_LANGUAGES: Final = _object(
+    languages=_list(
+        _object(
+            code=_TEXT,
+            name=_TEXT,
+            texts={"type": "object", "additionalProperties": _TEXT},
+        )
+    )
+)
+_HEALTH: Final = _object(status={"const": "ok"}, study=_TEXT, page=_TEXT)
+_ERROR: Final = _object(error=_object(code={"enum": sorted(REFUSALS)}, message=_TEXT))
+_COMMON: Final = (400, 405, 408, 429, 500, 503)
+
+
+def _answered(schema: Any, kind: str = "application/json") -> dict[str, Any]:
+    """Return the description of a response that is fine."""
+    return {"description": "Done.", "content": {kind: {"schema": schema}}}
+
+
+def _route(
+    summary: str, response: dict[str, Any], refusals: Sequence[int] = (), **more: Any
+) -> dict[str, Any]:
+    """Return the description of one route."""
+    refused = {
+        "description": "Refused.",
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
+    }
+    codes = sorted({*_COMMON, *refusals})
+    return {
+        "summary": summary,
+        "responses": {"200": response} | {str(code): refused for code in codes},
+        **more,
+    }
+
+
+def _body(schema: Any) -> dict[str, Any]:
+    """Return the description of a request's body."""
+    return {"required": True, "content": {"application/json": {"schema": schema}}}
+
+
+def _secured(name: str) -> dict[str, Any]:
+    """Return what a route needs to let somebody in."""
+    return {"security": [{name: []}]}
+
+
+def description() -> dict[str, Any]:
+    """Return the OpenAPI description of the service as a plain dict."""
+    bearer = {"type": "http", "scheme": "bearer"}
+    sending = (401, 403, 409, 413, 415)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Sordino collection", "version": __version__},
+        "paths": {
+            "/api/health": {"get": _route("Whether answers can be stored", _answered(_HEALTH))},
+            "/api/texts": {"get": _route("The words of the page", _answered(_LANGUAGES))},
+            "/api/open": {
+                "post": _route(
+                    "Open an invitation on one device",
+                    _answered(_OPENED),
+                    sending,
+                    requestBody=_body(_object(device=_SECRET)),
+                    **_secured("invitation"),
+                )
+            },
+            "/api/answers": {
+                "post": _route(
+                    "Store randomized answers",
+                    _answered(_STORED),
+                    sending,
+                    requestBody=_body(_SENT),
+                    **_secured("device"),
+                )
+            },
+            "/api/admin/status": {
+                "get": _route(
+                    "How far the study is", _answered(_STATUS), (401,), **_secured("admin")
+                )
+            },
+            "/api/admin/export": {
+                "get": _route(
+                    "The file of answers and its manifest",
+                    _answered({"type": "string", "format": "binary"}, "application/zip"),
+                    (401, 409),
+                    **_secured("admin"),
+                )
+            },
+        },
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {
+                name: {**bearer, "description": f"The secret of this {name}."}
+                for name in ("invitation", "device", "admin")
+            },
+        },
+    }
+
+
+_SHOWN: Final = 80  # characters of a prompt
+
+
+def progress_of(engine: Engine, study: Study) -> dict[str, Any]:
+    """Return what an organizer is shown of a study.
+
+    Of ``invitations``, ``made`` counts all, ``opened`` those that a device has opened, ``revoked``
+    and ``expired`` those that can no longer be used. A study is ``closed`` when no invitation is
+    left that could.
+
+    Args:
+        engine: The database of the study.
+        study: Its study.
+
+    Raises:
+        FileSystemError: The database cannot be read.
+    """
+    now = seconds_since_1970()
+    per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
+    with reading(engine) as connection:
+        invitations = _invitations(connection.execute(select(INVITATIONS)).all(), now)
+        counts = {question: int(n) for question, n in connection.execute(per_question)}
+        persons = connection.execute(select(func.count(ANSWERS.c.person.distinct()))).scalar_one()
+    usable = invitations.pop("usable")
+    return {
+        "title": study.title,
+        "study": study.id,
+        "epsilon": study.epsilon,
+        "flip_probability": study.coin.flip_probability,
+        "cap": study.most_labels,
+        "person_epsilon": study.guarantee("person").epsilon,
+        "questions": len(study.questions),
+        "invitations": invitations,
+        "answers": sum(counts.values()),
+        "persons": int(persons),
+        "per_question": [
+            {"id": asked.id, "prompt": _start(asked.prompt), "answers": counts.get(asked.id, 0)}
+            for asked in study.questions
+        ],
+        "closed": not usable,
+    }
+
+
+def _invitations(rows: Any, now: int) -> dict[str, int]:
+    """Return how many invitations there are of each kind, and how many can be used."""
+    found: Counter[str] = Counter()
+    for row in rows:
+        found["made"] += 1
+        found["opened"] += row.person is not None
+        end = "revoked" if row.revoked else "expired" if row.expires <= now else "usable"
+        found[end] += 1
+    return {name: found[name] for name in ("made", "opened", "revoked", "expired", "usable")}
+
+
+def _start(prompt: Text) -> str:
+    """Return the beginning of a prompt on one line; of messages, of the last one."""
+    text = prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
+    line = " ".join(text[: 4 * _SHOWN].split())
+    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+
+
+_SECRET_ROUTE: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _SECONDS: Final = 10.0  # until a page is told to send again; what is stored by then is not doubled
 _WAIT: Final = 5
 _WRONG: Final = 4.0  # what a wrong secret costs its sender
@@ -118,7 +354,7 @@ class Service:
         token = self._secret(request, "unknown-invitation")
         body = await read_body(request)
         device = body.get("device") if isinstance(body, Mapping) else None
-        if not isinstance(device, str) or not _SECRET.match(device) or len(body) != 1:
+        if not isinstance(device, str) or not _SECRET_ROUTE.match(device) or len(body) != 1:
             raise Refusal("bad-request")
 
         def job(connection: Connection) -> tuple[list[str], int]:
@@ -164,7 +400,7 @@ class Service:
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if secret not in self.known:
             self.strangers.take(_host(request), cost=0.0, least=_WRONG)
-        if kind.lower() != "bearer" or not _SECRET.match(secret):
+        if kind.lower() != "bearer" or not _SECRET_ROUTE.match(secret):
             self.strangers.take(_host(request), cost=_WRONG)
             raise Refusal(otherwise)
         self.senders.take(secret)

@@ -16,14 +16,15 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from sordino._random import new_token
-from sordino.collection.logs import write_to_stderr
 from sordino.collection.page_files import read_languages, read_page
 from sordino.collection.refusals import Refusal
 from sordino.collection.responses import Headers, refused, unmatched
 from sordino.collection.routes import Service
 from sordino.collection.study import Study
-from sordino.collection.writer import Writer
 from sordino.errors import FileSystemError
+
+from .database import Writer
+from .refusals import write_to_stderr
 
 __all__ = ["listener", "make_app", "serve"]
 

@@ -3,19 +3,112 @@
 Whatever is learned from data too large for memory is a sum over pieces of it. An engine says
 where the parts are computed and nothing else: no noise is drawn in a task, so that a task may be
 lost, run again or run twice without anybody noticing.
+
+A sum of many parts whose shape depends on their number alone, whatever order they come in.
+
+A matrix whose rows are in many files: it is never in memory, and sums over its rows are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from sordino.engines.reduction import Reduction
-from sordino.errors import UsageError
-
-__all__ = ["Engine", "InProcess", "Taken", "refuse_other_engines"]
+from sordino.errors import EngineError, UsageError
 
 T = TypeVar("T")
+
+Node = tuple[int, int, T]
+"""(level, index, sum): the sum of parts index·2^level up to the next one's first."""
+
+
+class Reduction(Generic[T]):
+    """Parts added up in a fixed binary tree: neighbors first, then neighbors of their sums.
+
+    Sums of floats depend on the order of addition, so the order must not depend on which task
+    ended first. Parts may come in any order, or as sums of whole branches; what can be added is
+    added at once. A part that comes a second time (a task that was run twice) is left out, and so
+    are parts of a branch that comes as a whole later.
+
+    Example:
+        >>> total = Reduction(3, lambda one, other: f"({one}{other})")
+        >>> for index in (2, 0, 1):
+        ...     total.take(index, "abc"[index])
+        >>> total.result()
+        '((ab)c)'
+    """
+
+    def __init__(self, parts: int, add: Callable[[T, T], T]) -> None:
+        """Expect so many parts.
+
+        Raises:
+            UsageError: There is none.
+        """
+        if parts < 1:
+            raise UsageError("There is no piece of data to add up.")
+        self._parts = parts
+        self._add = add
+        self._waiting: dict[tuple[int, int], T] = {}
+
+    def take(self, index: int, part: T, *, level: int = 0) -> None:
+        """Take one part, or the sum of a whole branch, and add what can be added.
+
+        Raises:
+            EngineError: There is no such part.
+        """
+        if not (level >= 0 and 0 <= index < -(-self._parts // 2**level)):
+            raise EngineError("The engine returned a part that it was not asked for.")
+        if self._is_in(level, index):
+            return
+        self._leave_out_below(level, index)
+        while True:
+            width = -(-self._parts // 2**level)  # nodes of this level
+            if width == 1:
+                break
+            if index == width - 1 and index % 2 == 0:  # the last one has no neighbor
+                level, index = level + 1, index // 2
+                continue
+            if (level, index ^ 1) not in self._waiting:
+                break
+            neighbor = self._waiting.pop((level, index ^ 1))
+            part = self._add(neighbor, part) if index % 2 else self._add(part, neighbor)
+            level, index = level + 1, index // 2
+        self._waiting[level, index] = part
+
+    def _is_in(self, level: int, index: int) -> bool:
+        """Return whether a branch that holds this one was taken already."""
+        while 2**level < 2 * self._parts:
+            if (level, index) in self._waiting:
+                return True
+            level, index = level + 1, index // 2
+        return False
+
+    def _leave_out_below(self, level: int, index: int) -> None:
+        """Forget parts of a branch that came as a whole."""
+        if level:
+            for below, at in list(self._waiting):
+                if below < level and at >> (level - below) == index:
+                    del self._waiting[below, at]
+
+    def nodes(self) -> list[Node[T]]:
+        """Return what was added so far, as branches that another reduction can take."""
+        return [(level, index, part) for (level, index), part in self._waiting.items()]
+
+    def result(self) -> T:
+        """Return the sum of all parts.
+
+        Raises:
+            EngineError: A part never came.
+        """
+        found = self.nodes()
+        if len(found) != 1 or -(-self._parts // 2 ** found[0][0]) != 1:
+            raise EngineError(
+                "A part of the sum is missing: the engine lost a task. Nothing was released."
+            )
+        return found[0][2]
+
 
 Taken = Callable[[int, int], None]
 """Called with (pieces done, pieces in all)."""
@@ -42,7 +135,7 @@ class Engine(Protocol):
         """Return the sum of ``task(piece)`` over all pieces.
 
         The parts are added in the order and by the tree of
-        :class:`~sordino.engines.reduction.Reduction`, which depend on the number of pieces alone:
+        :class:`~sordino.engines.engine.Reduction`, which depend on the number of pieces alone:
         so every engine returns the same bits, if its machines compute the same.
 
         Args:
@@ -107,3 +200,72 @@ def refuse_other_engines(engine: object) -> None:
             f"engine must be InProcess(), RayData(...) or an object with a method fold, got "
             f"{getattr(engine, '__name__', None) or type(engine).__name__}."
         )
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PiecedRows:
+    """Rows of d numbers in pieces that an engine reads.
+
+    Attributes:
+        engine: Where they are read.
+        pieces: What they are read from.
+        read: From a piece to its blocks: (number of the first row, rows, whatever else belongs to
+            them), each small enough for memory. The same piece always gives the same blocks.
+        shape: (n, d).
+        taken: Called as pieces are done.
+    """
+
+    engine: Engine
+    pieces: Sequence[Any]
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    shape: tuple[int, int]
+    taken: Taken | None = None
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"PiecedRows(n={self.shape[0]}, d={self.shape[1]})"
+
+    def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
+        """Return the sum of ``task(*block)`` over all blocks.
+
+        Args:
+            task: Takes what ``read`` yields; can be pickled.
+            add: From two parts to their sum.
+
+        Raises:
+            UsageError: There is no row.
+            SordinoError: What reading or the task raised.
+        """
+        total: T | None = self.engine.fold(
+            self.pieces, _OfBlocks(self.read, task, add), _Added(add), taken=self.taken
+        )
+        if total is None:
+            raise UsageError("There is no row to add up.")
+        return total
+
+
+@dataclass(frozen=True)
+class _OfBlocks:
+    """A task on a piece: the sum over its blocks; None where it has none."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    task: Callable[..., Any]
+    add: Callable[[Any, Any], Any]
+
+    def __call__(self, piece: Any) -> Any:
+        """Return the sum of one piece."""
+        parts = (self.task(*block) for block in self.read(piece))
+        return reduce(_Added(self.add), parts, None)
+
+
+@dataclass(frozen=True)
+class _Added:
+    """The sum of two parts of which one may be missing."""
+
+    add: Callable[[Any, Any], Any]
+
+    def __call__(self, one: Any, other: Any) -> Any:
+        """Return the sum."""
+        if one is None or other is None:
+            return other if one is None else one
+        return self.add(one, other)

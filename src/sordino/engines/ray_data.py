@@ -1,26 +1,321 @@
-"""Sums computed by Ray Data, on this machine or on a cluster; the only file that knows Ray."""
+"""Sums computed by Ray Data, on this machine or on a cluster; the only file that knows Ray.
+
+What Ray leaves in a process and on a disk while it runs here, and its removal afterwards.
+
+Whether something answers at an address, found out in seconds and without joining it.
+
+What tasks elsewhere are given and send back: stretches of pieces, branches of the sum.
+"""
 
 from __future__ import annotations
 
 import logging
 import os
 import pickle
+import signal
+import socket
+import tempfile
+import threading
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, Final, Self, TypeVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, Self, TypeVar
 
-from sordino import _validate
-from sordino.engines._addresses import answers
-from sordino.engines._ray_places import own_folder, own_token, same_signals
-from sordino.engines.branches import Arrivals, Branches, Merge, Stretch, SumOfStretch, stretches
-from sordino.engines.engine import Taken
-from sordino.errors import EngineError, MissingExtra, UsageError
+import numpy as np
 
-__all__ = ["RayData", "refuse_silent_address"]
+from sordino import _random, _validate
+from sordino.errors import EngineError, MissingExtra, SordinoError, UsageError
+
+from .engine import Node, Reduction, Taken
+from .exchange import passing_folder
+
+_LONGEST: Final = 40  # characters: with what Ray adds, names of sockets stay below 104
+_SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+
+
+@contextmanager
+def own_folder() -> Iterator[str]:
+    """Make a folder for sockets and logs; take it away afterwards.
+
+    Ray opens the folder that it is given to everybody, and in it the way into its object store:
+    so it gets one inside another that only this user can enter.
+    """
+    usual = tempfile.gettempdir()
+    where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 - a new one in it
+    with passing_folder(where) as outer:
+        inner = Path(outer, "r")
+        inner.mkdir()
+        yield str(inner)
+
+
+@contextmanager
+def own_token(forget: Callable[[], None]) -> Iterator[None]:
+    """Have Ray ask for a token that only its own processes know, unless the user chose one.
+
+    Ray listens on the network; by default it would write a token into the user's home.
+
+    Args:
+        forget: Makes Ray read these settings again.
+    """
+    if any(name in os.environ for name in _SETTINGS):
+        yield
+        return
+    os.environ["RAY_AUTH_TOKEN"] = _random.new_secret().hex()
+    forget()
+    try:
+        yield
+    finally:
+        for name in _SETTINGS:
+            os.environ.pop(name, None)
+        forget()
+
+
+@contextmanager
+def same_signals() -> Iterator[None]:
+    """Restore what happens on a request to end: while Ray runs, it is an orderly exit."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+
+_PATIENCE: Final = 5.0  # seconds
+_FRAME: Final = 9  # bytes that every frame of HTTP/2 begins with
+# What opens HTTP/2, and a frame of no settings; all that Ray says to others is HTTP/2.
+_OPENING: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+_ADDRESS_SETTINGS: Final = 4  # the kind of frame that must come first
+
+
+def answers(address: str) -> bool:
+    """Return whether what listens at host:port speaks as Ray does.
+
+    Ray itself would try for minutes where nothing listens, or something else does. With TLS it is
+    enough that something listens.
+    """
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        return False
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE) as place:
+            if os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:
+                return True
+            place.sendall(_OPENING)
+            return _received(place)[3:4] == bytes([_ADDRESS_SETTINGS])
+    except (OSError, UnicodeError):  # a name that cannot be a host's
+        return False
+
+
+def _received(place: socket.socket) -> bytes:
+    """Return how a first frame begins, as far as it comes in time."""
+    received, end = b"", _random.clock() + _PATIENCE
+    while len(received) < _FRAME and (left := end - _random.clock()) > 0:
+        place.settimeout(left)
+        more = place.recv(_FRAME - len(received))
+        if not more:
+            break
+        received += more
+    return received
+
 
 T = TypeVar("T")
+
+_LONGEST_BRANCH = 8  # pieces; a power of two, as all lengths are, so that a stretch is one branch
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Neighboring pieces that one task adds up.
+
+    Attributes:
+        first: The number of the first.
+        pieces: They themselves.
+    """
+
+    first: int
+    pieces: tuple[Any, ...]
+
+
+def stretches(pieces: Sequence[Any], least: int) -> list[Stretch]:
+    """Return all pieces, in stretches that are branches of the tree of a sum.
+
+    Args:
+        pieces: All of them.
+        least: How many stretches there should be, as far as there are pieces: the shorter they
+            are, the less a lost one costs.
+    """
+    length = _LONGEST_BRANCH
+    while length > 1 and -(-len(pieces) // length) < least:
+        length //= 2
+    starts = range(0, len(pieces), length)
+    return [Stretch(first, tuple(pieces[first : first + length])) for first in starts]
+
+
+@dataclass
+class Branches:
+    """What some tasks found.
+
+    Attributes:
+        nodes: Sums of branches.
+        seen: From which piece to before which one.
+        failed: The first of these pieces that was refused, and why.
+    """
+
+    nodes: list[Node[Any]] = field(default_factory=list)
+    seen: list[tuple[int, int]] = field(default_factory=list)
+    failed: tuple[int, SordinoError] | None = None
+
+    def packed(self) -> bytes:
+        """Return the bytes that :meth:`unpacked` reads."""
+        try:
+            return pickle.dumps(self)
+        except Exception as error:  # noqa: BLE001 - parts of a caller's own kind
+            problem = _portable(error)
+        return pickle.dumps(Branches([], self.seen, (self.seen[0][0], problem)))
+
+    @staticmethod
+    def unpacked(packed: bytes) -> Branches:
+        """Return what a task of ours packed."""
+        found: Branches = pickle.loads(packed)  # noqa: S301 - our own
+        return found
+
+
+@dataclass(frozen=True)
+class SumOfStretch:
+    """The task: it adds up the parts of a stretch.
+
+    Attributes:
+        task: From a piece to its part.
+        add: From two parts to their sum.
+        pieces: How many there are in all.
+    """
+
+    task: Callable[[Any], Any]
+    add: Callable[[Any, Any], Any]
+    pieces: int
+
+    def __call__(self, stretch: Stretch) -> Branches:
+        """Return one branch, or what refused a piece.
+
+        An error is returned and not raised: an engine would try again, and would write down more
+        of it than its message.
+        """
+        total: Reduction[Any] = Reduction(self.pieces, self.add)
+        index = stretch.first
+        try:
+            for index, piece in enumerate(stretch.pieces, stretch.first):
+                total.take(index, self.task(piece))
+        except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
+            return Branches([], [(stretch.first, index + 1)], (index, _portable(error)))
+        return Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.pieces))])
+
+
+@dataclass(frozen=True)
+class Merge:
+    """The task of a second stage: it adds up what several tasks found.
+
+    Attributes:
+        add: From two parts to their sum.
+        pieces: How many there are in all.
+    """
+
+    add: Callable[[Any, Any], Any]
+    pieces: int
+
+    def __call__(self, found: Sequence[bytes]) -> Branches:
+        """Return fewer branches; what was packed is read one after the other."""
+        total: Reduction[Any] = Reduction(self.pieces, self.add)
+        merged = Branches()
+        for packed in found:
+            branches = Branches.unpacked(packed)
+            merged.seen += branches.seen
+            merged.failed = _first(merged.failed, branches.failed)
+            try:
+                for level, index, part in branches.nodes:
+                    total.take(index, part, level=level)
+            except Exception as error:  # noqa: BLE001 - as above
+                merged.failed = _first(merged.failed, (branches.seen[0][0], _portable(error)))
+        merged.nodes = total.nodes()
+        return merged
+
+
+class Arrivals(Generic[T]):
+    """Where a caller takes in what tasks found, in whatever order, once or more often.
+
+    An error is raised when all earlier pieces are known to be good, so that it is that of the
+    first piece that failed, whichever task ended first.
+    """
+
+    def __init__(self, pieces: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
+        """Expect so many pieces.
+
+        Raises:
+            UsageError: There is none.
+        """
+        self._total: Reduction[T] = Reduction(pieces, add)
+        self._seen = np.zeros(pieces, dtype=bool)
+        self._taken = taken
+        self._failed: tuple[int, SordinoError] | None = None
+
+    def take(self, found: Branches) -> None:
+        """Take in what some tasks found.
+
+        Raises:
+            SordinoError: What refused a piece.
+        """
+        for level, index, part in found.nodes:
+            self._total.take(index, part, level=level)
+        for first, last in found.seen:
+            self._seen[first:last] = True
+        self._failed = _first(self._failed, found.failed)
+        if self._failed is not None and self._seen[: self._failed[0]].all():
+            raise self._failed[1]
+        if self._taken is not None:
+            self._taken(int(self._seen.sum()), len(self._seen))
+
+    def result(self) -> T:
+        """Return the sum.
+
+        Raises:
+            SordinoError: What refused a piece.
+            EngineError: A part never came.
+        """
+        if self._failed is not None:
+            raise self._failed[1]
+        return self._total.result()
+
+
+def _first(
+    one: tuple[int, SordinoError] | None, other: tuple[int, SordinoError] | None
+) -> tuple[int, SordinoError] | None:
+    """Return the problem of the earlier piece."""
+    if one is None or other is None:
+        return other if one is None else one
+    return other if other[0] < one[0] else one
+
+
+def _portable(error: Exception) -> SordinoError:
+    """Return an error that can be sent and shown: ours as it is, of others the kind alone.
+
+    The message of another library's error may quote what it was given.
+    """
+    if isinstance(error, SordinoError):
+        try:
+            again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
+        except Exception:  # noqa: BLE001 - a kind of error that cannot be sent
+            again = None
+        if isinstance(again, SordinoError):
+            return again
+    return EngineError(
+        f"A task failed with {type(error).__name__}. Nothing was released. If it is MemoryError, "
+        "give the tasks more memory; else leave the engine out, and see where it fails."
+    )
+
 
 _TASKS: Final = 16  # for each core, so that a lost or slow one delays little
 _MERGED: Final = 16  # tasks whose branches one task of the second stage adds up

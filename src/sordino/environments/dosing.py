@@ -15,7 +15,7 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino.errors import DataError
 
-from .linear_rewards import LinearRewardWorld
+from .linear_worlds import LinearRewardWorld
 
 __all__ = ["Dosing"]
 

@@ -16,9 +16,10 @@ from jaxtyping import Float, Integer
 from sordino import _validate
 from sordino.environments.hard_instances import HardInstance
 from sordino.environments.interactions import feature_bound_of
-from sordino.environments.preference_bandits import LinearPreferences
 from sordino.environments.values import prefer_first
 from sordino.errors import DataError
+
+from .linear_worlds import LinearPreferences
 
 __all__ = [
     "Contexts",
@@ -176,7 +177,7 @@ class _LinearTruth(ABC):
 
 @dataclass(frozen=True)
 class LinearRounds(_LinearTruth):
-    """The contexts of :class:`~sordino.environments.preference_bandits.LinearPreferences`.
+    """The contexts of :class:`~sordino.environments.linear_worlds.LinearPreferences`.
 
     Attributes:
         truth: The world; its reference is uniform.

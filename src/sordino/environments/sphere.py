@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 from sordino import _validate
 
-from .linear_rewards import LinearRewardWorld, unit_vectors
+from .linear_worlds import LinearRewardWorld, unit_vectors
 
 __all__ = ["Sphere"]
 
@@ -33,7 +33,7 @@ class Sphere(LinearRewardWorld):
         UsageError: A number is out of range.
 
     Example:
-        >>> from sordino.policies.log_linear import LogLinearPolicy
+        >>> from sordino.policies.softmax import LogLinearPolicy
         >>> rng = np.random.default_rng(0)
         >>> round(Sphere().suboptimality(LogLinearPolicy.uniform(4), rng), 2)
         0.63

@@ -12,18 +12,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from sordino.errors import MissingExtra
-from sordino.language.features.embeddings import SentenceEmbeddings
+
+from .embeddings import SentenceEmbeddings
 
 if TYPE_CHECKING:
-    from sordino.language.central.dpo_trainer import CentralDPOConfig, CentralDPOTrainer
+    from sordino.language.central.dpo_trainer import CentralDPOTrainer
     from sordino.language.central.privacy_terms import CentralPrivacy
-    from sordino.language.central.reward_trainer import CentralRewardConfig, CentralRewardTrainer
+    from sordino.language.central.reward_trainer import CentralRewardTrainer
+    from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
     from sordino.language.clipping.clipped_sums import ClippedSum
-    from sordino.language.people.policy_settings import CentralPolicyConfig
-    from sordino.language.people.policy_trainer import CentralPolicyTrainer
+    from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
     from sordino.language.people.slot_privacy import SlotPrivacy
-    from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
-    from sordino.language.policies.rebel import RebelConfig, RebelTrainer
+    from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
+    from sordino.language.policies.rebel import RebelTrainer
+    from sordino.language.policies.rollouts import RebelConfig
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
 

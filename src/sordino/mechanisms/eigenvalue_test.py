@@ -12,10 +12,11 @@ from __future__ import annotations
 import math
 
 from sordino import _validate
-from sordino.mechanisms._outward import UP, size
-from sordino.mechanisms.label_curvature import least_slope
 from sordino.mechanisms.preference_sensitivity import withheld_record_range
-from sordino.mechanisms.ridge_sensitivity import constrained_ridge_range
+
+from .exact_bounds import UP, size
+from .preference_sensitivity import least_slope
+from .score_sensitivity import constrained_ridge_range
 
 __all__ = ["noisy_least_eigenvalue", "preference_range_above", "ridge_range_above"]
 
@@ -72,7 +73,7 @@ def ridge_range_above(
         tested: v, of λ_min(ridge·I + Σφφᵀ), from :func:`noisy_least_eigenvalue` with step 1.
         ridge: λ.
         spread: As for
-            :func:`~sordino.mechanisms.ridge_sensitivity.constrained_ridge_range`, as all others.
+            :func:`~sordino.mechanisms.score_sensitivity.constrained_ridge_range`, as all others.
         ball: B.
         reward_bound: Bound on |r|.
         penalty: β.

@@ -12,9 +12,10 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
-from sordino.engines.rows import PiecedRows
+from sordino.engines.engine import PiecedRows
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms._row_sums import AnyRows, Rows, row_sum
+
+from .grid import AnyRows, Rows, row_sum
 
 __all__ = [
     "Ellipsoid",

@@ -3,6 +3,17 @@
 Nothing about the promise rests on floating-point arithmetic: a record becomes a vector of
 integers whose length is bounded by integer arithmetic, integers are summed without rounding, and
 the noise is an exact draw from a distribution on the integers.
+
+A matrix of second moments, with a proved bound on what float rounding did to it.
+
+Notation: u = 2^-53. A sum of m products, in any order and with or without fused multiply-adds, is
+wrong by at most m·u/(1 − m·u) of the sum of absolute values. Sums of absolute values of entries of
+XᵀX form a matrix whose spectral norm is at most trace XᵀX.
+
+The sum of the outer products of clipped vectors with Gaussian noise, exact on a grid.
+
+A vector is first put on the grid and shortened, in integers. Outer products of integer vectors
+are then exact, and so is what one record can move: nothing is left to rounding.
 """
 
 from __future__ import annotations
@@ -11,7 +22,7 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any
+from typing import Any, Final, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -19,18 +30,6 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms._calibration import least_that_keeps
-from sordino.mechanisms._grid import (
-    GRID_SLACK,
-    STEPS_OF_NOISE,
-    PersonIds,
-    clipped_sum,
-    first_rows,
-    refuse_persons,
-    vector_array,
-    with_noise,
-)
-from sordino.mechanisms.base import WorstCase
 from sordino.privacy import accounting
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
@@ -43,8 +42,24 @@ from sordino.privacy.guarantee import (
     Trust,
     Unit,
 )
+from sordino.privacy.objective_curves import slack_of_jacobian
 
-__all__ = ["GaussianMechanism"]
+from .base import WorstCase
+from .exact_bounds import dense_blocks
+from .grid import (
+    GRID_SLACK,
+    STEPS_OF_NOISE,
+    PersonIds,
+    clipped_rows,
+    clipped_sum,
+    first_rows,
+    least_that_keeps,
+    outer_products,
+    refuse_persons,
+    vector_array,
+    with_noise,
+)
+from .objective_perturbation import ObjectivePerturbation, usable_bound
 
 _DEFAULT_GRID = 2.0**-20  # of the bound
 _STEPS_OF_BOUND = (2**10, 2**26)
@@ -398,3 +413,412 @@ def _sensitivity(bound: float, neighbors: NeighboringRelation, records: int | No
     return (
         moved if Fraction(moved) >= vectors * Fraction(bound) else math.nextafter(moved, math.inf)
     )
+
+
+BLOCK: Final = 512
+"""Rows that are summed at once; sums of blocks are added in pairs."""
+
+ROUNDING: Final = 2.0**-52
+"""Twice the unit roundoff: the other half pays for all terms of second order."""
+
+
+@dataclass(frozen=True)
+class BoundedGram:
+    """Σ w_i x_i x_iᵀ up to rounding.
+
+    Attributes:
+        matrix: The computed sum, shape (d, d).
+        error: Bound on the spectral norm of the computed less the exact sum.
+        trace: Upper bound on the trace of both.
+    """
+
+    matrix: Float[np.ndarray, "d d"]
+    error: float
+    trace: float
+
+    @classmethod
+    def of(cls, rows: Any, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
+        """Return the sum over rows, dense or sparse, with weights of at least 0.
+
+        Args:
+            rows: x, shape (n, d), finite, of usable size.
+            weights: w, each at most 1; all 1 if left out.
+
+        Source:
+            docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on the
+            way of a product into the sum.
+        """
+        d = rows.shape[1]
+        waiting: list[tuple[int, np.ndarray]] = []  # sums of 2^level blocks, as in a binary counter
+        for number, block in enumerate(dense_blocks(rows, BLOCK)):
+            if weights is not None:
+                roots = np.sqrt(weights[number * BLOCK : (number + 1) * BLOCK])
+                block = block * roots[:, np.newaxis]  # noqa: PLW2901
+            total, level = block.T @ block, 0
+            while waiting and waiting[-1][0] == level:
+                total, level = total + waiting.pop()[1], level + 1
+            waiting.append((level, total))
+        matrix = sum((total for _, total in reversed(waiting)), np.zeros((d, d)))
+        trace = float(np.trace(matrix)) * (1 + 2.0**-20)
+        steps = (
+            min(BLOCK, rows.shape[0])
+            + 4
+            + 2 * max((level for level, _ in waiting), default=0)
+            + len(waiting)
+        )
+        return cls(matrix, steps * ROUNDING * trace, trace)
+
+
+# of the bound
+_STEPS_OF_MOMENT_BOUND = (2**10, 2**24)
+_MOST = 2**62
+_POWERS_OF_BOUND = 400  # of two: its square, and that of its grid, is a float
+_CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds exactly
+
+
+@dataclass(frozen=True)
+class SecondMoment:
+    """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
+
+    Every record's vector x is clipped to the norm ``bound`` = R, whatever the others are. The
+    released matrix is symmetric; it may have negative eigenvalues.
+
+    Args:
+        standard_deviation: Noise of every entry of A, and of the released diagonal; 0 with unit
+            ``"label"``, where nothing released depends on labels.
+        bound: Norm to which every vector is clipped (R).
+        unit: ``"record"``, or ``"label"`` if the vectors are public.
+        neighbors: The relation that :attr:`event` is about; no default.
+        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
+        grid: Step γ of the grid of a vector, by default ``bound``·2^-20; that of the matrix is γ².
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for any number of
+        records and any finite values; no arithmetic caveat. Nothing at all is spent with unit
+        ``"label"``. Shown by tests/unit/mechanisms/test_second_moment.py.
+
+    Source:
+        docs/central.md, "Second moment"; the grid as for
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Differs: vectors are rounded
+        before their products are taken, so that the sensitivity needs no allowance.
+
+    Example:
+        >>> noise = SecondMoment.calibrated(
+        ...     1.0, delta=1e-6, bound=2.0, unit="record", neighbors=ADD_OR_REMOVE_ONE
+        ... )
+        >>> round(noise.standard_deviation, 3)
+        16.899
+    """
+
+    standard_deviation: float
+    _: KW_ONLY
+    bound: float
+    unit: Literal["label", "record"]
+    neighbors: NeighboringRelation
+    delta: float
+    grid: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be computed exactly, and noise where none is needed or too little."""
+        object.__setattr__(self, "bound", usable_bound(self.bound, _POWERS_OF_BOUND))
+        size = _validate.non_negative("standard_deviation", self.standard_deviation)
+        if math.isinf(size):
+            raise UsageError("standard_deviation must be finite.")
+        object.__setattr__(self, "standard_deviation", size)
+        _validate.one_of("unit", self.unit, ("label", "record"))
+        _validate.one_of("neighbors", self.neighbors, NeighboringRelation)
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        object.__setattr__(self, "delta", delta)
+        if self.grid is not None:
+            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+        if self.unit == "label" and (size > 0 or self.neighbors != REPLACE_ONE):
+            raise UsageError(
+                "With unit='label' the vectors are public: standard_deviation must be 0 and "
+                "neighbors REPLACE_ONE."
+            )
+        self._refuse_coarse_or_fine()
+
+    @classmethod
+    def calibrated(
+        cls,
+        epsilon: float,
+        *,
+        delta: float,
+        bound: float,
+        unit: Literal["label", "record"],
+        neighbors: NeighboringRelation,
+        grid: float | None = None,
+    ) -> SecondMoment:
+        """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
+
+        Args:
+            epsilon: Bound on the privacy loss, finite and above 0.
+            delta: Failure probability, in (0, 1).
+            bound: Norm to which every vector is clipped.
+            unit: As for the class.
+            neighbors: What one change is.
+            grid: As for the class.
+
+        Raises:
+            UsageError: A setting is out of range, or the noise does not fit the grid.
+
+        Guarantee:
+            What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
+        """
+        epsilon, bound = (
+            _validate.positive("epsilon", epsilon),
+            usable_bound(bound, _POWERS_OF_BOUND),
+        )
+        mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
+        if mu == 0:
+            raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
+        size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
+        make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
+        terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
+        return least_that_keeps(size, make, lambda made: made.guarantee(**terms).epsilon <= epsilon)
+
+    @property
+    def step(self) -> float:
+        """Return the step γ of the grid of a vector; that of the matrix is its square."""
+        return self.bound * _DEFAULT_GRID if self.grid is None else self.grid
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return GaussianEvent(self.mu(self.neighbors))
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum in Frobenius norm, at most.
+
+        R² if one record is added, removed or made empty, √2·R² if it is replaced (⟨xxᵀ, zzᵀ⟩ =
+        (xᵀz)² is never negative), and 0 for a label.
+        """
+        return 0.0 if self.unit == "label" else _moved(self.bound, neighbors)
+
+    def mu(self, neighbors: NeighboringRelation) -> float:
+        """Return the sensitivity divided by the standard deviation, with what the grid costs."""
+        moved = self.sensitivity(neighbors)
+        return moved / self.standard_deviation * GRID_SLACK if moved else 0.0
+
+    def operator_norm_bound(self, d: int, *, failure_probability: float) -> float:
+        """Return a norm that the noise of a d × d matrix exceeds with this probability at most.
+
+        Source:
+            docs/central.md, "Second moment": s(√(2d) + √(2 log(2/η))), by Sudakov–Fernique for
+            the mean and Gaussian concentration around it.
+        """
+        eta = _validate.failure_probability("failure_probability", failure_probability, zero=False)
+        spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
+        return self.standard_deviation * (spread + math.sqrt(2 * math.log(2 / eta))) * GRID_SLACK
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises; δ is :attr:`delta`.
+
+        Args:
+            unit: ``"record"`` or ``"label"``, as the mechanism was built.
+            neighbors: What one change is.
+            trust: Who saw the raw vectors.
+
+        Raises:
+            PrivacyError: For another unit than that of the mechanism.
+        """
+        _validate.one_of("unit", unit, ("label", "record", "person"))
+        if unit != self.unit:
+            raise PrivacyError(
+                f"This second moment was built for unit={self.unit!r} and promises nothing with "
+                f"unit={unit!r}. Build one for that unit, or use a mechanism for persons."
+            )
+        return Guarantee(
+            self._loss(neighbors),
+            delta=0.0 if unit == "label" else self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+        )
+
+    def release(self, values: Float[np.ndarray, "n d"], *, entropy: Entropy) -> np.ndarray:
+        """Return the noised sum, shape (d, d); the spend must already be on a ledger.
+
+        Args:
+            values: One vector in each row; any finite numbers, also no rows at all.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: A value cannot be used; it is not said how many records there are.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return self.release_total(self.total(values), entropy=entropy)
+
+    def total(self, values: Float[np.ndarray, "n d"]) -> np.ndarray:
+        """Return the exact sum of outer products in steps of the matrix's grid: whole numbers.
+
+        Totals of parts of the data may be added, in any order. They are as secret as the data.
+
+        Raises:
+            DataError: A value cannot be used; it is not said how many records there are.
+        """
+        vectors = vector_array(values, most=self._most)
+        total = np.zeros((vectors.shape[1],) * 2, dtype=object)
+        for start in range(0, len(vectors), _CHUNK):
+            total += outer_products(
+                clipped_rows(vectors[start : start + _CHUNK], self._most, self.step)
+            )
+        return total
+
+    def release_total(self, total: np.ndarray, *, entropy: Entropy) -> np.ndarray:
+        """Return a sum of totals with noise, shape (d, d); the spend must already be on a ledger.
+
+        Args:
+            total: The sum of what :meth:`total` returned for all parts of the data.
+            entropy: As for :meth:`release`.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return np.asarray(self._noised(_cut(total), 1, entropy)[0])
+
+    def repeat(
+        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials entries"]:
+        """Return independent releases of the same made-up values, one flat matrix in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        return np.asarray(self._noised(self._sum(values), trials, entropy).reshape(trials, -1))
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials entries"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self._sum(side).ravel() * self.step**2 for side in (case.one, case.other))
+        difference = (one - other) / self.standard_deviation
+        distance = (np.asarray(outputs) - (one + other) / 2) / self.standard_deviation
+        return np.asarray(distance @ difference)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring inputs that attain the sensitivity: orthogonal if replaced."""
+        _validate.one_of("neighbors", neighbors, NeighboringRelation)
+        others = {
+            REPLACE_SPECIAL: [[0.0, 0.0]],
+            ADD_OR_REMOVE_ONE: np.zeros((0, 2)),
+            REPLACE_ONE: [[0.0, self.bound]],
+        }
+        return WorstCase(np.array([[self.bound, 0.0]]), np.array(others[neighbors], dtype=float))
+
+    @property
+    def _most(self) -> int:
+        """Return how many whole steps fit into the bound."""
+        return int(Fraction(self.bound) // Fraction(self.step))
+
+    def _loss(self, neighbors: NeighboringRelation) -> float:
+        event = GaussianEvent(self.mu(neighbors))
+        return accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
+
+    def _refuse_coarse_or_fine(self) -> None:
+        """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
+        limits = [("bound", Fraction(self.bound), Fraction(self.step), _STEPS_OF_MOMENT_BOUND)]
+        if self.unit == "record":
+            noise, square = Fraction(self.standard_deviation), Fraction(self.step) ** 2
+            limits.append(("standard_deviation", noise, square, STEPS_OF_NOISE))
+        for name, size, step, (least, most) in limits:
+            if not least * step <= size <= most * step:
+                raise UsageError(
+                    f"{name} must be between {least} and {most} steps of its grid, got "
+                    f"{name}={getattr(self, name)!r} with grid={self.step!r} for a vector (its "
+                    "square for the matrix). Choose another grid."
+                )
+        if not 2.0**-400 < self.step < 2.0**400:
+            raise UsageError(f"grid={self.step!r} is extreme. Measure the values in another unit.")
+
+    def _sum(self, values: np.ndarray) -> Int64[np.ndarray, "d d"]:
+        """Return the exact sum of outer products, cut."""
+        return _cut(self.total(values))
+
+    def _noised(
+        self, total: Int64[np.ndarray, "d d"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d d"]:
+        """Return symmetric matrices: noise on every entry at one scale, then the symmetric part."""
+        flat = np.tile(total.ravel(), trials)
+        if self.unit == "record":
+            flat = with_noise(flat, self.standard_deviation / self.step / self.step, entropy)
+        noised = flat.reshape(trials, *total.shape).astype(np.float64)
+        return np.asarray((noised + noised.transpose(0, 2, 1)) / 2 * self.step**2)
+
+
+def joint_mechanisms(
+    epsilon: float,
+    *,
+    delta: float,
+    bound: float,
+    neighbors: NeighboringRelation,
+    share: float = 0.5,
+    ridge: float | None = None,
+    atol: float | None = None,
+) -> tuple[ObjectivePerturbation, SecondMoment]:
+    """Return a tilted minimizer and a second moment that together keep (epsilon, delta).
+
+    They are accounted for as one release: reserve the event of the first one, and no other.
+
+    Args:
+        epsilon: Bound on the privacy loss of both, finite and above 0.
+        delta: Failure probability of both, in (0, 1).
+        bound: Norm to which every record is clipped, for both.
+        neighbors: What one change is.
+        share: μ of the second moment, as a share in (0, 1) of the largest possible; the tilt gets
+            what is left.
+        ridge: As for :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation`.
+        atol: As for that class.
+
+    Raises:
+        UsageError: A setting is out of range, or the second moment would need more noise than any
+            grid holds.
+
+    Guarantee:
+        (epsilon, delta) for both together, for one record; caveat ``real-arithmetic``. Shown by
+        tests/soundness/test_objective_perturbation.py.
+    """
+    tilted = partial(
+        ObjectivePerturbation, epsilon, delta=delta, bound=bound, neighbors=neighbors, ridge=ridge
+    )
+    tilted = tilted if atol is None else partial(tilted, atol=atol)
+    alone, share = tilted(), _validate.failure_probability("share", share, zero=False)
+    legs = 2 if neighbors == REPLACE_ONE else 1
+    mu = share * gaussian_mu(alone.epsilon - slack_of_jacobian(alone.kappa), alone.delta) / legs
+    size = _moved(alone.bound, REPLACE_SPECIAL) * GRID_SLACK / mu * GRID_SLACK
+    grid = _roomy_grid(size, alone.bound)
+    if grid is not None and grid * _STEPS_OF_MOMENT_BOUND[0] > alone.bound:
+        raise UsageError(
+            f"epsilon={epsilon!r} and share={share!r} ask for noise of {size:.6g} on a second "
+            "moment: more than any grid holds. Use a larger epsilon or share, or no second moment."
+        )
+    return (
+        tilted(second_moment_mu=mu),
+        SecondMoment(size, bound=bound, unit="record", neighbors=neighbors, delta=delta, grid=grid),
+    )
+
+
+def _roomy_grid(size: float, bound: float) -> float | None:
+    """Return None if the usual grid holds noise of this size, and else one that does."""
+    step = bound * _DEFAULT_GRID
+    times = size / step / step / STEPS_OF_NOISE[1] * 2
+    return None if times <= 1 else step * 2.0 ** math.ceil(math.log2(times) / 2)
+
+
+def _moved(bound: float, neighbors: NeighboringRelation) -> float:
+    """Return R², or √2·R² if a record is replaced, rounded up."""
+    _validate.one_of("neighbors", neighbors, NeighboringRelation)
+    square = math.nextafter(bound * bound, math.inf)
+    return square if neighbors != REPLACE_ONE else square * math.sqrt(2) * (1 + 2.0**-50)
+
+
+def _cut(total: np.ndarray) -> Int64[np.ndarray, "d d"]:
+    """Return whole numbers cut to ±2^62, which brings no two sums further apart."""
+    return np.asarray(np.clip(total, -_MOST, _MOST).astype(np.int64))

@@ -11,9 +11,8 @@ from jaxtyping import Float, Integer
 from sordino._random import Entropy
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.randomized_response import label_array
-from sordino.privacy.events import NonPrivateEvent
+from sordino.privacy.events import FAIR, UNDECIDED, NonPrivateEvent
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
-from sordino.privacy.label_values import FAIR, UNDECIDED
 
 __all__ = ["NonPrivate"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import sparse
 
-from ._conic import Block, reach_of, solve_conic
+from .conic import Block, reach_of, solve_conic
 from .contexts import Contexts
 from .worst_case import PlausibleRewards
 

@@ -21,7 +21,7 @@ from scipy import sparse
 from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, UsageError
 
-from ._conic import reach_of, second_order_rows, solve_conic
+from .conic import reach_of, second_order_rows, solve_conic
 from .worst_case import PlausibleRewards
 
 __all__ = ["BestResponse", "Mixture", "Response", "best_mixture"]

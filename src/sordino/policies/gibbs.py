@@ -13,11 +13,12 @@ from jaxtyping import Float, Integer
 from sordino import _random, _validate
 from sordino.errors import PrivacyError
 from sordino.policies.withheld import WithheldPolicy
-from sordino.policies.withheld_estimate import WithheldEstimate
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
+
+from .withheld import WithheldEstimate
 
 __all__ = ["CandidatePolicy", "GibbsPolicy", "ReleasedReward", "gibbs_policy", "tilt"]
 

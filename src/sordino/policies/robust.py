@@ -1,29 +1,334 @@
-"""The stochastic policy whose worst case is best, among all policies over given candidates."""
+"""The stochastic policy whose worst case is best, among all policies over given candidates.
+
+A stochastic policy over given candidates, with the numbers that certify it.
+
+How much better any policy could be: a bound that needs no knowledge of the best one.
+
+The policy that is best in the worst case less a KL penalty: a Gibbs policy of one reward.
+"""
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
+from scipy.sparse import issparse
 
-from sordino import _validate
+from sordino import _random, _validate
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
+from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, ReferenceLists
 
-from ._conic import refuse_gap
 from .cone_program import context_program, solve_flows
+from .conic import reach_of, refuse_gap, second_order_rows, solve_conic
 from .contexts import Contexts
 from .frank_wolfe import best_mixture
 from .gibbs import ReleasedReward
-from .stochastic import StochasticPolicy
-from .suboptimality import certified_suboptimality
-from .tempered import best_tempered
 from .worst_case import Ellipsoidal, PlausibleRewards
 
-__all__ = ["ContextSolver", "Solver", "confidence_ellipsoid_of", "robust_policy", "vector_of"]
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class StochasticPolicy:
+    """Probabilities of all candidates of given contexts; worst-case optimal up to the gap.
+
+    Made by :func:`sordino.policies.robust.robust_policy`, from what was released: using it is
+    free.
+
+    Attributes:
+        chances: For every context the probabilities of its candidates.
+        value: The least mean reward over all rewards that may be true, relative to the reference
+            vector, less temperature · KL where there is a temperature.
+        upper: What no policy exceeds in the worst case.
+        certificate: What the best policy gains over this one at most if the true reward is in the
+            confidence set.
+        theta: The reward that shows ``upper``, shape (d,).
+        confidence: How often the confidence set holds the true reward.
+        radius_scale: What its radius was multiplied by; below 1 nothing is proved.
+        temperature: KL strength, or None.
+        guarantee: What the release behind the reward promises; None for a bare confidence set.
+    """
+
+    chances: tuple[Float[np.ndarray, " _"], ...]
+    value: float
+    upper: float
+    certificate: float
+    theta: Float[np.ndarray, " d"]
+    confidence: float
+    radius_scale: float = 1.0
+    temperature: float | None = None
+    guarantee: Guarantee | None = field(default=None)
+
+    def __repr__(self) -> str:
+        """Return the certified numbers, and whether they are proved."""
+        soft = "" if self.temperature is None else f", temperature={self.temperature:g}"
+        return (
+            f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "
+            f"gap={self.gap:.2g}, certificate={self.certificate:.6g}, "
+            f"confidence={self.confidence:g}{soft}, {self.label})"
+        )
+
+    @property
+    def gap(self) -> float:
+        """How much a better policy could gain in the worst case, at most."""
+        return max(self.upper - self.value, 0.0)
+
+    @property
+    def label(self) -> str:
+        """``"valid"``, or ``"heuristic scale ..."`` for a radius smaller than the proved one."""
+        return f"heuristic scale {self.radius_scale:g}" if self.radius_scale < 1 else "valid"
+
+    @property
+    def probabilities(self) -> list[Float[np.ndarray, " _"]]:
+        """The probability of each candidate, one array for each context."""
+        return list(self.chances)
+
+    def draw(self, *, simulate_seed: int | None = None) -> Integer[np.ndarray, " n"]:
+        """Return, for every context, the index of one candidate drawn from the policy.
+
+        Guarantee:
+            Drawing spends nothing: the probabilities were computed from what was released.
+            tests/unit/policies/test_robust.py.
+
+        Args:
+            simulate_seed: A seed, so that a study can be repeated.
+        """
+        words = _random.entropy(simulate_seed).words(len(self.chances))
+        uniform = (words >> np.uint64(11)) * 2.0**-53
+        # a candidate of probability 0 is never drawn, also where rounding leaves a sum below 1
+        drawn = [
+            min(int(np.searchsorted(np.cumsum(p), u, side="right")), int(np.flatnonzero(p)[-1]))
+            for p, u in zip(self.chances, uniform, strict=True)
+        ]
+        return np.array(drawn, dtype=np.int64)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the policy as JSON holds it."""
+        return {
+            "probabilities": [chances.tolist() for chances in self.chances],
+            "value": self.value,
+            "gap": self.gap,
+            "certificate": self.certificate,
+            "confidence": self.confidence,
+            "radius_scale": self.radius_scale,
+            "temperature": self.temperature,
+            "label": self.label,
+            "guarantee": None if self.guarantee is None else self.guarantee.to_dict(),
+        }
+
+
+_BLOCK = 1 << 16  # candidates whose features are made dense at once
+
+
+def certified_losses(
+    rewards: PlausibleRewards,
+    contexts: Contexts,
+    chances: Float[np.ndarray, " m"],
+    *,
+    temperature: float | None = None,
+) -> Float[np.ndarray, " n"]:
+    """Return, for every context, what the best policy gains over this one at most.
+
+    Valid for every true reward in the set, hence as often as the confidence says. It says
+    nothing of the best policy, which nobody knows.
+
+    Source:
+        docs/planning.md, "Certificate": max_a θ̂ᵀ(φ_a − φ̄) + radius·‖φ_a − φ̄‖_{M⁻¹}; with a
+        penalty, temperature · (log Σ reference · exp(that / temperature) + KL).
+
+    Args:
+        rewards: Which rewards may be true.
+        contexts: What was chosen from.
+        chances: The policy, as probabilities of all candidates.
+        temperature: KL strength, if the loss is that of E r − temperature · KL.
+    """
+    means = contexts.means(chances)
+    place = np.repeat(np.arange(len(contexts)), contexts.sizes)
+    gains = np.empty(len(chances))
+    for first in range(0, len(chances), _BLOCK):
+        here = slice(first, first + _BLOCK)
+        rows = contexts.rows[here]
+        dense = rows.toarray() if issparse(rows) else rows
+        gains[here] = rewards.most(dense - means[place[here]])
+    if temperature is None:
+        return np.asarray(np.maximum.reduceat(gains, contexts.starts))
+    return _soft_losses(gains, contexts, chances, temperature)
+
+
+def certified_suboptimality(
+    rewards: PlausibleRewards,
+    contexts: Contexts,
+    chances: Float[np.ndarray, " m"],
+    *,
+    temperature: float | None = None,
+) -> float:
+    """Return what the best policy gains over this one at most, on average over contexts.
+
+    Source:
+        docs/planning.md, "Certificate".
+
+    Args:
+        rewards: Which rewards may be true.
+        contexts: What was chosen from.
+        chances: The policy, as probabilities of all candidates.
+        temperature: KL strength, if the loss is that of E r − temperature · KL.
+    """
+    losses = certified_losses(rewards, contexts, chances, temperature=temperature)
+    return max(float(contexts.weights @ losses), 0.0)
+
+
+def _soft_losses(
+    gains: Float[np.ndarray, " m"],
+    contexts: Contexts,
+    chances: Float[np.ndarray, " m"],
+    temperature: float,
+) -> Float[np.ndarray, " n"]:
+    """Return temperature · (log Σ reference · exp(gain / temperature) + KL), by context."""
+    top = np.maximum.reduceat(gains, contexts.starts)
+    tilted = np.exp((gains - np.repeat(top, contexts.sizes)) / temperature)
+    soft = np.log(np.add.reduceat(contexts.reference * tilted, contexts.starts))
+    kl = np.add.reduceat(contexts.divergences(chances), contexts.starts)
+    return np.asarray(top + temperature * (soft + kl))
+
+
+_STEPS = 100  # at one temperature; about five are needed
+_COOLING = 5.0
+_COARSE = 0.05  # of a temperature on the way: how exactly it is solved
+_HALVINGS = 40
+_DESCENT = 1e-4
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class Tempered:
+    """A policy, its worst case less the penalty, and what no policy exceeds.
+
+    Attributes:
+        chances: Probabilities of all candidates.
+        theta: The reward of which it is the Gibbs policy.
+        value: The least θᵀq over the set, less temperature · KL.
+        upper: What no policy exceeds.
+        rounds: Number of Newton steps.
+    """
+
+    chances: Float[np.ndarray, " m"]
+    theta: Float[np.ndarray, " d"]
+    value: float
+    upper: float
+    rounds: int
+
+
+def best_tempered(
+    rewards: PlausibleRewards,
+    contexts: Contexts,
+    *,
+    temperature: float,
+    reference_vector: Float[np.ndarray, " d"],
+    gap: float = 1e-4,
+) -> Tempered:
+    """Return the policy that is best in the worst case less temperature · KL, up to the gap.
+
+    Source:
+        docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of rewards by
+        Newton steps; the gradient there is the mean features of the Gibbs policy.
+
+    Args:
+        rewards: Which rewards may be true.
+        contexts: What to choose from.
+        temperature: KL strength in units of reward, > 0.
+        reference_vector: v, subtracted from all mean features.
+        gap: What the value may fall short of the best one, > 0.
+
+    Raises:
+        ConvergenceError: Floats are too coarse for the gap at this temperature.
+    """
+    wanted = _validate.positive("gap", gap)
+    search = _Search(rewards, contexts, reference_vector)
+    theta, rounds = rewards.inner, 0
+    scores = contexts.rows @ theta
+    levels = _levels(float(np.ptp(scores)), _validate.positive("temperature", temperature))
+    for level in levels:
+        aim = wanted if level == temperature else max(wanted, _COARSE * level)
+        for _ in range(_STEPS):
+            found = search.state(theta, level, rounds)
+            if found.upper - found.value <= aim:
+                break
+            theta, rounds = search.step(theta, level), rounds + 1
+            if theta is found.theta:
+                break
+    if found.upper - found.value <= wanted:
+        return found
+    raise ConvergenceError(
+        f"gap={gap!r} could not be certified at temperature={temperature!r}: "
+        f"{found.upper - found.value:.3g} was reached. No policy was returned. Allow a larger "
+        "gap, or take a higher temperature, or None for no penalty."
+    )
+
+
+def _levels(start: float, temperature: float) -> list[float]:
+    """Return falling temperatures that end at the one that is asked for."""
+    found = [temperature]
+    while found[-1] * _COOLING < start:
+        found.append(found[-1] * _COOLING)
+    return found[::-1]
+
+
+class _Search:
+    """Newton's method over the set of rewards."""
+
+    def __init__(
+        self, rewards: PlausibleRewards, contexts: Contexts, offset: Float[np.ndarray, " d"]
+    ) -> None:
+        self.rewards, self.contexts, self.offset = rewards, contexts, offset
+
+    def state(self, theta: Float[np.ndarray, " d"], level: float, rounds: int) -> Tempered:
+        """Return the Gibbs policy of a reward, with its value and the bound."""
+        soft, chances = self.contexts.soft(theta, level)
+        moments = self.contexts.moments(chances) - self.offset
+        worst = self.rewards.worst(moments).value
+        return Tempered(
+            chances=chances,
+            theta=theta,
+            value=worst - level * self.contexts.kl(chances),
+            upper=soft - float(theta @ self.offset),
+            rounds=rounds,
+        )
+
+    def step(self, theta: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
+        """Return a reward with a lower bound; the same one if rounding allows none."""
+        before, chances = self.contexts.soft(theta, level)
+        before -= float(theta @ self.offset)
+        gradient = self.contexts.moments(chances) - self.offset
+        curvature = self.contexts.covariance(chances) / level
+        way = self._newton(theta, gradient, curvature) - theta
+        slope = float(gradient @ way)
+        share = 1.0
+        for _ in range(_HALVINGS):
+            tried = theta + share * way
+            after = self.contexts.soft(tried, level)[0] - float(tried @ self.offset)
+            if after <= before + _DESCENT * share * slope and after < before:
+                return np.asarray(tried)
+            share /= 2
+        return theta
+
+    def _newton(
+        self,
+        theta: Float[np.ndarray, " d"],
+        gradient: Float[np.ndarray, " d"],
+        curvature: Float[np.ndarray, "d d"],
+    ) -> Float[np.ndarray, " d"]:
+        """Return the minimizer over the set of the second-order expansion at θ."""
+        rewards, reach = self.rewards, reach_of(self.rewards)
+        turn = rewards.axes * reach
+        moved = rewards.axes.T @ theta - rewards.middle
+        z = np.divide(moved, reach, out=np.zeros_like(reach), where=reach > 0)
+        square, linear = turn.T @ curvature @ turn, turn.T @ gradient
+        size = max(float(abs(square).max()), float(abs(linear).max()), np.finfo(float).tiny)
+        cost = (linear - square @ z) / size
+        x, _ = solve_conic(cost, second_order_rows(rewards, len(z)), quadratic=square / size)
+        return rewards.pulled(rewards.axes @ (rewards.middle + reach * x))
+
 
 Solver = Literal["frank-wolfe", "cone-program"]
 ContextSolver = Literal["frank-wolfe", "cone-program", "smoothing"]

@@ -2,6 +2,10 @@
 
 Everything is batched: one array holds all users. A policy is computed from what was released, so
 asking it and drawing from it spend nothing.
+
+Softmax policies with one weight per feature, or one per state and action.
+
+n users with k actions of d features each are one array of shape (n, k, d).
 """
 
 from __future__ import annotations
@@ -11,18 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Integer, Num
 
+from sordino import _validate
 from sordino.errors import DataError
-
-__all__ = [
-    "ActionPolicy",
-    "SoftmaxPolicy",
-    "checked_actions",
-    "checked_indices",
-    "coverage_of",
-    "sampled",
-]
 
 _SMALL = 0.5  # log ratios below it are subtracted without losing digits
 
@@ -76,7 +72,7 @@ def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: Any) ->
         contexts: What both are asked about: features, or states.
 
     Example:
-        >>> from sordino.policies.log_linear import LogLinearPolicy
+        >>> from sordino.policies.softmax import LogLinearPolicy
         >>> start, tilted = LogLinearPolicy.uniform(1), LogLinearPolicy(np.array([1.0]))
         >>> round(coverage_of(start, tilted, np.array([[[0.0], [np.log(3.0)]]])), 6)
         1.5
@@ -186,3 +182,193 @@ def _logarithms(policy: ActionPolicy, contexts: Any) -> Float[np.ndarray, "n k"]
         return policy.log_probabilities(contexts)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(policy.probabilities(contexts)))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class LogLinearPolicy(SoftmaxPolicy):
+    """Actions with probability ∝ exp(weightsᵀφ).
+
+    Source:
+        docs/policy_optimization.md, "Updates".
+
+    Attributes:
+        weights: θ, shape (d,), finite.
+
+    Raises:
+        DataError: The weights, features or actions are not what they must be.
+
+    Example:
+        >>> policy = LogLinearPolicy(np.array([np.log(3.0), 0.0]))
+        >>> features = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+        >>> policy.probabilities(features).round(6)
+        array([[0.75, 0.25]])
+        >>> policy.scores(features, np.array([0])).round(6)
+        array([[ 0.25, -0.25]])
+    """
+
+    weights: Float[np.ndarray, " d"]
+
+    def __post_init__(self) -> None:
+        """Refuse what are no weights; keep a copy that nobody can change."""
+        weights = _validate.finite_array("weights", self.weights, ndim=1).copy()
+        if not len(weights):
+            raise DataError("weights must have at least one entry.")
+        weights.flags.writeable = False
+        object.__setattr__(self, "weights", weights)
+
+    @classmethod
+    def uniform(cls, dimension: int) -> LogLinearPolicy:
+        """Return the policy with weights 0, which takes all actions equally often.
+
+        Raises:
+            UsageError: The dimension is no whole number of at least 1.
+        """
+        return cls(np.zeros(_validate.integer("dimension", dimension, at_least=1)))
+
+    def __repr__(self) -> str:
+        """Return the sizes; no weights."""
+        size = float(np.linalg.norm(self.weights))
+        return f"LogLinearPolicy(d={len(self.weights)}, norm={size:.4g})"
+
+    def logits(self, contexts: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return weightsᵀφ of every action of every user.
+
+        Raises:
+            DataError: The shape is wrong, or a logit is not finite; the row is named.
+        """
+        features = np.asarray(contexts)
+        d = len(self.weights)
+        if features.ndim != 3 or features.shape[2] != d or not features.shape[1]:  # noqa: PLR2004
+            raise DataError(f"features must have shape (n, k, {d}), got {features.shape}.")
+        with np.errstate(all="ignore"):  # what is not finite is refused below
+            found = (features.reshape(-1, d) @ self.weights).reshape(features.shape[:2])
+        return _validate.finite_array("logits of the features", found, ndim=2)
+
+    def scores(
+        self,
+        features: Num[np.ndarray, "n k d"],
+        actions: Integer[np.ndarray, " n"],
+        *,
+        probabilities: Float[np.ndarray, "n k"] | None = None,
+    ) -> Float[np.ndarray, "n d"]:
+        """Return ∇ log π of the action taken: its features less the mean under the policy.
+
+        Its norm is at most twice the bound on the features.
+
+        Source:
+            docs/policy_optimization.md, "Updates".
+
+        Args:
+            features: φ of all actions, shape (n, k, d).
+            actions: Which one was taken, from 0 to k − 1.
+            probabilities: What :meth:`probabilities` gave for these features, where it is known;
+                it saves one pass over them.
+
+        Raises:
+            DataError: There is no such action; the row is named.
+        """
+        rows = np.arange(len(features))
+        chosen = features[rows, checked_actions(actions, len(features), features.shape[1])]
+        return np.asarray(chosen - self.mean_features(features, probabilities=probabilities))
+
+    def mean_features(
+        self,
+        features: Num[np.ndarray, "n k d"],
+        *,
+        probabilities: Float[np.ndarray, "n k"] | None = None,
+    ) -> Float[np.ndarray, "n d"]:
+        """Return E φ under the policy, for every user.
+
+        Args:
+            features: φ of all actions, shape (n, k, d).
+            probabilities: What :meth:`probabilities` gave for these features, where it is known.
+        """
+        chances = self.probabilities(features) if probabilities is None else probabilities
+        return np.asarray(np.matmul(chances[:, None, :], features)[:, 0, :])
+
+    def centered(self, features: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
+        """Return φ − E φ for every action: the scores of all of them.
+
+        Source:
+            docs/policy_optimization.md, "Updates".
+        """
+        return np.asarray(features - self.mean_features(features)[:, None, :])
+
+    def moved(self, direction: Float[np.ndarray, " d"], step: float) -> LogLinearPolicy:
+        """Return the policy with weights + step · direction.
+
+        Raises:
+            DataError: The direction has another shape, or the sum is not finite.
+        """
+        if np.shape(direction) != self.weights.shape:
+            raise DataError(
+                f"direction must have shape {self.weights.shape}, got {np.shape(direction)}."
+            )
+        return LogLinearPolicy(self.weights + step * np.asarray(direction))
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class TabularPolicy(SoftmaxPolicy):
+    """Actions with probability ∝ exp(table[state, action]); contexts are numbers of states.
+
+    It is the log-linear policy on one-hot features (:meth:`features`, :meth:`log_linear`), which
+    is what learns; this form answers without them.
+
+    Attributes:
+        table: The logits, shape (states, actions), finite.
+
+    Raises:
+        DataError: The table, a state or an action is not what it must be.
+
+    Example:
+        >>> policy = TabularPolicy(np.log([[3.0, 1.0], [1.0, 1.0]]))
+        >>> states = np.array([1, 0])
+        >>> policy.probabilities(states).round(6).tolist()
+        [[0.5, 0.5], [0.75, 0.25]]
+        >>> policy.log_linear().probabilities(policy.features(states)).round(6).tolist()
+        [[0.5, 0.5], [0.75, 0.25]]
+    """
+
+    table: Float[np.ndarray, "s a"]
+
+    def __post_init__(self) -> None:
+        """Refuse what is no table; keep a copy that nobody can change."""
+        table = _validate.finite_array("table", self.table, ndim=2).copy()
+        if not table.size:
+            raise DataError("table must have at least one state and one action.")
+        table.flags.writeable = False
+        object.__setattr__(self, "table", table)
+
+    def __repr__(self) -> str:
+        """Return the sizes."""
+        states, actions = self.table.shape
+        return f"TabularPolicy({states} states, {actions} actions)"
+
+    def logits(self, contexts: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
+        """Return the rows of the table."""
+        return np.asarray(self.table[checked_indices("states", contexts, len(self.table))])
+
+    def features(self, states: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n a d"]:
+        """Return one-hot features of all actions in the given states, d = states · actions."""
+        chosen = checked_indices("states", states, len(self.table))
+        return np.asarray(one_hot_features(*self.table.shape)[chosen])
+
+    def log_linear(self) -> LogLinearPolicy:
+        """Return the same policy on one-hot features."""
+        return LogLinearPolicy(self.table.ravel())
+
+    def scores(
+        self, states: Integer[np.ndarray, " n"], actions: Integer[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return ∇ log π of the action taken, by the entries of the table, row after row."""
+        return self.log_linear().scores(self.features(states), actions)
+
+
+def one_hot_features(states: int, actions: int) -> Float[np.ndarray, "s a d"]:
+    """Return one feature for every state and action, d = states · actions.
+
+    Example:
+        >>> one_hot_features(2, 1).tolist()
+        [[[1.0, 0.0]], [[0.0, 1.0]]]
+    """
+    return np.eye(states * actions).reshape(states, actions, states * actions)

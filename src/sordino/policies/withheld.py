@@ -1,4 +1,7 @@
-"""Policies of an estimate that stays with its curator: every draw spends."""
+"""Policies of an estimate that stays with its curator: every draw spends.
+
+What a policy of a withheld estimate needs to know of it.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Int64
@@ -14,16 +17,61 @@ from jaxtyping import Int64
 from sordino import _validate
 from sordino._withholding import Withholding
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
-from sordino.mechanisms.gibbs_sampling import GibbsSampling
-from sordino.policies.withheld_estimate import WithheldEstimate
+from sordino.mechanisms.gibbs import GibbsSampling, Scores
 from sordino.privacy import accounting
-from sordino.privacy.chain import canonical_json
-from sordino.privacy.events import BoundedRangeEvent
-from sordino.privacy.guarantee import Guarantee, never_less
+from sordino.privacy.events import BoundedRangeEvent, Event
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Unit, never_less
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import canonical_json
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-__all__ = ["WithheldPolicy"]
+
+@runtime_checkable
+class WithheldEstimate(Protocol):
+    """An estimate that nobody but its curator sees, and how far one change can move it."""
+
+    @property
+    def unit(self) -> Unit:
+        """Return whose change is hidden."""
+        ...
+
+    @property
+    def neighbors(self) -> NeighboringRelation:
+        """Return what one change is."""
+        ...
+
+    @property
+    def caveats(self) -> tuple[str, ...]:
+        """Return the names of what qualifies every promise made with it."""
+        ...
+
+    @property
+    def public_digest(self) -> str | None:
+        """Return a digest of what is public in the data, which binds a ledger; or None."""
+        ...
+
+    @property
+    def payments(self) -> tuple[tuple[str, Event], ...]:
+        """Return ledger entries that the scores rest on, and what each did; mostly none."""
+        ...
+
+    def options(self, context: Any, candidates: Any) -> Any:
+        """Return one public question as the estimate reads it; its length is that of a choice."""
+        ...
+
+    def score_range(self, options: Any) -> float:
+        """Return the bound on the range of the change of the scores, in units of reward.
+
+        Guarantee:
+            For any two neighboring data sets, max h − min h over the options is at most this,
+            h being the difference of the two score vectors.
+        """
+        ...
+
+    def _scores(self, options: Any) -> Scores:
+        """Return the score of every option; confidential."""
+        ...
+
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
 _VACUOUS = 20.0  # e^20: one draw could single out a person among half a billion

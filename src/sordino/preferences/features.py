@@ -4,11 +4,24 @@ A feature map is public: it is fixed before any data is seen and learns nothing 
 vocabulary, no document frequencies, no standardization). What is private is only which answer
 was preferred, or the rows themselves, so every row is clipped on its own and its norm bound
 holds for every text that can be written.
+
+Words of many texts at once, as numbers that are the same on every machine.
+
+Nothing here is fitted: a word's number depends on its own bytes and on constants only. No
+vocabulary outlives a call, so no word of a private text stays in memory.
+
+The shape of an answer in a few bounded numbers: length, questions, lists, refusals.
+
+Every number is a fixed public function of one prompt and one answer. Only +, −, ×, ÷ and √ are
+used, which IEEE 754 rounds the same everywhere: a row is the same to the last bit on every
+machine, whatever other rows stand beside it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from functools import reduce
@@ -17,29 +30,358 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import scipy.sparse
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int, UInt64
 
 from sordino._validate import finite_array, integer, non_negative, positive
 from sordino.errors import DataError, PrivacyError, UsageError
 
-from ._signals import SIGNALS, shape_signals
-from ._tokens import Numbers, Tokens, flatten, hashed_words, tokenize
 from .records import Text
 
-__all__ = [
-    "Features",
-    "FunctionFeatures",
-    "HashedText",
-    "caveats_of_features",
-    "caveats_of_reading",
-    "clipped_rows",
-    "differences",
-    "features_from_dict",
-    "features_of_hidden",
-    "usable_dimension",
-    "usable_feature_bound",
-    "usual_features",
-]
+_CACHED = 1 << 16  # distinct words that are remembered at most while one call runs
+_END = "\uffff"  # ends each text: no character, and taken out of texts
+_SEPARATOR = f" {_END} "
+_MARKS = [(mark, "'") for mark in "’ʼ"]
+_MARKS += [(mark, " ") for mark in "“”‘«»…—–•¿¡。、，？！：；（）\u00a0\u3000"]
+_HALF, _LOW, _FOLD = np.uint64(32), np.uint64(0xFFFFFFFF), np.uint64(33)
+_ASCII = 127
+_SPACED = bytes(
+    code if code > _ASCII or chr(code).isalnum() or chr(code) == "'" else ord(" ")
+    for code in range(256)
+)
+
+FLAGS = {
+    "first": "i i'm i've i'd i'll im me my mine myself",
+    "you": "you you're you've you'd you'll your yours yourself",
+    "cannot": "can't cannot cant don't dont couldn't won't not am sorry afraid unable unsure",
+    "regret": "sorry unfortunately unable cannot apologize",
+    "hedge": "maybe perhaps might probably possibly could guess",
+    "asking": "what do are can could is did have which where how why who when does would",
+    "agreeing": "sure yes yeah here certainly absolutely great of okay ok",
+    "denying": "no nope never not",
+    "figure": "",
+}
+"""Small public lists of English words; ``figure`` marks words that start with a digit."""
+
+_BIT = {name: 1 << (32 + place) for place, name in enumerate(FLAGS)}
+_END_BIT = 1 << 63  # a flag and not a number: a word could be made to have any number
+
+
+def _flagged() -> dict[bytes, int]:
+    """Return the flags of each listed word as bits above the lowest 32."""
+    table = {_END.encode(): _END_BIT}
+    for name, words in FLAGS.items():
+        for word in words.split():
+            table[word.encode()] = table.get(word.encode(), 0) | _BIT[name]
+    return table
+
+
+_LISTED = _flagged()
+
+
+class Numbers(dict[bytes, int]):
+    """Word to number: CRC-32 in the low half, flags above; forgets everything when full."""
+
+    def __missing__(self, word: bytes) -> int:
+        """Return and remember the number of a word that is new."""
+        number = zlib.crc32(word) | _LISTED.get(word, 0)
+        if b"0" <= word[:1] <= b"9":
+            number |= _BIT["figure"]
+        if len(self) >= _CACHED:
+            self.clear()
+        self[word] = number
+        return number
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The words of n texts in a row, each text followed by one end mark.
+
+    Attributes:
+        numbers: CRC-32 of each word in the low 32 bits, its flags above.
+        ends: Where the end mark of each text stands.
+    """
+
+    numbers: UInt64[np.ndarray, " m"]
+    ends: Int[np.ndarray, " n"]
+
+    @property
+    def starts(self) -> Int[np.ndarray, " n"]:
+        """Return where each text begins."""
+        return np.append(0, self.ends[:-1] + 1)[: len(self.ends)]
+
+    @property
+    def lengths(self) -> Float[np.ndarray, " n"]:
+        """Return the number of words of each text."""
+        length: np.ndarray = self.ends - self.starts
+        return length.astype(np.float64)
+
+    @property
+    def keyed(self) -> UInt64[np.ndarray, " m"]:
+        """Return each word's number (flags left out) under the row of its text."""
+        rows = np.arange(len(self.ends), dtype=np.uint64) << _HALF
+        key: np.ndarray = np.repeat(rows, self.ends - self.starts + 1) | (self.numbers & _LOW)
+        return key
+
+    def flag(self, name: str) -> Bool[np.ndarray, " m"]:
+        """Return at each position whether its word is on a list of ``FLAGS``."""
+        on_list: np.ndarray = (self.numbers & np.uint64(_BIT[name])) != 0
+        return on_list
+
+    def count(self, marked: Bool[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+        """Return how many positions of each text are marked."""
+        total = np.append(0.0, np.cumsum(marked, dtype=np.float64))
+        inside: np.ndarray = total[self.ends] - total[self.starts]
+        return inside
+
+
+def flatten(texts: Sequence[Text], name: str) -> list[str]:
+    """Return each text as one string; one message is its content, several say who speaks.
+
+    Raises:
+        DataError: A text is neither a string nor a list of messages; the message gives its
+            index only.
+    """
+    if isinstance(texts, str):
+        raise DataError(f"{name} must be a sequence of texts, got one text.")
+    return [
+        text if type(text) is str else _joined(text, name, index)
+        for index, text in enumerate(texts)
+    ]
+
+
+def _joined(text: Text, name: str, index: int) -> str:
+    """Return one text that is not a plain string as a string."""
+    if isinstance(text, str):
+        return str(text)
+    try:
+        turns = [(message["role"], message["content"]) for message in text]
+    except (TypeError, KeyError, IndexError):
+        turns = [(None, None)]
+    if not all(isinstance(part, str) for turn in turns for part in turn):
+        raise DataError(
+            f"{name}[{index}] must be a text, or a list of messages with a 'role' and a "
+            "'content' text each."
+        )
+    if len(turns) == 1:
+        return str(turns[0][1])
+    return "\n\n".join(f"{role}: {content}" for role, content in turns)
+
+
+def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
+    """Return the words of the texts, in lower case, without punctuation.
+
+    Args:
+        texts: n texts in any language; words are told apart by spaces and punctuation.
+        numbers: The memory of one call; it changes the speed and not the result.
+    """
+    lower = [text.lower() for text in texts]
+    whole = _SEPARATOR.join([*lower, ""])
+    if whole.count(_END) != len(texts):
+        whole = _SEPARATOR.join([*(text.replace(_END, " ") for text in lower), ""])
+    for mark, plain in _MARKS:
+        whole = whole.replace(mark, plain)
+    words = whole.encode("utf-8", "surrogatepass").translate(_SPACED).split()
+    found = np.fromiter(map(numbers.__getitem__, words), np.uint64, len(words))
+    return Tokens(found, np.flatnonzero(found >= np.uint64(_END_BIT)))
+
+
+def _mixed(number: UInt64[np.ndarray, "m 2"]) -> UInt64[np.ndarray, "m 2"]:
+    """Return 64 well-mixed bits for each 64-bit number.
+
+    Source:
+        A. Appleby, MurmurHash3 (public domain), ``fmix64``.
+    """
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        number = (number ^ (number >> _FOLD)) * np.uint64(factor)
+    mixed: np.ndarray = number ^ (number >> _FOLD)
+    return mixed
+
+
+def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
+    """Return words and pairs of neighboring words, hashed with signs into rows of norm 1 or 0.
+
+    A bucket holds sign(c)·√|c| / √Σ|c| for signed counts c, so that a repeated word counts less
+    than the same number of different words. The beginning and the end of a text pair with its
+    first and last word.
+
+    Source:
+        Weinberger et al., Feature hashing for large scale multitask learning (2009), definition 1.
+
+    Args:
+        tokens: The words of n texts.
+        width: Number of buckets, at least 1.
+    """
+    low = tokens.numbers & _LOW
+    before = np.concatenate([low[tokens.ends[:1]], low[:-1]])
+    bits = _mixed(np.stack([low, ((before + np.uint64(1)) << _HALF) | low], axis=1))
+    values = 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
+    values[tokens.ends, 0] = 0.0
+    buckets = ((bits >> _HALF) * np.uint64(width)) >> _HALF
+    bounds = np.concatenate([[0], 2 * (tokens.ends + 1)])
+    return _damped(
+        scipy.sparse.csr_array(
+            (values.ravel(), buckets.ravel().astype(np.int32), bounds.astype(np.int32)),
+            shape=(len(tokens.ends), width),
+        )
+    )
+
+
+def _damped(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
+    """Return signed counts c as sign(c)·√|c| / √Σ|c|, row by row, without explicit zeros."""
+    counts.sum_duplicates()
+    counts.eliminate_zeros()
+    size = np.abs(counts.data)  # whole numbers: their sums are exact in any order
+    total = np.concatenate([[0.0], np.cumsum(size)])[counts.indptr]
+    share = size / np.repeat(np.diff(total), np.diff(counts.indptr))
+    counts.data = np.sign(counts.data) * np.sqrt(share)
+    return counts
+
+
+SIGNALS: dict[str, float] = {
+    "words, saturating at 20": 0.6,
+    "words, saturating at 60": 0.35,
+    "words, saturating at 150": 0.2,
+    "root of words": 0.3,
+    "commas": 0.3,
+    "share of questions": 0.2,
+    "shared words": 0.4,
+    "refusals": 0.1,
+    "sentences": 0.45,
+    "brevity": 0.25,
+    "questions only": 0.1,
+    "ends with a question": 0.25,
+    "speaks of itself": 0.15,
+    "opens with a question": 0.1,
+    "word length": 0.5,
+    "figures": 0.1,
+    "speaks to the reader": 0.2,
+    "cut off": 0.1,
+    "list items": 0.05,
+    "lines": 0.05,
+    "exclamations": 0.1,
+    "hedges": 0.1,
+    "opens by agreeing": 0.1,
+    "opens by denying": 0.0,
+    "links": 0.0,
+    "code": 0.0,
+    "asides": 0.0,
+    "colons": 0.05,
+}
+"""Each signal, most telling first, with the typical value that is subtracted: a public constant."""
+
+_TYPICAL = np.array(list(SIGNALS.values()))[:, None]
+_ITEM = re.compile(r"^[ \t]{0,8}(?:[-*•]|\d{1,3}[.)])[ \t]", re.MULTILINE)
+_OPENINGS = {"with a question": "asking", "by agreeing": "agreeing", "by denying": "denying"}
+_CLOSED = tuple(".!?:)]}\"'”’…*`。！？")
+
+_Amounts = Float[np.ndarray, " n"]
+
+
+def shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[np.ndarray, "s n"]:
+    """Return the signals of each answer, one row for each of ``SIGNALS``, centered.
+
+    Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
+    answer.
+
+    Args:
+        texts: The n answers.
+        words: Their words.
+        asked: The words of their n prompts.
+    """
+    found = {
+        **_lengths(texts, words),
+        **_questions(texts),
+        **_layout(texts),
+        **_manner(words),
+        "shared words": _saturated(words.count(_in_prompt(words, asked)), 3),
+    }
+    signals: np.ndarray = np.stack([found[name] for name in SIGNALS]) - _TYPICAL
+    return signals
+
+
+def _lengths(texts: Sequence[str], words: Tokens) -> dict[str, _Amounts]:
+    """Return how much is said: steep for short answers, flat for long ones."""
+    n = words.lengths
+    return {
+        "words, saturating at 20": _saturated(n, 20),
+        "words, saturating at 60": _saturated(n, 60),
+        "words, saturating at 150": _saturated(n, 150),
+        "root of words": np.sqrt(np.minimum(n, 400) / 400),
+        "brevity": 8 / (8 + n),
+        "word length": np.minimum(1, _column(map(len, texts)) / (10 * (n + 1))),
+    }
+
+
+def _questions(texts: Sequence[str]) -> dict[str, _Amounts]:
+    """Return how much of each text is question, exclamation or statement."""
+    asking, calling = _marks(texts, "?"), _marks(texts, "!")
+    sentences = np.maximum(1.0, _marks(texts, ".") + calling + asking)
+    ends = [text.rstrip() for text in texts]
+    return {
+        "share of questions": np.minimum(1.0, asking / sentences),
+        "questions only": (asking >= sentences).astype(np.float64),
+        "ends with a question": _column(end.endswith("?") for end in ends),
+        "cut off": _column(not end.endswith(_CLOSED) for end in ends),
+        "sentences": _saturated(sentences, 3),
+        "exclamations": _saturated(calling, 1),
+    }
+
+
+def _layout(texts: Sequence[str]) -> dict[str, _Amounts]:
+    """Return how each text is laid out."""
+    items = _column(len(_ITEM.findall(text)) if "\n" in text else 0 for text in texts)
+    return {
+        "commas": _saturated(_marks(texts, ","), 3),
+        "list items": _saturated(items, 3),
+        "lines": _saturated(_marks(texts, "\n"), 3),
+        "links": np.minimum(1.0, _marks(texts, "http") + _marks(texts, "www.")),
+        "code": np.minimum(1.0, _marks(texts, "`")),
+        "asides": _saturated(_marks(texts, "("), 2),
+        "colons": _saturated(_marks(texts, ":"), 2),
+    }
+
+
+def _manner(words: Tokens) -> dict[str, _Amounts]:
+    """Return who speaks to whom, and whether the answer is an answer."""
+    speaker = words.flag("first")
+    refusal = words.flag("cannot") & np.append([False], speaker[:-1])  # "I can't", "I'm not"
+    some = words.lengths / 5 + 1
+    opening = {
+        f"opens {how}": words.flag(name)[words.starts].astype(np.float64)
+        for how, name in _OPENINGS.items()
+    }
+    return opening | {
+        "refusals": _saturated(words.count(refusal | words.flag("regret")), 1),
+        "speaks of itself": np.minimum(1.0, words.count(speaker) / some),
+        "speaks to the reader": np.minimum(1.0, words.count(words.flag("you")) / some),
+        "figures": _saturated(words.count(words.flag("figure")), 3),
+        "hedges": _saturated(words.count(words.flag("hedge")), 1),
+    }
+
+
+def _saturated(count: _Amounts, half: int) -> _Amounts:
+    """Return count / (count + half): 0 for none, 1/2 at ``half``, below 1 for any number."""
+    saturated: np.ndarray = count / (count + half)
+    return saturated
+
+
+def _column(values: Iterable[Any]) -> _Amounts:
+    """Return one number for each text."""
+    return np.fromiter(values, np.float64)
+
+
+def _marks(texts: Sequence[str], mark: str) -> _Amounts:
+    """Return how often a mark stands in each text."""
+    return _column([text.count(mark) for text in texts])
+
+
+def _in_prompt(words: Tokens, asked: Tokens) -> Bool[np.ndarray, " m"]:
+    """Return at each position whether its word stands in the prompt of its text."""
+    known, said = np.sort(asked.keyed), words.keyed
+    place = np.minimum(np.searchsorted(known, said), len(known) - 1)
+    shared: np.ndarray = known[place] == said
+    return shared
+
 
 Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
 """n rows of d features, sparse or dense."""

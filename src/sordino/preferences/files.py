@@ -1,35 +1,156 @@
-"""Files in, JSON Lines out, one record at a time."""
+"""Files in, JSON Lines out, one record at a time.
+
+CSV and TSV, one record at a time, quoted exactly as RFC 4180 has it.
+
+The parser is ours because the one of Python's ``csv`` module limits a cell by a setting of the
+whole process, and because it takes a stray quote for text, which may shift cells unseen.
+
+Rows of a data frame of any library, none of which is imported.
+"""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
-from sordino.errors import DataError, FileSystemError
-from sordino.preferences.records import Record, Text, parse_records
-from sordino.preferences.tables import read_table, separator
+from sordino.errors import DataError, FileSystemError, UsageError
 
-__all__ = [
-    "LONGEST_LINE",
-    "TWO_FORMS",
-    "UNPACKED",
-    "Progress",
-    "alike",
-    "every_line",
-    "line_of",
-    "read_mappings",
-    "read_records",
-    "read_rows",
-    "records_of",
-    "to_line",
-    "untold",
-]
+from .records import FIELDS, Record, Text, parse_records
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_BLANK = b" \r\n"
+
+
+def separator(path: Path) -> str | None:
+    """Return what separates the cells of a table, by the file's name, or None if it is no table.
+
+    Example:
+        >>> separator(Path("a.csv.gz")), separator(Path("a.jsonl.gz"))
+        (',', None)
+    """
+    name = path.name.removesuffix(".gz").lower()
+    return next((mark for end, mark in _SEPARATORS.items() if name.endswith(end)), None)
+
+
+def read_table(
+    lines: Iterable[tuple[int, bytes]],
+    mark: str,
+    *,
+    longest: int,
+    optional: str,
+    answers: bool = False,
+) -> Iterator[tuple[str, Mapping[str, str | None]]]:
+    """Yield (place, cells by column name) for every record below the header.
+
+    Args:
+        lines: Number and bytes of every line, blank ones too.
+        mark: What separates cells.
+        longest: Bytes that one record may not reach.
+        optional: A column whose empty cells say that there is nothing.
+        answers: Whether a column of randomized answers is read; they have no manifest here.
+
+    Raises:
+        DataError: The header cannot be used, a record has other cells than it, quotes are not in
+            pairs around a whole cell, or a record is too large or not UTF-8.
+    """
+    cell = _cell(mark)
+    names: list[str] | None = None
+    for where, raw in _records(lines, longest):
+        cells = _cells(_text(raw, where), mark, cell, where)
+        if names is None:
+            names = _header(cells, where, answers=answers)
+        elif len(cells) != len(names):
+            raise DataError(
+                f"{where}: {len(cells)} cells, but the header has {len(names)} columns."
+            )
+        else:
+            row: dict[str, str | None] = dict(zip(names, cells, strict=True))
+            if row.get(optional) == "":
+                row[optional] = None
+            yield where, row
+
+
+def _records(lines: Iterable[tuple[int, bytes]], longest: int) -> Iterator[tuple[str, bytes]]:
+    """Yield place and bytes of every record: a line, and those that its quotes still hold open."""
+    parts: list[bytes] = []
+    size, start, opened = 0, 0, False
+    for number, line in lines:
+        if not parts and not line.strip(_BLANK):
+            continue
+        start = start if parts else number
+        parts.append(line)
+        size += len(line)
+        opened ^= line.count(b'"') % 2 == 1
+        if size >= longest:
+            break
+        if not opened:
+            yield f"line {start}", b"".join(parts)
+            parts, size = [], 0
+    if size >= longest:
+        raise DataError(f"line {start}: longer than 16 MiB; is a quote not closed?")
+    if parts:
+        raise DataError(f"line {start}: a quoted cell does not end.")
+
+
+def _text(raw: bytes, where: str) -> str:
+    """Return one record as text, without its line end."""
+    text: str | None = None
+    with suppress(UnicodeDecodeError):
+        text = raw.decode("utf-8")
+    if text is None:
+        raise DataError(f"{where}: not valid UTF-8.")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def _cell(mark: str) -> re.Pattern[str]:
+    """Return what one cell looks like, with the separator or the end behind it."""
+    quoted, plain = '"([^"]*+(?:""[^"]*+)*+)"', f'([^"\\r\\n{mark}]*+)'
+    return re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
+
+
+def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]:
+    """Return the cells of one record."""
+    if '"' not in text and "\r" not in text and "\n" not in text:
+        return text.split(mark)  # the same, several times faster
+    cells: list[str] = []
+    at, more = 0, True
+    while more:
+        found = cell.match(text, at)
+        if found is None:
+            raise DataError(
+                # Not which cell: of two answers it would tell the column, and so the judgment.
+                f"{where}: a cell has a quote or a line end where none may be. Put a cell that "
+                'holds one in quotes, and write each quote inside it twice ("").'
+            )
+        quoted, plain, end = found.groups()
+        cells.append(plain if quoted is None else quoted.replace('""', '"'))
+        at, more = found.end(), bool(end)
+    return cells
+
+
+def _header(names: list[str], where: str, *, answers: bool) -> list[str]:
+    """Return the names of the columns; a message quotes none, for they may be a record."""
+    if not all(names):
+        raise DataError(
+            f"{where}: a column has no name. The first line must name the columns (pandas adds "
+            "one without a name unless told index=False)."
+        )
+    if len(set(names)) < len(names):
+        raise DataError(f"{where}: two columns have the same name.")
+    if "answer" in names and not answers:
+        raise DataError(
+            f"{where}: column 'answer' is not read from a table. Randomized answers are JSON "
+            "Lines beside their manifest, as sordino privatize writes them."
+        )
+    return names
+
 
 LONGEST_LINE = 1 << 24
 """Bytes that one record may not reach."""
@@ -331,3 +452,99 @@ def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | 
     if person is not None:
         row["person"] = person
     return json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"
+
+
+_READERS = (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",)))
+"""How polars, pyarrow and pandas give their rows as mappings."""
+
+_MISSING = ("NAType", "NaTType")  # what pandas writes for nothing; known by name, not imported
+
+
+def frame_rows(
+    frame: Any, *, columns: Mapping[str, str] | None, person_field: str
+) -> Iterator[tuple[Mapping[str, Any], str]]:
+    """Yield (record, place) for every row of a frame; rows are counted from 0.
+
+    Args:
+        frame: A pandas or polars data frame, a pyarrow table, or what acts like one.
+        columns: The frame's own column for each of our fields that is called otherwise there.
+        person_field: Name of the optional public person id.
+
+    Raises:
+        UsageError: It is no frame, or ``columns`` cannot be used.
+        DataError: Two columns have the same name, or one holds randomized answers.
+    """
+    names = _column_names(frame)
+    sources = _sources(names, columns or {}, person_field)
+    for index, row in enumerate(_rows(frame)):
+        yield {field: _plain(row[name]) for field, name in sources.items()}, f"row {index}"
+
+
+def _column_names(frame: Any) -> list[Any]:
+    """Return the names of a frame's columns, each of which must be there once."""
+    names = None
+    if any(hasattr(frame, name) for name, _ in _READERS) and not isinstance(frame, type):
+        names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
+    if names is None:
+        raise UsageError(
+            f"frame must be a pandas or polars DataFrame or a pyarrow Table, got "
+            f"{type(frame).__name__}. Nothing was read. Other rows go to sordino.read_pairs, which "
+            "takes any iterable of mappings."
+        )
+    names = list(names)
+    if len(set(names)) < len(names):
+        raise DataError("frame has two columns of the same name. Nothing was read.")
+    return names
+
+
+def _sources(names: list[Any], columns: Mapping[str, str], person_field: str) -> dict[str, str]:
+    """Return the frame's column for each of our fields that it has."""
+    people = (person_field, f"{person_field}s")
+    raw = [name for name in FIELDS if name != "answer"]
+    if not isinstance(columns, Mapping) or not set(columns) <= {*raw, *people}:
+        raise UsageError(
+            f"columns must be a mapping from our fields ({', '.join((*raw, *people))}) to "
+            "columns of the frame. Nothing was read."
+        )
+    for field, name in columns.items():
+        if name not in names:
+            raise UsageError(f"columns: the frame has no column {name!r} for {field!r}.")
+        if name in FIELDS and name != field:
+            raise UsageError(
+                f"columns: {name!r} means something of its own, so it cannot be read as {field!r}: "
+                "a judgment could be published. Nothing was read. Rename it in the frame."
+            )
+    renamed = set(columns.values())
+    if len(renamed) < len(columns):
+        raise UsageError("columns must name a different column for every field.")
+    if "answer" in names:
+        raise DataError(
+            "A frame with a column 'answer' is not read: randomized answers come from JSON Lines "
+            "beside their manifest, with sordino.read_pairs."
+        )
+    own = {name: name for name in (*raw, *people) if name in names and name not in renamed}
+    return own | dict(columns)
+
+
+def _rows(frame: Any) -> list[Mapping[str, Any]]:
+    """Return the rows of a frame as mappings."""
+    rows: Any = None
+    for name, arguments in _READERS:
+        if hasattr(frame, name):
+            with suppress(TypeError, ValueError):
+                rows = getattr(frame, name)(*arguments)
+            break
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise UsageError(
+            f"frame must give its rows as mappings, which {type(frame).__name__} does not. "
+            "Nothing was read."
+        )
+    return rows
+
+
+def _plain(value: Any) -> Any:
+    """Return a cell without numpy around it, and None where there is nothing."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    nothing = isinstance(value, float) and value != value  # noqa: PLR0124 (NaN is not itself)
+    return None if nothing or type(value).__name__ in _MISSING else value

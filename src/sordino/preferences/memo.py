@@ -18,7 +18,7 @@ import numpy as np
 from sordino._files import refuse_special
 from sordino._random import Entropy
 from sordino.errors import FileSystemError, LedgerDamaged, PrivacyError
-from sordino.privacy.chain import OUTER
+from sordino.privacy.ledger_chain import OUTER
 
 __all__ = ["AnswerMemo", "Counts", "Key", "refuse_other_settings"]
 

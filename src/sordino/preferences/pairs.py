@@ -1,25 +1,36 @@
-"""Raw judgments of which of two answers is better."""
+"""Raw judgments of which of two answers is better.
+
+Randomized judgments with the promise that they carry.
+
+What a privatized file says of itself, in a file of its own beside it.
+
+Pairs from files, and from any iterable of mappings.
+"""
 
 from __future__ import annotations
 
 import hashlib
+import math
+import os
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Integer
 
 from sordino import _validate
-from sordino.errors import DataError, PrivacyError
-from sordino.preferences.comparisons import Comparisons, PublicDigest, outcomes
-from sordino.preferences.files import records_of, untold
-from sordino.preferences.frames import frame_rows
-from sordino.preferences.gathering import gathered
-from sordino.preferences.labels import UNDECIDED, turned
-from sordino.preferences.records import canonical
+from sordino._files import read_json, sha256_of
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.privacy.coins import flip_probability, randomized_response_epsilon
+from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, never_less
 
-__all__ = ["Pairs", "number_labels", "turned_rows"]
+from .comparisons import Comparisons, PublicDigest, gathered, outcomes
+from .files import Progress, frame_rows, read_records, records_of, untold
+from .records import canonical, turned
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -210,3 +221,345 @@ def _leads(rows: Float[np.ndarray, "n d"]) -> Float[np.ndarray, " n"]:
 def _row_key(row: Float[np.ndarray, " d"]) -> bytes:
     """Return the key of a question that is known by its features only."""
     return hashlib.sha256(row.tobytes()).digest()
+
+
+_SLACK = 1e-9  # relative: a flip probability is the nearest float to a ratio of integers
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class PrivatePairs(Comparisons):
+    """Randomized answers with the promise they carry: everything done with them is free.
+
+    Attributes:
+        answers: 1 where the randomized answer prefers ``first``, else 0.
+        flip_probability: Chance that an answer is not the judgment.
+        guarantee: What the answers promise.
+        release_ids: Ledger entries that paid for them, or recorded their arrival.
+        artifact: SHA-256 of the released answers.
+    """
+
+    answers: Integer[np.ndarray, " n"] = field(kw_only=True)
+    flip_probability: float = field(kw_only=True)
+    guarantee: Guarantee = field(kw_only=True)
+    release_ids: tuple[str, ...] = field(default=(), kw_only=True)
+    artifact: str = field(kw_only=True)
+    seal: str | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Refuse answers that are not those that the promise was made for."""
+        super().__post_init__()
+        object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
+        seal = self._sealed()
+        if self.seal not in {None, seal}:
+            raise PrivacyError(
+                "These are not the answers that were released under this promise, so it does not "
+                "speak for them. Make private pairs with privatize or read_pairs."
+            )
+        object.__setattr__(self, "seal", seal)
+        if self.guarantee.unit == "person":
+            self._refuse_more_than_promised()
+        else:
+            self._refuse_other_flips()
+
+    def _sealed(self) -> str:
+        """Return a digest of the answers, of what they answer, and of who gave them."""
+        digest = PublicDigest()
+        for index, key in enumerate(self.keys):
+            digest.add(key, None if self.persons is None else self.persons[index])
+        return digest_of_answers(f"{self.public_digest} {digest.hexdigest()}", self.answers)
+
+    def _refuse_other_flips(self) -> None:
+        """Refuse a flip probability that is not the one of the promise."""
+        epsilon = self.guarantee.epsilon
+        flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon)
+        if not math.isclose(self.flip_probability, flips, rel_tol=_SLACK):
+            raise PrivacyError(
+                f"Answers that promise epsilon={never_less(epsilon)} are flipped with probability "
+                f"{flips:.9g}, not {self.flip_probability:.9g}."
+            )
+
+    def _refuse_more_than_promised(self) -> None:
+        """Refuse a promise about whole people that one of them has too many answers for."""
+        if self.persons is None or "labels-only" not in self.guarantee.caveats:
+            raise PrivacyError(
+                "A promise about all labels of one person needs person ids, and the caveat "
+                "labels-only: who answered what is in the answers."
+            )
+        if not 0 <= self.flip_probability < 0.5:  # noqa: PLR2004 (a fair coin says nothing)
+            raise PrivacyError(
+                f"flip_probability must be in [0, 0.5), got {self.flip_probability!r}."
+            )
+        labels = most_questions(self.persons, self.keys)
+        loss = label_loss(self.flip_probability)
+        if self.guarantee.epsilon < labels * loss * (1 - _SLACK):
+            raise PrivacyError(
+                f"A promise of epsilon={never_less(self.guarantee.epsilon)} for one person does "
+                "not cover "
+                f"{labels} answers of one person at epsilon={never_less(loss)} each."
+            )
+
+    @property
+    def label_epsilon(self) -> float:
+        """Return the loss of one label; under unit ``"person"`` a share of the guarantee's."""
+        total = self.guarantee.epsilon
+        if self.guarantee.unit != "person" or math.isinf(total):
+            return total
+        loss = label_loss(self.flip_probability)
+        share = total / max(round(total / loss), 1)
+        return share if math.isclose(share, loss, rel_tol=_SLACK) else loss
+
+    def received(self, release_id: str) -> PrivatePairs:
+        """Return the same answers, tied to the ledger entry that recorded their arrival."""
+        return replace(self, release_ids=(*self.release_ids, release_id))
+
+
+def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) -> str:
+    """Return the SHA-256 of released answers together with what they answer."""
+    return hashlib.sha256(f"{public_digest}\n".encode() + answers.tobytes()).hexdigest()
+
+
+def label_loss(flips: float) -> float:
+    """Return log((1 − f)/f), the loss of one label that is flipped with probability f.
+
+    Args:
+        flips: Flip probability in [0, 1/2]; 0 is no noise and an infinite loss.
+
+    Source:
+        Warner 1965; docs/local.md, "Randomized response", with e^ε = (1 − f)/f.
+
+    Example:
+        >>> round(label_loss(0.25), 6)
+        1.098612
+    """
+    return math.inf if flips == 0 else math.log1p((1 - 2 * flips) / flips)
+
+
+def most_questions(persons: Sequence[str], keys: Sequence[bytes]) -> int:
+    """Return the largest number of different questions that one person answered.
+
+    Example:
+        >>> most_questions(["ann", "ann", "ann", "bo"], [b"q", b"q", b"r", b"q"])
+        2
+    """
+    different = set(zip(persons, keys, strict=True))
+    return max(Counter(person for person, _ in different).values(), default=0)
+
+
+MANIFEST_FORMAT = "sordino.manifest"
+MANIFEST_VERSION = 2
+RANDOMIZED_RESPONSE = "randomized-response"
+_READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
+# relative: numbers in a file are the nearest floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Manifest:
+    """What a privatized file says of itself: exactly these keys, no counts, no seed.
+
+    ``flip_probability`` is the chance that an answer is not the judgment; ``epsilon`` is for
+    one ``unit``: per label, or for all labels of one person together, a whole multiple of the
+    loss of one; ``sha256`` is of the privatized file as it lies on disk. ``release_id`` is random:
+    whatever has the same was drawn together, so that its loss counts once.
+    """
+
+    sha256: str
+    release_id: str
+    mechanism: str
+    epsilon: float
+    flip_probability: float
+    unit: str
+    neighbors: str
+    trust: str
+    caveats: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the manifest as JSON holds it."""
+        head = {"format": MANIFEST_FORMAT, "version": MANIFEST_VERSION}
+        return head | asdict(self) | {"caveats": list(self.caveats)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the promise; a seed, if one was used, shows as a caveat in the file."""
+        randomness = "simulated" if "simulated" in self.caveats else "system"
+        values = asdict(self) | {"delta": 0.0, "randomness": randomness}
+        return Guarantee.from_dict(values, self.caveats)
+
+
+def digest_of_files(manifests: Iterable[Manifest]) -> str:
+    """Return one SHA-256 for many privatized files, in whatever order they are given."""
+    together = "\n".join(sorted(manifest.sha256 for manifest in manifests))
+    return hashlib.sha256(f"shards\n{together}".encode()).hexdigest()
+
+
+def manifest_path(path: Path) -> Path:
+    """Return where the manifest of a privatized file lies.
+
+    Example:
+        >>> manifest_path(Path("p.jsonl.gz")).name
+        'p.manifest.json'
+    """
+    return path.with_name(f"{stem(path)}.manifest.json")
+
+
+def stem(path: Path) -> str:
+    """Return a file's name without ``.jsonl``, ``.jsonl.gz`` or ``.parquet``."""
+    return path.name.removesuffix(".gz").removesuffix(".jsonl").removesuffix(".parquet")
+
+
+def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
+    """Return the manifest of a privatized file, checked against the file itself.
+
+    Args:
+        path: The privatized file.
+        manifest: The manifest, if it does not lie beside the file under its usual name.
+
+    Raises:
+        DataError: There is none, it is malformed, it contradicts itself, or it belongs to
+            another file. Nothing can be promised of such a file.
+    """
+    manifest = manifest or manifest_path(path)
+    problem = "These answers cannot be used without their manifest"
+    if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
+        raise DataError(
+            f"{problem}: there is no {manifest.name} beside the file. Without it nobody knows how "
+            "the answers were randomized."
+        )
+    values = read_json(manifest, kind=MANIFEST_FORMAT, version=MANIFEST_VERSION, problem=problem)
+    result = _checked(values, f"{problem}: {manifest.name}")
+    if result.sha256 != sha256_of(path):
+        raise DataError(f"{problem}: {manifest.name} is of another file (its sha256 differs).")
+    return result
+
+
+def _known_caveats(names: Any) -> tuple[str, ...]:
+    """Return a list of caveats; one that nobody can explain is no promise.
+
+    Raises:
+        TypeError: It is not a list of names that this version knows.
+    """
+    if not isinstance(names, list) or not all(name in CAVEATS for name in names):
+        raise TypeError
+    return tuple(names)
+
+
+def _checked(values: dict[str, Any], problem: str) -> Manifest:
+    """Return a manifest whose fields are present, well-typed and consistent."""
+    wanted = set(Manifest.__dataclass_fields__)
+    if set(values) - {"format", "version"} != wanted:
+        raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
+    promise: Guarantee | None = None
+    own = {"caveats", "release_id", "epsilon", "flip_probability"}
+    try:
+        result = Manifest(
+            **{name: values[name] for name in wanted - own},
+            caveats=_known_caveats(values["caveats"]),
+            release_id=_validate.release_id("release_id", values["release_id"]),
+            epsilon=_validate.positive("epsilon", values["epsilon"]),
+            flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
+        )
+        promise = result.guarantee
+        flip_probability(result.epsilon)  # refuses what no coin keeps
+    except (TypeError, ValueError, UsageError):
+        promise = None
+    if promise is None or not (
+        isinstance(result.sha256, str) and isinstance(result.mechanism, str)
+    ):
+        raise DataError(f"{problem} has a field of a wrong type or value.")
+    if (result.mechanism, promise.unit, promise.neighbors) not in _READABLE:
+        raise DataError(
+            f"{problem} names another mechanism, unit or relation than this sordino reads: "
+            f"mechanism {RANDOMIZED_RESPONSE!r}, unit 'label' or 'person', and neighbors "
+            "'REPLACE_ONE'."
+        )
+    ingested = "randomized-at-ingestion" in result.caveats
+    if ingested != (result.trust == "central"):
+        raise DataError(f"{problem} contradicts itself: trust and caveats disagree.")
+    if promise.unit == "person" and "labels-only" not in result.caveats:
+        raise DataError(
+            f"{problem} contradicts itself: a promise about all labels of one person needs the "
+            "caveat 'labels-only', because who answered what is in the file."
+        )
+    if not _is_kept(result):
+        raise DataError(f"{problem} contradicts itself: epsilon and flip_probability disagree.")
+    return result
+
+
+def _is_kept(manifest: Manifest) -> bool:
+    """Return whether the flips keep epsilon: once, or a whole number of times for a person."""
+    if manifest.unit == "person":
+        return _is_multiple(manifest.epsilon, manifest.flip_probability)
+    label, flips = manifest.epsilon, manifest.flip_probability
+    return math.isclose(flip_probability(label), flips, rel_tol=_SLACK) and (
+        randomized_response_epsilon(label) >= label * (1 - _SLACK)
+    )
+
+
+def _is_multiple(epsilon: float, flips: float) -> bool:
+    """Return whether a total is a whole multiple of what a coin on 64-bit words loses."""
+    if not flips < 0.5 or not (flips * 2**64).is_integer():  # noqa: PLR2004 (a fair coin)
+        return False
+    times = epsilon / label_loss(flips)
+    return 0.5 <= times <= 1 / _SLACK and math.isclose(times, round(times), rel_tol=_SLACK)  # noqa: PLR2004
+
+
+def read_pairs(
+    source: str | Path | Iterable[Mapping[str, Any]],
+    *,
+    drop_identical: bool = False,
+    person_field: str = "person",
+    manifest: str | Path | None = None,
+    hides_records: bool = False,
+    progress: Progress | None = None,
+) -> Pairs | PrivatePairs:
+    """Return the pairs of a file, or of any iterable of mappings (a ``datasets`` object, say).
+
+    Raw records hold ``prompt`` and either ``chosen`` and ``rejected`` (texts or chat messages) or
+    ``first``, ``second`` and ``label``: 1 if ``first`` is preferred, 0, or undecided ("tie",
+    "both bad", "both good", "skip", 0.5), which is as private as the other two. All records may
+    leave ``prompt`` out: it is then what both answers begin with. ``labels`` (a list) instead of
+    ``label`` is one judgment of each of several people. Privatized records hold ``answer`` and
+    need their manifest. Which of two answers is called ``first`` is decided by a hash of the
+    text, so it tells nothing about the label.
+
+    Args:
+        source: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or mappings.
+        drop_identical: Drop pairs of identical answers instead of refusing them.
+        person_field: Name of the optional public person id; its plural (``persons``) is a list
+            beside ``labels``.
+        manifest: Manifest of a privatized file, if not beside it.
+        hides_records: Whether all of a record is private, as under unit ``"record"``. Then there
+            may be no record at all, those of identical answers are left out, persons are known if
+            every record names one, and no message says which record cannot be used, or why.
+        progress: Called with (bytes read, size of the file).
+
+    Raises:
+        DataError: A record or the manifest cannot be used; place and field are named.
+        FileSystemError: The file cannot be read.
+
+    Example:
+        >>> read_pairs([{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"}])
+        Pairs(n=1)
+    """
+    if isinstance(source, (str, Path)):
+        path = Path(source)
+        records = read_records(
+            path, person_field=person_field, hides_records=hides_records, progress=progress
+        )
+    else:
+        path = None
+        numbered = ((row, f"record {number}") for number, row in enumerate(source, start=1))
+        records = records_of(numbered, person_field=person_field, hides_records=hides_records)
+    with untold(hides_records=hides_records):
+        found = gathered(records, drop_identical=drop_identical, hides_records=hides_records)
+    if not found.privatized:
+        return Pairs(**found.public, labels=found.outcomes)
+    if path is None:
+        raise DataError("Randomized answers can only be read from a file with a manifest.")
+    note = read_manifest(path, None if manifest is None else Path(manifest))
+    return PrivatePairs(
+        **found.public,
+        answers=found.outcomes,
+        flip_probability=note.flip_probability,
+        guarantee=note.guarantee,
+        artifact=note.sha256,
+    )

@@ -15,8 +15,9 @@ import numpy as np
 
 from sordino._files import explained
 from sordino.errors import DataError, MissingExtra, SordinoError
-from sordino.preferences.labels import LABELS
 from sordino.preferences.records import FIELDS, PERSON
+
+from .records import LABELS
 
 __all__ = [
     "DIFFERENCE",

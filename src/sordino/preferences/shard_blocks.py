@@ -18,7 +18,6 @@ from sordino.errors import DataError
 from sordino.preferences.comparisons import Comparisons, PublicDigest
 from sordino.preferences.features import Features
 from sordino.preferences.files import LONGEST_LINE, every_line, records_of, untold
-from sordino.preferences.gathering import Gathered, columns_of, kept
 from sordino.preferences.pairs import Pairs, number_labels, turned_rows
 from sordino.preferences.parquet import (
     DIFFERENCE,
@@ -30,6 +29,8 @@ from sordino.preferences.parquet import (
 )
 from sordino.preferences.records import FIELDS, Record
 from sordino.preferences.shards import Piece, Shards
+
+from .comparisons import Gathered, columns_of, kept
 
 __all__ = ["answered_vectors", "comparisons", "judged_vectors", "judgments", "questions"]
 

@@ -1,26 +1,325 @@
-"""What is public of judgments in many files: how many, by whom, and which of them count."""
+"""What is public of judgments in many files: how many, by whom, and which of them count.
+
+What binds a ledger to judgments in many files, and tells a file from its copy.
+
+Digests are of public fields alone, and of all records together: neither the order of files nor
+where they are cut may be seen in them.
+
+Which rows of many files count: kept in files that all machines see, and never as a whole.
+
+What one piece of many files says of itself, and what it leaves for the shuffle of persons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import hashlib
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import numpy as np
+from jaxtyping import Bool, Int64
 
+from sordino._files import atomic_writer, explained
+from sordino.engines import exchange
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
-from sordino.preferences.files import TWO_FORMS, untold
-from sordino.preferences.folds import refuse_one_side
-from sordino.preferences.shard_digests import digest_of_part, digest_of_parts, refuse_copies
-from sordino.preferences.shard_facts import ENTRY, Facts, FactsOf
-from sordino.preferences.shard_selection import ROW_BITS, PartSelection, Selection, write_numbers
-from sordino.preferences.shards import Piece, Shards
 
-__all__ = ["Part", "ShardSurvey", "survey_shards"]
+from .comparisons import Comparisons
+from .files import TWO_FORMS, untold
+from .folds import held_out_questions, refuse_one_side
+from .records import Record, person_key
+from .shard_blocks import questions
+from .shards import Piece, Shards
+
+
+def digest_of_part(rows: np.ndarray) -> bytes:
+    """Return a digest of who answered what, for the persons of one part.
+
+    Args:
+        rows: Entries with ``who`` and ``rank``, 128 bits each, in any order; each counts as often
+            as it is there.
+    """
+    order = np.lexsort([*rows["rank"].T[::-1], *rows["who"].T[::-1]])
+    both = np.concatenate([rows["who"], rows["rank"]], axis=1)[order]
+    return hashlib.sha256(both.astype("<u8").tobytes()).digest()
+
+
+def digest_of_parts(parts: Mapping[int, bytes]) -> str:
+    """Return one digest of all parts."""
+    together = b"".join(parts[part] for part in sorted(parts))
+    return hashlib.sha256(b"shards\n" + together).hexdigest()
+
+
+def sum_of_questions(rows: np.ndarray) -> tuple[int, int, int]:
+    """Return how many records there are, and the sum of their digests, in whatever order.
+
+    It finds copies that nobody made to deceive; it binds nothing.
+    """
+    high, low = rows["rank"].sum(axis=0, dtype=np.uint64)  # of 2⁶⁴, whatever is carried
+    return len(rows), int(high), int(low)
+
+
+def refuse_copies(shards: Shards, sums: Mapping[int, tuple[int, int, int]]) -> None:
+    """Refuse two files of the same questions where nothing says who answered.
+
+    Args:
+        shards: The files.
+        sums: What :func:`sum_of_questions` says of every piece.
+
+    Raises:
+        DataError: There are two.
+    """
+    totals: dict[int, np.ndarray] = {}
+    for piece in shards.pieces:
+        mine = np.array(sums[piece.number], dtype=np.uint64)
+        totals[piece.shard] = totals.get(piece.shard, np.uint64(0)) + mine
+    files = {piece.shard: piece for piece in shards.pieces}
+    seen: dict[tuple[int, ...], Piece] = {}
+    for shard, total in totals.items():
+        known = seen.setdefault(tuple(total.tolist()), files[shard])
+        if total[0] and known.shard != shard:
+            raise DataError(
+                f"{' and '.join(_names(known, files[shard]))} hold the same questions, as often, "
+                "and nothing says who answered: as one is a copy of the other, labels would count "
+                "twice. Nothing was released. Give each record once; if other people answered the "
+                "same questions, name them in a field (person_field, --person-field)."
+            )
+
+
+def _names(*pieces: Piece) -> list[str]:
+    """Return the names of files; of those with one name, with that of their folder."""
+    names = [piece.name for piece in pieces]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{Path(piece.path).parent.name}/{piece.name}" for piece in pieces]
+
+
+ROW_BITS: Final = 40
+"""Bits of the number of a row in its piece; the piece's number is above them."""
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows of the pieces count, kept in a file that all machines see.
+
+    Attributes:
+        path: Sorted numbers of the rows that do not; None if all rows count.
+    """
+
+    path: str | None
+
+    @cached_property
+    def _left_out(self) -> Any:
+        """Return the numbers, of which only what is looked at is read."""
+        return np.load(self.path or "", mmap_mode="r")
+
+    def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
+        """Return which rows of a piece do not count."""
+        if self.path is None:
+            return np.zeros(0, dtype=np.int64)
+        ends = np.array([piece << ROW_BITS, (piece + 1) << ROW_BITS], dtype=np.uint64)
+        first, last = np.searchsorted(self._left_out, ends)
+        return np.asarray(self._left_out[first:last] - ends[0]).astype(np.int64)
+
+    def before(self, piece: int) -> int:
+        """Return how many rows of earlier pieces do not count."""
+        if self.path is None:
+            return 0
+        return int(np.searchsorted(self._left_out, np.uint64(piece << ROW_BITS)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the opened file behind."""
+        return {"path": self.path}
+
+
+@dataclass(frozen=True)
+class PartSelection(Selection):
+    """Which rows of one part count, where every question is on one of two sides.
+
+    Attributes:
+        path: Sorted numbers of the rows of this part that do not count; None if all do.
+        folder: Where :func:`write_sides` left a file for each piece.
+        held_out: Whether this part is what is held out.
+        others: How many rows of the other part come before each piece.
+    """
+
+    folder: str
+    held_out: bool
+    others: tuple[int, ...]
+
+    def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
+        """Return which rows of a piece do not count, or are of the other part.
+
+        Raises:
+            FileSystemError: The folder is not seen here.
+        """
+        with explained("A file of the survey cannot be read"):
+            sides = np.frombuffer(_sides_of(self.folder, piece).read_bytes(), dtype=np.bool_)
+        others = np.flatnonzero(sides != self.held_out)
+        return np.union1d(super().left_out(piece), others).astype(np.int64)
+
+    def before(self, piece: int) -> int:
+        """Return how many rows of earlier pieces do not count, or are of the other part."""
+        return super().before(piece) + self.others[piece]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the opened file behind."""
+        names = ("path", "folder", "held_out", "others")
+        return {name: getattr(self, name) for name in names}
+
+
+def write_sides(folder: str, piece: int, held_out: Bool[np.ndarray, " n"]) -> None:
+    """Leave which rows of one piece are held out, where every machine sees it.
+
+    Raises:
+        FileSystemError: The folder is not seen here, or cannot be written.
+    """
+    with atomic_writer(_sides_of(folder, piece), force=True, held=False) as file:
+        file.write(held_out.astype(np.bool_).tobytes())
+
+
+def _sides_of(folder: str, piece: int) -> Path:
+    """Return the file of one piece."""
+    return Path(folder) / f"{piece:08d}.held-out"
+
+
+def write_numbers(path: Path, rows: np.ndarray) -> str | None:
+    """Write which rows do not count, where every machine sees it; None if there is none."""
+    if not len(rows):
+        return None
+    np.save(path, np.sort(rows))
+    return str(path)
+
+
+ENTRY: Final = [
+    ("who", "<u8", 2),
+    ("rank", "<u8", 2),
+    ("row", "<u8"),
+    ("held_out", "?"),
+    ("dropped", "?"),
+]
+"""Of one record: 128 bits of who answered and of who answered what, and its place."""
+
+
+@dataclass
+class Facts:
+    """What some pieces say: the sum of two is all that both say.
+
+    Attributes:
+        pieces: How many say it.
+        rows, digests, held_out, questions: By the number of the piece.
+        forms: Whether persons are named, and whether prompts are what both answers began with,
+            by the number of the piece.
+        dropped: Of all of them.
+    """
+
+    pieces: int = 1
+    rows: dict[int, int] = field(default_factory=dict)
+    digests: dict[int, bytes] = field(default_factory=dict)
+    forms: dict[int, tuple[bool, bool]] = field(default_factory=dict)
+    held_out: dict[int, int] = field(default_factory=dict)
+    questions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    dropped: int = 0
+
+    def plus(self, other: Facts) -> Facts:
+        """Take in what others say."""
+        self.pieces += other.pieces
+        self.rows |= other.rows
+        self.digests |= other.digests
+        self.forms |= other.forms
+        self.held_out |= other.held_out
+        self.questions |= other.questions
+        self.dropped += other.dropped
+        return self
+
+
+@dataclass(frozen=True)
+class FactsOf:
+    """The first task: what a piece says, its digests left for the second."""
+
+    shards: Shards
+    shuffle: exchange.Exchange
+    hold_out: bool
+
+    def __call__(self, piece: Piece) -> Facts:
+        """Return what is public of one piece."""
+        found = Facts()
+        digest, entries = hashlib.sha256(), [np.zeros(0, ENTRY)]
+        start = piece.number << ROW_BITS
+        for pairs, dropped, cut in questions(self.shards, piece):
+            digest.update(bytes.fromhex(pairs.public_digest))
+            found.dropped += pairs.dropped
+            entries.append(_left_out_entries(dropped))
+            if len(pairs):
+                found.forms[piece.number] = pairs.persons is not None, cut
+                entries.append(self._entries(pairs, start))
+                start += len(pairs)
+        rows = np.concatenate(entries)
+        self.shuffle.write(
+            piece.number, rows, (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
+        )
+        rows = rows[~rows["dropped"]]
+        if self.hold_out:
+            write_sides(self.shuffle.folder, piece.number, rows["held_out"])
+        found.held_out[piece.number] = int(rows["held_out"].sum())
+        found.rows[piece.number] = len(rows)
+        found.questions[piece.number] = sum_of_questions(rows)
+        found.digests[piece.number] = digest.digest()
+        return found
+
+    def _entries(self, pairs: Comparisons, start: int) -> np.ndarray:
+        """Return an entry for every row."""
+        entries = _named_entries(pairs.keys, pairs.persons)
+        entries["row"] = start + np.arange(len(pairs), dtype=np.uint64)
+        if self.hold_out:
+            entries["held_out"] = held_out_questions(pairs.keys)
+        return entries
+
+
+def _left_out_entries(records: Sequence[Record]) -> np.ndarray:
+    """Return an entry for every record with identical answers, which only the digest knows."""
+    persons = tuple(row.person for row in records if row.person is not None)
+    entries = _named_entries([row.key for row in records], persons or None)
+    entries["dropped"] = True
+    return entries
+
+
+def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
+    """Return 128 bits of who answered, and of who answered what, for every row.
+
+    Without persons the question stands for both: it tells whether one occurs twice.
+    """
+    entries = np.zeros(len(keys), ENTRY)
+    if persons is None:
+        ranks = who = list(keys)
+    else:
+        who = [person_key(person) for person in persons]
+        both = zip(who, keys, strict=True)
+        ranks = [hashlib.sha256(person + key).digest() for person, key in both]
+    # big-endian, so that numbers are in the order of the digests
+    for name, digests in (("who", who), ("rank", ranks)):
+        short = b"".join(digest[:16] for digest in digests)
+        entries[name] = np.frombuffer(short, dtype=">u8").reshape(-1, 2)
+    return entries
+
+
+def digest_of_piece(shards: Shards, piece: Piece) -> bytes:
+    """Return the digest of all public fields of a piece, as :class:`Facts` keeps it.
+
+    Raises:
+        DataError: A record cannot be used.
+        FileSystemError: The file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for pairs, _, _ in questions(shards, piece):
+        digest.update(bytes.fromhex(pairs.public_digest))
+    return digest.digest()
+
 
 Part = Literal["all", "fitted", "held-out"]
 """What a survey is of: all records, those that a fit may see, or those that are held out."""

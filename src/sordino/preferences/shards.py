@@ -1,4 +1,7 @@
-"""Judgments in many files: what the files are, and pieces of them small enough for memory."""
+"""Judgments in many files: what the files are, and pieces of them small enough for memory.
+
+A folder of privatized files in which some are missing, as an interrupted run leaves it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,49 @@ import numpy as np
 
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, UsageError
-from sordino.preferences.parquet import DIFFERENCE, row_groups, schema_of
-from sordino.preferences.published_folder import refuse_half_published
-from sordino.preferences.records import refuse_person_field
 
-__all__ = ["Layout", "Piece", "Shards", "find_shards"]
+from .pairs import manifest_path
+from .parquet import DIFFERENCE, row_groups, schema_of
+from .records import refuse_person_field
+
+WORK: Final = ".sordino-*.parts"
+"""What a run is called that has not ended, in the folder for its answers."""
+
+ENDINGS: Final = (".jsonl", ".jsonl.gz", ".parquet")
+"""How privatized files end."""
+
+_MANIFEST: Final = manifest_path(Path("a.jsonl")).name.removeprefix("a")
+
+
+def refuse_half_published(folders: Iterable[Path]) -> None:
+    """Refuse folders whose files are not all there: a reward from some would pass as one of all.
+
+    Args:
+        folders: In which privatized files lie.
+
+    Raises:
+        DataError: A run has not ended there, or a manifest is without its file.
+        FileSystemError: A folder cannot be read.
+    """
+    for folder in sorted(set(folders)):
+        with explained(f"{folder.name} cannot be read"):
+            left = sorted(folder.glob(WORK))
+            names = {path.name for path in folder.iterdir()}
+        if left:
+            raise DataError(
+                f"{folder.name} holds {left[0].name}: a run that writes answers there was "
+                "interrupted, or is still going on, and files may be missing. Nothing was read. "
+                "Let it end, or give the same command again: what was paid for then appears, free."
+            )
+        described = {manifest_path(Path(name)).name for name in names if name.endswith(ENDINGS)}
+        for name in sorted(names - described):
+            if name.endswith(_MANIFEST):
+                raise DataError(
+                    f"{folder.name} holds {name} without the file that it is about: answers are "
+                    "missing. Nothing was read. Bring the file back, or take the manifest away if "
+                    "the others are all that you want."
+                )
+
 
 Layout = Literal["texts", "vectors"]
 """Records of texts, or feature differences that were computed already."""
@@ -27,7 +68,7 @@ _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
 _TABLES: Final = (".parquet",)
 _TEXTS: Final = (".jsonl", ".jsonl.gz")
 _ALIKE: Final = (*_TABLES, *_TEXTS, ".json", ".json.gz", ".ndjson", ".ndjson.gz")  # in any case
-_MANIFEST: Final = ".manifest.json"
+_FOLDER_MANIFEST: Final = ".manifest.json"
 
 _Span = tuple[int, int, int, int | None]
 """(first, last, start, rows) of a piece."""
@@ -266,7 +307,7 @@ def _is_read(name: str) -> bool:
 def _looks_like_data(name: str) -> bool:
     """Return whether a name is as that of a file that is read, or nearly so."""
     small = name.lower()
-    return small.endswith(_ALIKE) and not small.endswith(_MANIFEST) and not _is_hidden(name)
+    return small.endswith(_ALIKE) and not small.endswith(_FOLDER_MANIFEST) and not _is_hidden(name)
 
 
 def _refuse_unread(item: Path) -> None:

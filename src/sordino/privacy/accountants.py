@@ -4,6 +4,13 @@ Written around what dp_accounting 0.6.0 really does: its Rényi accountant ignor
 Gaussians; its loss-distribution accountant drops the count of randomized response (so
 distributions are built and composed here, one by one); ``noise_multiplier`` is the standard
 deviation over the bound on the norm of one value, not over the sensitivity.
+
+The loss distribution of noised sums of Poisson samples, under each relation.
+
+What one change does at worst is proved in docs/privacy.md, "Poisson-sampled Gaussian". Settings
+that dp_accounting cannot compute with are moved to where more is lost: less noise, more sampling.
+
+Which accountant supports which event under which relation, and why not.
 """
 
 from __future__ import annotations
@@ -11,12 +18,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from dp_accounting import NeighboringRelation
 
-from ._search import bracket_up, narrow
 from .events import (
     EVENTS,
     ApproximateEvent,
@@ -27,16 +35,188 @@ from .events import (
     RandomizedResponseEvent,
     ZeroConcentratedEvent,
 )
-from .sampled_gaussian import samples, samples_interval, samples_losses
-from .support import SUPPORT
+from .gaussian import bracket_up, narrow
 
-__all__ = ["LossDistributionBound", "RenyiBound", "loss_distribution_bound", "renyi_bound"]
+Samples = Mapping[tuple[float, float], int]
+"""(noise multiplier, sampling probability) → how many sums."""
+
+_MOST_NOISE = 1e6
+_LEAST_CHANCE = 1e-6  # from here on log(1 − q) is precise enough to be told from a loss
+_WIDEST = 1e-4
+_NARROWEST = 1e-6  # rounding of masses is 1e-16 over the width
+_MOST_CELLS = 2**18
+_MOST_LOSS = 400.0  # a larger loss promises nothing and overflows exp
+_TAIL = 10.5  # standard deviations until nothing is left
+
+
+def samples(counts: Mapping[Event, int]) -> Samples:
+    """Return how many sums there were of each noise and chance, within what can be computed."""
+    found: dict[tuple[float, float], int] = {}
+    for event, count in counts.items():
+        if isinstance(event, PoissonGaussianEvent):
+            chance = max(event.sampling_probability, _LEAST_CHANCE)
+            key = (
+                min(event.noise_multiplier, _MOST_NOISE),
+                chance if chance <= 1 - _LEAST_CHANCE else 1.0,
+            )
+            found[key] = found.get(key, 0) + count * event.steps
+    return found
+
+
+def samples_interval(
+    sums: Samples, neighbors: NeighboringRelation, rest: float = 0.0
+) -> float | None:
+    """Return the width of a cell, or None if no width would do.
+
+    Args:
+        sums: What ``samples`` returned; not empty.
+        neighbors: What one change is.
+        rest: Largest loss of all other releases that are composed with them.
+
+    Returns:
+        About 1e-4, or a 16th of what one sum loses typically, where that is not too narrow. It
+        moves no promise: any width gives an upper bound.
+    """
+    norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
+    span, interval = 2 * rest, _WIDEST
+    for (noise, chance), steps in sums.items():
+        farthest = (_TAIL + norm / noise) / noise * norm
+        if farthest > _MOST_LOSS:
+            return None
+        typical = norm * chance * math.sqrt(math.expm1(min(noise**-2, 500.0)))
+        mean = min(chance * (norm / noise) ** 2 / 2, typical**2)
+        span += farthest + steps * mean + _TAIL * math.sqrt(steps) * min(typical, farthest)
+        interval = min(interval, typical / 16)
+        if steps * mean > _MOST_LOSS or steps * min(typical, farthest) > _MOST_CELLS:
+            return None
+    # A power of two, so that the searches for a budget's rest find their distributions again.
+    interval = 2.0 ** math.ceil(math.log2(max(interval, _NARROWEST, span / _MOST_CELLS)))
+    while any(_is_last_loss(interval, chance) for _, chance in sums):
+        interval *= 1 + 1e-6
+    return interval
+
+
+def _is_last_loss(interval: float, chance: float) -> bool:
+    """Return whether a cell ends so near log(1 − q) that dp_accounting takes it for that loss."""
+    if chance == 1:
+        return False
+    cells = -math.log1p(-chance) / interval
+    return math.isclose(cells, round(cells), rel_tol=1e-8)
+
+
+@lru_cache(maxsize=4)
+def samples_losses(
+    noise: float, chance: float, steps: int, neighbors: NeighboringRelation, interval: float
+) -> Any:
+    """Return the loss distribution of so many sums, as dp_accounting holds it.
+
+    Args:
+        noise: Standard deviation over the bound on the norm of one contribution, not over the
+            sensitivity: dp_accounting puts two contributions 2 apart under REPLACE_ONE.
+        chance: Of each contribution to be drawn.
+        steps: Number of sums.
+        neighbors: What one change is.
+        interval: Width of a cell.
+
+    Source:
+        Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), Algorithm 1 (connect the dots);
+        docs/privacy.md, "Poisson-sampled Gaussian".
+
+    Guarantee:
+        dominates each of ``steps`` such sums, chosen adaptively, under the relation.
+    """
+    from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
+
+    one = pld.from_gaussian_mechanism(
+        standard_deviation=noise,
+        sampling_prob=chance,
+        value_discretization_interval=interval,
+        neighboring_relation=neighbors,
+    )
+    return one.self_compose(steps)
+
+
+ACCOUNTANTS = ("closed", "pld", "rdp")
+
+_NO_COIN = (
+    "randomized response reveals that there was a label, so adding or removing a record is "
+    "unprotected"
+)
+_SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
+_CLOSED = "closed form"
+_TRANSLATED = "translated for dp_accounting"
+
+
+def _why_not(kind: str, neighbors: NeighboringRelation, accountant: str) -> str:
+    """Return why a cell is unsupported, or nothing if it is supported."""
+    if kind == "randomized-response" and neighbors == NeighboringRelation.ADD_OR_REMOVE_ONE:
+        return _NO_COIN
+    if accountant == "closed":
+        return ""
+    if kind == "non-private":
+        return "its spend is infinite, which needs no accountant"
+    if kind == "bounded-range":
+        return "dp_accounting 0.6.0 has no such event"
+    if accountant == "pld":
+        return "a bound on all Rényi orders has no loss distribution" if "zero" in kind else ""
+    return _why_not_rdp(kind, neighbors)
+
+
+def _why_not_rdp(kind: str, neighbors: NeighboringRelation) -> str:
+    """Return why the Rényi accountant does not take an event, or nothing if it does."""
+    if kind in {"pure", "approximate"}:
+        return "dp_accounting 0.6.0 has no such event"
+    if kind == "poisson-gaussian":
+        return _SAMPLED
+    if kind == "gaussian" and neighbors == NeighboringRelation.REPLACE_ONE:
+        return "RdpAccountant ignores REPLACE_ONE for Gaussians and under-reports"
+    return ""
+
+
+def _table() -> dict[tuple[str, NeighboringRelation, str], tuple[bool, str]]:
+    cells = {}
+    for kind in EVENTS:
+        for neighbors in NeighboringRelation:
+            for accountant in ACCOUNTANTS:
+                why_not = _why_not(kind, neighbors, accountant)
+                why = _CLOSED if accountant == "closed" else _TRANSLATED
+                cells[kind, neighbors, accountant] = (not why_not, why_not or why)
+    return cells
+
+
+SUPPORT: Mapping[tuple[str, NeighboringRelation, str], tuple[bool, str]] = MappingProxyType(
+    _table()
+)
+"""(event kind, relation, accountant) → (supported, why)."""
+
+
+def support_table() -> list[dict[str, str | bool]]:
+    """Return the support table as rows that print: event, relation, accountant, supported, why.
+
+    Returns:
+        One new dict per cell, in a fixed order.
+
+    Example:
+        >>> sum(row["supported"] for row in support_table() if row["accountant"] == "closed")
+        23
+    """
+    return [
+        {
+            "event": kind,
+            "relation": neighbors.name,
+            "accountant": accountant,
+            "supported": supported,
+            "why": why,
+        }
+        for (kind, neighbors, accountant), (supported, why) in SUPPORT.items()
+    ]
+
 
 _KINDS = {cls: kind for kind, cls in EVENTS.items()}
 _CONTINUOUS = (GaussianEvent, PoissonGaussianEvent)
 _CELLS = 2**17  # cells of a loss distribution to aim for
-_MOST_CELLS = 2**20
-_MOST_LOSS = 400.0  # a larger total loss promises nothing and overflows exp
+_MOST_GRID_CELLS = 2**20
+# a larger total loss promises nothing and overflows exp
 _MOST_DISTINCT = 64
 _UP = 1 + 1e-9
 _LEAST_MU = 1e-100  # its square is nothing, and its inverse squared still a number
@@ -174,7 +354,7 @@ def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | N
     if interval == 0:  # the loss is so small that half of it is no float
         return None
     largest = max([loss for loss, _ in losses.values()], default=0.0)
-    too_long = 2 * largest / interval > _MOST_CELLS or 20 * mu / interval > _MOST_CELLS
+    too_long = 2 * largest / interval > _MOST_GRID_CELLS or 20 * mu / interval > _MOST_GRID_CELLS
     return None if too_long else interval
 
 

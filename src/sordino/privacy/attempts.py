@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import LedgerDamaged
-from sordino.privacy.chain import Row, canonical_json, connect_reader, exists
+
+from .ledger_chain import Row, canonical_json, connect_reader, exists
 
 __all__ = [
     "Attempt",

@@ -17,8 +17,8 @@ from scipy.special import gammaln
 from sordino._validate import failure_probability, integer, non_negative, positive
 from sordino.errors import UsageError
 
-from ._search import narrow, raised
 from .concentration import bounded_range_to_zcdp, zcdp_delta, zcdp_epsilon
+from .gaussian import narrow, raised
 
 __all__ = [
     "bounded_range_composition_delta",

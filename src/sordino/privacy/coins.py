@@ -12,7 +12,7 @@ from decimal import ROUND_CEILING, Context, Decimal
 from sordino._validate import integer, positive
 from sordino.errors import UsageError
 
-from ._search import float_up
+from .gaussian import float_up
 
 __all__ = [
     "flip_probability",

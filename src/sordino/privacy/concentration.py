@@ -6,7 +6,7 @@ import math
 
 from sordino._validate import failure_probability, non_negative
 
-from ._search import narrow, raised
+from .gaussian import narrow, raised
 
 __all__ = ["bounded_range_to_zcdp", "pure_to_zcdp", "zcdp_delta", "zcdp_epsilon"]
 

@@ -4,6 +4,8 @@ A mechanism hands over an event, the ledger stores it as a kind and a few number
 ``accounting`` turns events into a guarantee. The table is closed: nothing that is read from a
 file can name a class. What one change of the data is (the relation) belongs to the entry that
 holds the event, not to the event.
+
+The values of one private label: what it can be replaced by when one label changes.
 """
 
 from __future__ import annotations
@@ -12,25 +14,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from sordino._validate import failure_probability, integer, non_negative, positive
 from sordino.errors import LedgerDamaged, UsageError
-
-__all__ = [
-    "EVENTS",
-    "ApproximateEvent",
-    "BoundedRangeEvent",
-    "Event",
-    "GaussianEvent",
-    "NonPrivateEvent",
-    "PoissonGaussianEvent",
-    "PureEvent",
-    "RandomizedResponseEvent",
-    "ZeroConcentratedEvent",
-    "event_from_row",
-    "event_to_row",
-]
 
 
 def _finite(name: str, value: Any) -> float:
@@ -305,3 +292,10 @@ def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
     except (UsageError, OverflowError):  # without its words, which quote the ledger
         problem = f"A parameter of a ledger entry of kind {kind!r} is out of range."
     raise LedgerDamaged(problem)
+
+
+UNDECIDED: Final = 2
+"""A tie, "both bad" or "skip": y = ½, as private as 1 (the first is preferred) and 0."""
+
+FAIR: Final = 2**63
+"""An undecided label is answered by 1 on the words below this one: half of all 2^64."""

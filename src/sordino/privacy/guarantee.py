@@ -1,4 +1,7 @@
-"""What is promised: (ε, δ), what one change is, whose it is, and who saw the raw judgments."""
+"""What is promised: (ε, δ), what one change is, whose it is, and who saw the raw judgments.
+
+What notebooks show of a ledger: the limit, the spend and the anchor, and no path.
+"""
 
 from __future__ import annotations
 
@@ -6,32 +9,14 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, localcontext
-from typing import Any, Literal, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from dp_accounting import NeighboringRelation
+from dp_accounting import NeighboringRelation as NeighboringRelation  # noqa: PLC0414 (re-exported)
 
 from sordino import _validate
 from sordino._markup import card
 from sordino._random import Randomness
 from sordino.errors import PrivacyError, UsageError
-
-__all__ = [
-    "ADD_OR_REMOVE_ONE",
-    "CAVEATS",
-    "DECLARED_DISJOINT",
-    "REPLACE_ONE",
-    "REPLACE_SPECIAL",
-    "Guarantee",
-    "NeighboringRelation",
-    "Trust",
-    "Unit",
-    "float_from_json",
-    "float_to_json",
-    "merge",
-    "never_less",
-    "never_more",
-    "promise_rows",
-]
 
 ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -293,4 +278,64 @@ def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> G
         trust="central" if any(part.trust == "central" for part in parts) else "local",
         randomness="simulated" if any(part.simulated for part in parts) else "system",
         caveats=tuple(name for part in parts for name in part.caveats),
+    )
+
+
+_SHORT = 12  # characters of a digest that identify it to a reader
+
+
+@runtime_checkable
+class _Account(Protocol):
+    """What a card needs to know of a ledger."""
+
+    @property
+    def data(self) -> str: ...
+    @property
+    def budget(self) -> Guarantee: ...
+    @property
+    def head(self) -> tuple[str, int]: ...
+    def total(self) -> Guarantee | None: ...
+    def remaining_epsilon(self) -> float: ...
+
+
+def size(guarantee: Guarantee | None) -> str:
+    """Return ε and δ in one phrase, rounded up; "nothing" where there is no promise.
+
+    Example:
+        >>> size(None)
+        'nothing'
+    """
+    if guarantee is None:
+        return "nothing"
+    return f"epsilon={never_less(guarantee.epsilon)}, delta={never_less(guarantee.delta)}"
+
+
+def anchor(head: tuple[str, int]) -> str:
+    """Return the head of a ledger as a reader compares it.
+
+    Example:
+        >>> anchor(("0123456789abcdef", 3))
+        '0123456789ab… after 3 rows'
+    """
+    digest, rows = head
+    return f"{digest[:_SHORT]}… after {rows} row{'' if rows == 1 else 's'}"
+
+
+def ledger_card(ledger: _Account) -> str:
+    """Return budget, spend and head of a ledger as a card."""
+    budget, total = ledger.budget, ledger.total()
+    told = total or budget
+    return card(
+        "Ledger",
+        [
+            ("data", ledger.data),
+            ("budget", size(budget)),
+            ("spent", size(total)),
+            ("epsilon left", never_more(ledger.remaining_epsilon())),
+            ("one change", f"{told.change} ({told.neighbors.name})"),
+            ("trust", told.trust),
+            ("caveats", ", ".join(told.caveats) or None),
+            ("head", anchor(ledger.head)),
+        ],
+        simulated=budget.simulated or (total is not None and total.simulated),
     )

@@ -24,11 +24,13 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.privacy import attempts, cards, chain
-from sordino.privacy.chain import Row, canonical_json
 from sordino.privacy.events import Event, event_to_row
 from sordino.privacy.guarantee import DECLARED_DISJOINT, Guarantee, merge
 from sordino.privacy.spend import EVERYTHING, Books, refuse_other_terms
+
+from . import attempts, ledger_chain
+from . import guarantee as cards
+from .ledger_chain import Row, canonical_json
 
 __all__ = ["Head", "Ledger", "Reservation"]
 
@@ -167,12 +169,12 @@ class Ledger:
             FileSystemError: The file cannot be read or written.
         """
         path = Path(path)
-        if not chain.exists(path):
+        if not ledger_chain.exists(path):
             if expected_head is not None:
                 raise LedgerDamaged(f"There is no ledger {path.name}, but a head was expected.")
             cls._create(path, data, budget)
-        with chain.connect(path) as connection:
-            ledger = cls(path, chain.verified(connection, path, expected_head))
+        with ledger_chain.connect(path) as connection:
+            ledger = cls(path, ledger_chain.verified(connection, path, expected_head))
         ledger.check_data(data, None)
         if budget is not None and budget.to_dict() != ledger.budget.to_dict():
             raise UsageError(
@@ -190,10 +192,10 @@ class Ledger:
             LedgerDamaged: The file was edited, is no ledger, or lacks ``expected_head``.
         """
         path = Path(path)
-        if not chain.exists(path):
+        if not ledger_chain.exists(path):
             raise FileSystemError(f"There is no ledger {path.name} here.")
-        with chain.connect_reader(path) as connection:
-            return cls(path, chain.verified(connection, path, expected_head))
+        with ledger_chain.connect_reader(path) as connection:
+            return cls(path, ledger_chain.verified(connection, path, expected_head))
 
     @staticmethod
     def _create(path: Path, data: str | None, budget: Guarantee | None) -> None:
@@ -204,14 +206,14 @@ class Ledger:
                 "data set) and budget (a Guarantee)."
             )
         payload = {
-            "format": chain.FORMAT,
-            "version": chain.VERSION,
-            "data": chain.text("data", data),
+            "format": ledger_chain.FORMAT,
+            "version": ledger_chain.VERSION,
+            "data": ledger_chain.text("data", data),
             "budget": budget.to_dict(),
         }
         try:
             time = _moment(budget)
-            chain.create(path, kind="open", time=time, payload=canonical_json(payload))
+            ledger_chain.create(path, kind="open", time=time, payload=canonical_json(payload))
         except FileExistsError:
             return
 
@@ -222,20 +224,20 @@ class Ledger:
         What is written counts here only when it is durable; if this process is interrupted in
         between, its next write reads the row from the file.
         """
-        if not chain.exists(self.path):
+        if not ledger_chain.exists(self.path):
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
 
         time = _moment(self.budget)
 
         def write(*, request: str | None = None, **values: Any) -> None:
-            written.append(chain.append(connection, self._rows[-1], time=time, **values))
+            written.append(ledger_chain.append(connection, self._rows[-1], time=time, **values))
             if request is not None:
                 attempts.note(connection, values["release_id"], request)
 
-        with _ONE_THREAD, chain.connect(self.path) as connection:
-            with chain.transaction(connection):
-                for row in chain.read_rows(connection, self._rows[-1]):
+        with _ONE_THREAD, ledger_chain.connect(self.path) as connection:
+            with ledger_chain.transaction(connection):
+                for row in ledger_chain.read_rows(connection, self._rows[-1]):
                     self._take(row)
                 yield write
             for row in written:
@@ -313,11 +315,11 @@ class Ledger:
             PrivacyError: The promise is of another unit, relation or weaker trust.
             BudgetExceeded: The total would pass the budget.
         """
-        chain.text("scope", scope)
-        columns = _columns(event, promise, scope, chain.count(count))
+        ledger_chain.text("scope", scope)
+        columns = _columns(event, promise, scope, ledger_chain.count(count))
         if self._begun(columns) is not None:  # an interrupted run paid for it
             return
-        self._books.check(event, promise, scope, chain.count(count), name=self.path.name)
+        self._books.check(event, promise, scope, ledger_chain.count(count), name=self.path.name)
 
     def reserve(
         self,
@@ -351,13 +353,15 @@ class Ledger:
         """
         if public_digest is not None and promise.unit != "label":
             raise PrivacyError("Only under unit='label' may public fields be digested.")
-        columns = _columns(event, promise, chain.text("scope", scope), chain.count(count))
+        columns = _columns(
+            event, promise, ledger_chain.text("scope", scope), ledger_chain.count(count)
+        )
         release_id = _random.new_release_id()
         payload: dict[str, Any] = {"caveats": list(promise.caveats)}
         payload |= {"details": details} if details else {}
         if public_digest is not None:
-            payload["public_digest"] = chain.text("public_digest", public_digest)
-        stored = chain.strict_json("details", payload)
+            payload["public_digest"] = ledger_chain.text("public_digest", public_digest)
+        stored = ledger_chain.strict_json("details", payload)
         with self._writing() as write:
             self.check_data(None, public_digest)
             columns |= {"payload": stored}
@@ -387,8 +391,8 @@ class Ledger:
         self._attempt = None
         if request is not None:
             self._attempt = attempts.Attempt(request)
-            if chain.exists(self.path):
-                with chain.connect_reader(self.path) as connection:
+            if ledger_chain.exists(self.path):
+                with ledger_chain.connect_reader(self.path) as connection:
                     self._attempt.entries = attempts.begun_entries(connection, request)
         return self
 
@@ -457,7 +461,7 @@ class Ledger:
         """Return what an entry released; see :meth:`Reservation.drawn_once`."""
         if not self._notes(release_id):
             return draw()
-        with chain.connect(self.path) as connection:
+        with ledger_chain.connect(self.path) as connection:
             known = attempts.stored(connection, release_id, part)
         if known is not None:
             return known
@@ -468,7 +472,7 @@ class Ledger:
         except Exception:
             self._forget([release_id])
             raise
-        with chain.connect(self.path) as connection, chain.transaction(connection):
+        with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
             attempts.keep(connection, release_id, part, value)
         return value
 
@@ -478,7 +482,7 @@ class Ledger:
 
     def _forget(self, release_ids: Sequence[str]) -> None:
         """Let no later run go on with some entries."""
-        with chain.connect(self.path) as connection, chain.transaction(connection):
+        with ledger_chain.connect(self.path) as connection, ledger_chain.transaction(connection):
             attempts.forget(connection, release_ids)
 
     def check_data(self, data: str | None, public_digest: str | None) -> None:
@@ -523,7 +527,7 @@ class Ledger:
         self, kind: str, release_id: str, artifact_digest: str, drawn: Iterable[bytes]
     ) -> None:
         """Record what an entry paid for: as a commit once, as a repeat any number of times."""
-        found = {"artifact": chain.text("artifact_digest", artifact_digest)} | _stored(drawn)
+        found = {"artifact": ledger_chain.text("artifact_digest", artifact_digest)} | _stored(drawn)
         payload = canonical_json(found)
         with self._writing() as write:
             if release_id not in self._books.paid:
@@ -597,7 +601,7 @@ class Ledger:
             "caveats": list(promise.caveats),
             "details": {"release": manifest.release_id},
         }
-        stored = chain.strict_json("promise", payload)
+        stored = ledger_chain.strict_json("promise", payload)
         with self._writing() as write:
             for row in self._rows:
                 if row.kind == "receive" and row.payload == stored:

@@ -13,7 +13,6 @@ from typing import Any
 from sordino import _validate
 from sordino.errors import BudgetExceeded, LedgerDamaged, PrivacyError, UsageError
 from sordino.privacy import accounting
-from sordino.privacy.chain import Row
 from sordino.privacy.events import Event, event_from_row
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -23,6 +22,8 @@ from sordino.privacy.guarantee import (
     never_less,
     never_more,
 )
+
+from .ledger_chain import Row
 
 __all__ = [
     "DISJOINT_RULES",

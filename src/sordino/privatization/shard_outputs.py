@@ -14,20 +14,12 @@ from typing import Final
 from sordino import _random
 from sordino._files import explained, refuse_output, sole_holder, written_once
 from sordino.errors import FileSystemError, UsageError
-from sordino.preferences.manifest import Manifest, manifest_path, stem
-from sordino.preferences.published_folder import ENDINGS, WORK
-from sordino.preferences.shards import Piece, Shards
+from sordino.preferences.pairs import Manifest, manifest_path, stem
+from sordino.preferences.shards import ENDINGS, WORK, Piece, Shards
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.publication import (
-    DONE,
-    has_begun,
-    is_drawing,
-    note_files,
-    noted_request,
-    publish,
-    published,
-)
-from sordino.privatization.shard_answers import ShardOfWork
+
+from .shard_tasks import ShardOfWork
+from .stream import DONE, has_begun, is_drawing, note_files, noted_request, publish, published
 
 __all__ = ["ShardOutputs", "see_folder", "sole_run"]
 

@@ -16,19 +16,26 @@ from sordino.engines.engine import Engine, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.manifest import Manifest, digest_of_files
 from sordino.preferences.memo import Counts
+from sordino.preferences.pairs import Manifest, digest_of_files
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import Crossing, Survey
-from sordino.privatization.publication import bind, digest_of_request
-from sordino.privatization.shard_answers import AnswerPiece, JoinShard, PieceOfWork
-from sordino.privatization.shard_memo import agreeing_parts
 from sordino.privatization.shard_outputs import ShardOutputs, see_folder
-from sordino.privatization.shard_people import AnswerPart, ShardPeople, Tally
-from sordino.privatization.stored_answers import nothing_stored, record_release
 from sordino.privatization.stream import manifest_of
+
+from .crossing import nothing_stored, record_release
+from .shard_tasks import (
+    AnswerPart,
+    AnswerPiece,
+    JoinShard,
+    PieceOfWork,
+    ShardPeople,
+    Tally,
+    agreeing_parts,
+)
+from .stream import bind, digest_of_request
 
 __all__ = ["plan_shards", "privatize_shards"]
 

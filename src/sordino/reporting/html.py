@@ -12,15 +12,16 @@ from sordino.auditing.findings import Audit
 from sordino.certificates import Certificate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger import Ledger
-from sordino.reporting._audit_chart import interval_values, share_values
-from sordino.reporting._items import item_values
-from sordino.reporting._numbers import percent, plain
-from sordino.reporting._templates import environment
 from sordino.reporting.audits import describe_audits, title_of
 from sordino.reporting.figures import draw_choices, draw_figures
 from sordino.reporting.result import describe_ledger_rows
 from sordino.reporting.summary import summarize
 from sordino.reporting.wording import SIMULATED
+
+from .audit_figures import interval_values, share_values
+from .figures import environment
+from .summary import item_values
+from .wording import percent, plain
 
 __all__ = ["render_audit", "render_report", "write_audit", "write_report"]
 

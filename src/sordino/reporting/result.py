@@ -1,46 +1,233 @@
-"""The numbers of a run, as ``result.json`` holds them; every one is already private or public."""
+"""The numbers of a run, as ``result.json`` holds them; every one is already private or public.
+
+Which features decide: the released weights, in the size of what really differs.
+
+Before and after: a few pairs of texts that may be shown, picked by a fixed rule.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino.environments.truth import TrueReward
+from sordino import _validate
+from sordino._markup import harmless
+from sordino.environments.annotators import TrueReward
 from sordino.errors import DataError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import SIGNALS, Features, HashedText
 from sordino.preferences.pairs import Pairs
+from sordino.preferences.records import Text
+from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import Guarantee
-from sordino.privacy.label_values import UNDECIDED
 from sordino.privacy.ledger import Ledger
-from sordino.reporting.decisive import decisive_features, feature_names, feature_spread
-from sordino.reporting.examples import choose_examples
-from sordino.reporting.summary import calibration_bins
 from sordino.rewards import metrics
-from sordino.rewards.design import HeldOut
+from sordino.rewards.evidence import HeldOut
 from sordino.rewards.forecast import utility_curve
 from sordino.rewards.model import RewardModel
 
-__all__ = [
-    "calibration",
-    "describe_fit_settings",
-    "describe_ledger_rows",
-    "effective_dimension",
-    "mean_kl",
-    "measure_confidence",
-    "measure_decisive",
-    "measure_examples",
-    "measure_policy",
-    "measure_public",
-    "measure_reward",
-    "measure_truth",
-    "predict_utility",
-]
+from .summary import calibration_bins
+
+
+def feature_names(features: Features | None, dimension: int) -> list[str]:
+    """Return what each weight is about, as a reader would call it.
+
+    Args:
+        features: What turned texts into vectors; None for a reward of plain feature rows.
+        dimension: Number of weights. A column without a name of its own is called by its place.
+
+    Example:
+        >>> feature_names(HashedText(dimension=4), 4)[1:3]
+        ['words, saturating at 60', 'word group 2']
+        >>> feature_names(None, 2)
+        ['feature 0', 'feature 1']
+    """
+    if isinstance(features, HashedText):
+        named = list(SIGNALS)[: features.signals]
+        return named + [f"word group {place}" for place in range(len(named), dimension)]
+    given = [str(name) for name in getattr(features, "names", ())]
+    if len(given) == dimension:
+        return given
+    return [f"feature {place}" for place in range(dimension)]
+
+
+def feature_spread(differences: Any) -> Float[np.ndarray, " d"]:
+    """Return by how much two answers to one prompt usually differ in each feature.
+
+    The root of the mean square, because which answer stands first means nothing.
+
+    Args:
+        differences: φ(first) − φ(second) of public pairs, shape (n, d), dense or sparse.
+
+    Example:
+        >>> feature_spread(np.array([[3.0, 0.0], [-4.0, 0.0]])).round(2).tolist()
+        [3.54, 0.0]
+    """
+    squares = np.asarray((differences**2).mean(axis=0), dtype=np.float64)
+    return np.sqrt(squares.ravel())
+
+
+def decisive_features(
+    weights: Float[np.ndarray, " d"],
+    *,
+    spread: Float[np.ndarray, " d"],
+    names: Sequence[str],
+    most: int = 10,
+) -> list[dict[str, Any]]:
+    """Return the features that move the reward most, the largest effect first.
+
+    There are no intervals: what shrinks the weights moves each by an unknown part of the truth.
+
+    Args:
+        weights: Of the released reward.
+        spread: From :func:`feature_spread`; of texts that the promise treats as public, because
+            it shows in the result.
+        names: One for each weight.
+        most: Largest number of rows, at least 1. Features without any effect are left out.
+
+    Returns:
+        For each feature its ``name``, ``weight`` and ``effect`` (weight · spread: what a usual
+        difference adds to the log odds of being preferred).
+
+    Raises:
+        DataError: Lengths differ, or a number is not finite.
+
+    Example:
+        >>> rows = decisive_features(
+        ...     np.array([1.0, -3.0]), spread=np.array([0.5, 0.5]), names=["long", "rude"]
+        ... )
+        >>> [(row["name"], row["effect"]) for row in rows]
+        [('rude', -1.5), ('long', 0.5)]
+    """
+    _validate.integer("most", most, at_least=1)
+    weights = _validate.finite_array("weights", weights, ndim=1)
+    spread = _validate.finite_array("spread", spread, ndim=1)
+    for name, column in {"spread": spread, "names": names}.items():
+        if len(column) != len(weights):
+            raise DataError(f"{name} must have {len(weights)} entries, got {len(column)}.")
+    effects = weights * spread
+    order = [int(place) for place in np.argsort(-np.abs(effects), kind="stable")[:most]]
+    return [
+        {
+            "name": str(names[place]),
+            "weight": float(weights[place]),
+            "effect": float(effects[place]),
+        }
+        for place in order
+        if effects[place] != 0
+    ]
+
+
+_LONGEST = 400  # characters of a text that are shown
+_ADDRESS = "://"
+
+
+def choose_examples(
+    prompts: Sequence[Text],
+    first: Sequence[Text],
+    second: Sequence[Text],
+    *,
+    probabilities: Float[np.ndarray, " n"],
+    most: int = 3,
+) -> list[dict[str, Any]]:
+    """Return pairs of answers with their probability before and after, in plain text.
+
+    The rule is public and reads no label: of the questions without an address in any text, each
+    once, those at evenly spaced ranks of the policy's shift, from the largest to the smallest.
+    Three are the largest, the median and the smallest.
+
+    Args:
+        prompts: n prompts that are public, or were released before.
+        first: An answer to each.
+        second: Another answer to each.
+        probabilities: Of the first answer under the policy; the reference gives each 1/2.
+        most: Largest number of pairs, at least 1.
+
+    Returns:
+        For each pair its ``prompt`` and two ``answers`` of ``text``, ``reference`` and
+        ``policy``. Chats are flattened, control characters replaced, long texts cut: a prompt
+        keeps its end, an answer its beginning.
+
+    Raises:
+        DataError: Lengths differ, or a probability is outside [0, 1].
+
+    Example:
+        >>> choose_examples(["Hi."], ["Hello."], ["Go."], probabilities=[0.75])[0]["answers"][0]
+        {'text': 'Hello.', 'reference': 0.5, 'policy': 0.75}
+    """
+    _validate.integer("most", most, at_least=1)
+    chances = _checked(probabilities, prompts, first, second)
+    usable = _distinct(prompts, first, second)
+    order = sorted(usable, key=lambda index: -abs(chances[index] - 0.5))
+    ranks = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)
+    chosen = [order[rank] for rank in ranks]
+    return [
+        _example(prompts[index], (first[index], second[index]), float(chances[index]))
+        for index in chosen
+    ]
+
+
+def _checked(probabilities: Any, *columns: Sequence[Text]) -> Float[np.ndarray, " n"]:
+    """Return the probabilities; refuse other numbers and other lengths."""
+    chances = _validate.finite_array("probabilities", probabilities, ndim=1)
+    if any(len(column) != len(chances) for column in columns):
+        raise DataError(f"Texts and probabilities must be as many: got {len(chances)} of these.")
+    if not ((chances >= 0) & (chances <= 1)).all():
+        raise DataError("probabilities must be in [0, 1].")
+    return chances
+
+
+def _distinct(*columns: Sequence[Text]) -> list[int]:
+    """Return the rows that may be shown, each question once."""
+    seen: dict[tuple[str, ...], int] = {}
+    for index, texts in enumerate(zip(*columns, strict=True)):
+        plain = tuple(_flat(text).strip() for text in texts)
+        if all(plain) and not any(_ADDRESS in text for text in plain):
+            seen.setdefault((plain[0], *sorted(plain[1:])), index)
+    return list(seen.values())
+
+
+def _flat(text: Text) -> str:
+    """Return a text or a chat as one string in which it shows who speaks."""
+    if isinstance(text, str):
+        return text
+    return "\n".join(f"{turn.get('role')}: {turn.get('content')}" for turn in text)
+
+
+def _example(prompt: Text, answers: tuple[Text, Text], chance: float) -> dict[str, Any]:
+    """Return one pair as the page shows it."""
+    shown = [_beginning(_clean(answer)) for answer in answers]
+    return {
+        "prompt": _end(_clean(prompt)),
+        "answers": [
+            {"text": text, "reference": 0.5, "policy": policy}
+            for text, policy in zip(shown, (chance, 1 - chance), strict=True)
+        ],
+    }
+
+
+def _clean(text: Text) -> str:
+    """Return a text in which no character changes how others read."""
+    lines = harmless(_flat(text).replace("\r\n", "\n").replace("\r", "\n")).split("\n")
+    return "\n".join(line.rstrip() for line in lines).strip()
+
+
+def _beginning(text: str) -> str:
+    """Return a text, cut at its end if it is long."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…"
+
+
+def _end(text: str) -> str:
+    """Return a text, cut at its beginning if it is long: a chat ends with what was asked."""
+    return text if len(text) <= _LONGEST else f"…{text[-_LONGEST:].lstrip()}"
+
 
 _CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
 _ASSUMED = 0.65  # how well a perfect reward predicts one judgment

@@ -1,23 +1,122 @@
-"""A guarantee in plain words: what it bounds, for whom, and what it leaves open."""
+"""A guarantee in plain words: what it bounds, for whom, and what it leaves open.
+
+Numbers as people read them: a bound never looks smaller than it is.
+
+What was spent: budget, total and entries of a ledger, as plain text.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
 from sordino.errors import DataError
-from sordino.privacy.guarantee import CAVEATS, Guarantee, float_to_json
-from sordino.reporting._numbers import at_least, belief_percent
+from sordino.privacy.guarantee import CAVEATS, Guarantee, float_from_json, float_to_json
 
-__all__ = [
-    "METRICS_NOTES",
-    "SIMULATED",
-    "WAYS",
-    "describe_guarantee",
-    "hides_texts",
-    "read_guarantee",
-]
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+_LARGEST_PLAIN = 6  # powers of ten beyond this one are written as such
+_SMALLEST_PLAIN = -4
+_CERTAIN = 6  # decimals after which a percentage may show as 100
+
+
+def real(name: str, value: Any) -> float | None:
+    """Return value as a float, None if it is missing, NaN or infinite.
+
+    Raises:
+        DataError: The value is neither a number nor null; the message gives its type only.
+    """
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise DataError(f"{name} must be a number or null, got {type(value).__name__}.")
+    return float(value) if math.isfinite(value) else None
+
+
+def _written(number: Decimal) -> str:
+    """Return a decimal without trailing zeros, as a power of ten when it is long."""
+    number = number.normalize()
+    exponent = number.adjusted()
+    if number and not _SMALLEST_PLAIN <= exponent < _LARGEST_PLAIN:
+        mantissa = f"{number.scaleb(-exponent).normalize():f}"
+        return f"{mantissa} × 10{str(exponent).translate(_SUPERSCRIPTS)}".replace("-", "−")
+    return f"{number:,f}".replace("-", "−")
+
+
+def _rounded(value: float, digits: int, rounding: str) -> str:
+    """Return value in at most ``digits`` significant digits, rounded as told."""
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    with localcontext(prec=digits, rounding=rounding) as context:
+        return _written(context.create_decimal(repr(float(value))))
+
+
+def at_least(value: float, digits: int = 4) -> str:
+    """Return an upper bound as text that is never smaller than the bound.
+
+    Example:
+        >>> at_least(1.999999), at_least(0.1), at_least(2.00001), at_least(1e-6)
+        ('2', '0.1', '2.001', '1 × 10⁻⁶')
+    """
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def at_most(value: float, digits: int = 4) -> str:
+    """Return what is left as text that is never larger than it is.
+
+    Example:
+        >>> at_most(0.999999), at_most(1.5)
+        ('0.9999', '1.5')
+    """
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def plain(value: float, digits: int = 3) -> str:
+    """Return a measured number, rounded to the nearest.
+
+    Example:
+        >>> plain(0.0504), plain(-1.23456), plain(4000)
+        ('0.0504', '−1.23', '4,000')
+    """
+    return _rounded(value, digits, ROUND_HALF_EVEN)
+
+
+def percent(value: float, decimals: int = 1) -> str:
+    """Return a measured share as a percentage.
+
+    Example:
+        >>> percent(0.64), percent(-0.015)
+        ('64.0%', '−1.5%')
+    """
+    return f"{100 * value:.{decimals}f}%".replace("-", "−")
+
+
+def whole(value: float) -> str:
+    """Return a count with separators.
+
+    Example:
+        >>> whole(4000)
+        '4,000'
+    """
+    return f"{value:,.0f}"
+
+
+def belief_percent(value: float) -> str:
+    """Return the bound on a belief as a percentage, rounded up, short of 100 if it is.
+
+    Example:
+        >>> belief_percent(0.8807970779778823), belief_percent(0.99995), belief_percent(1.0)
+        ('88.1%', '99.995%', '100%')
+    """
+    share = Decimal(repr(value)) * 100
+    for decimals in range(1, _CERTAIN + 1):
+        shown = share.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)
+        if shown < 100:  # noqa: PLR2004
+            return f"{_written(shown)}%"
+    return "100%"
+
 
 SIMULATED = (
     "Randomness came from a seed. Whoever knows the seed can undo the noise, so nothing is "
@@ -216,4 +315,86 @@ def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         "trust_text": _trust(guarantee),
         "unprotected": _unprotected(guarantee),
         "simulated": guarantee.simulated,
+    }
+
+
+_SHORT = 12  # characters of a release id that a table shows
+
+
+def describe_ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+    """Return budget, spend and entries, rounded so that nothing looks cheaper than it was."""
+    budget = read_guarantee("ledger.budget", ledger.get("budget"))
+    total = ledger.get("total") and read_guarantee("ledger.total", ledger["total"])
+    entries = list(ledger.get("entries") or ())
+    spent = total.epsilon if total else _spent_without_total(ledger, budget.epsilon)
+    remaining = _remaining(ledger, budget.epsilon, spent)
+    return {
+        "budget_text": _pair(budget.epsilon, budget.delta),
+        "budget_epsilon_text": at_most(budget.epsilon),
+        "unit": budget.unit,
+        "change": budget.change,
+        "spent": None if spent is None else float_to_json(spent),
+        "spent_text": "not available" if spent is None else at_least(spent),
+        "total_text": _pair(total.epsilon, total.delta) if total else "",
+        "remaining_text": "not available" if remaining is None else at_most(remaining),
+        "share": _share(spent, budget.epsilon),
+        "over": spent is not None and spent > budget.epsilon,
+        "head": str(ledger.get("head") or ""),
+        "rows": whole(int(ledger.get("rows", len(entries)))),
+        "entries": [_entry(entry) for entry in entries],
+        "simulated": any(part.simulated for part in (budget, total) if part)
+        or any(entry.get("randomness") == "simulated" for entry in entries),
+    }
+
+
+def _pair(epsilon: float, delta: float) -> str:
+    """Return ε and δ in one phrase."""
+    return f"ε = {at_least(epsilon)}, δ = {at_least(delta)}"
+
+
+def _spent_without_total(ledger: Mapping[str, Any], budget: float) -> float | None:
+    """Return the spend when no total is given: 0 for an unused ledger, else what is missing."""
+    remaining = ledger.get("remaining_epsilon")
+    if remaining is not None and math.isfinite(budget):
+        return max(0.0, budget - float_from_json(remaining))
+    spends = any(entry.get("kind") == "reserve" for entry in ledger.get("entries") or ())
+    return None if spends else 0.0
+
+
+def _remaining(ledger: Mapping[str, Any], budget: float, spent: float | None) -> float | None:
+    """Return what may still be spent, at least 0."""
+    stated = ledger.get("remaining_epsilon")
+    if stated is not None:
+        return max(0.0, float_from_json(stated))
+    if spent is None:
+        return None
+    return math.inf if math.isinf(budget) else max(0.0, budget - spent)
+
+
+def _share(spent: float | None, budget: float) -> float | None:
+    """Return the part of the budget that is spent, in [0, 1]; None if that has no meaning."""
+    if spent is None or math.isinf(budget):
+        return None
+    return min(1.0, spent / budget) if budget > 0 else 1.0
+
+
+def _value(value: Any) -> str:
+    """Return one parameter as text, exactly as the ledger holds it."""
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
+
+
+def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return one row of the ledger as text."""
+    release = str(entry.get("release_id") or "")
+    parameters = entry.get("parameters") or {}
+    return {
+        "sequence": str(entry.get("sequence", "")),
+        "time": str(entry.get("time") or "").replace("T", " ").replace("Z", " UTC"),
+        "kind": str(entry.get("kind") or ""),
+        "event": str(entry.get("event") or ""),
+        "parameters": ", ".join(f"{key} {_value(value)}" for key, value in parameters.items()),
+        "count": str(entry.get("count") or ""),
+        "scope": str(entry.get("scope") or ""),
+        "release": release,
+        "release_text": release if len(release) <= _SHORT else f"{release[:_SHORT]}…",
     }

@@ -19,10 +19,11 @@ from sordino.rewards.covariance import (
     mixture_covariance,
     roots_of_variances,
 )
-from sordino.rewards.design import MOST_FEATURES, Design, HeldOut
-from sordino.rewards.refinement import refine
-from sordino.rewards.ridge_choice import accepted_gradient, choose_ridge, ridges
 from sordino.rewards.solver import Solution, minimize_ridge
+
+from .evidence import MOST_FEATURES, Design, HeldOut
+from .ridge_selection import accepted_gradient, choose_ridge, ridges
+from .solver import refine
 
 __all__ = [
     "BALL",

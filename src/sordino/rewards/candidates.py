@@ -17,7 +17,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 
-from ._gram import blocks
+from .pair_losses import blocks
 
 __all__ = ["CandidateLists", "Candidates", "ReferenceLists"]
 

@@ -2,38 +2,135 @@
 
 It is centered at the debiased estimate inside the ball, which is what the proof is about; a
 refined estimate (mixture) has no such set of its own.
+
+What all ellipsoids of weights share: a center and a metric, whatever the radius is.
+
+A symmetric matrix as a text: its lower triangle, packed.
+
+A second moment that was released, with the noise that it carries.
+
+The set around weights released under record privacy that holds the truth.
+
+Only what was released enters it: the weights, the noised second moment and public settings.
+
+How far an estimate from one released sum of rankings may be from the truth.
+
+A radius holds for any number of ballots if they were complete and strict. Ballots that were
+completed by ties do not follow the Plackett–Luce model: for them there is no radius, and intervals
+are about the weights that the objective has on average.
 """
 
 from __future__ import annotations
 
+import base64
 import math
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
+from scipy.sparse import issparse
+from scipy.special import expit
 
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
-from sordino.engines.rows import PiecedRows
-from sordino.errors import DataError
-from sordino.mechanisms._row_sums import row_weights
+from sordino.engines.engine import PiecedRows
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.gaussian import SecondMoment
+from sordino.mechanisms.grid import row_weights
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranking_sum import SizeGroup, groups_by_size
+from sordino.privacy.guarantee import NeighboringRelation
 
-from ._ellipsoid import Ellipsoid
-from ._gram import weighted_grams
-from ._triangle import packed, unpacked
 from .covariance import debiased_slope
+from .pair_losses import blocks, weighted_grams
+from .ranking_losses import FirstChoice, PairwiseComposite, add_bends, pair_weight
 from .solver import Solution
 
-__all__ = [
-    "ConfidenceEllipsoid",
-    "NoiseTerm",
-    "confidence_ellipsoid",
-    "flattest_curvature",
-    "quadratic_tail",
-    "whitened",
-]
+
+class Ellipsoid(ABC):
+    """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is.
+
+    Attributes:
+        center: The weights in the middle, shape (d,).
+        metric: M, symmetric and positive definite, shape (d, d).
+    """
+
+    center: Float[np.ndarray, " d"]
+    metric: Float[np.ndarray, "d d"]
+
+    @abstractmethod
+    def radius(self, confidence: float) -> float:
+        """Return how far the truth lies from the center at most, in the metric."""
+
+    def __repr__(self) -> str:
+        """Return the size and the radius; no weights."""
+        name = type(self).__name__
+        return f"{name}(d={len(self.center)}, radius(0.95)={self.radius(0.95):.4g})"
+
+    def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
+        """Return ‖row‖_{M⁻¹} of every row: times the radius, a bound on how wrong θ̂ᵀrow is.
+
+        Source:
+            docs/local.md, confidence and pessimism: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
+
+        Args:
+            rows: Shape (m, d), dense or sparse.
+
+        Raises:
+            DataError: The number of columns is not d.
+        """
+        if rows.ndim != 2 or rows.shape[1] != len(self.center):  # noqa: PLR2004
+            raise DataError(f"rows must have shape (m, {len(self.center)}), got {rows.shape}.")
+        widths = np.zeros(rows.shape[0])
+        for block, chosen in blocks(rows):
+            widths[chosen] = np.linalg.norm(block @ self._whiten.T, axis=1)
+        return widths
+
+    def distance(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return ‖θ − center‖_M.
+
+        Source:
+            docs/local.md, confidence and pessimism.
+        """
+        gap = np.asarray(theta) - self.center
+        return math.sqrt(max(float(gap @ self.metric @ gap), 0.0))
+
+    def contains(self, theta: Float[np.ndarray, " d"], confidence: float) -> bool:
+        """Return whether weights lie in the set.
+
+        Source:
+            docs/local.md, confidence and pessimism.
+        """
+        return self.distance(theta) <= self.radius(confidence)
+
+    @cached_property
+    def _whiten(self) -> Float[np.ndarray, "d d"]:
+        """Return W with WᵀW = M⁻¹."""
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(self.metric)))
+
+
+def packed(matrix: Float[np.ndarray, "d d"]) -> str:
+    """Return the lower triangle of a symmetric matrix, row by row, in base 64.
+
+    Example:
+        >>> unpacked(packed(np.eye(2)), 2).tolist()
+        [[1.0, 0.0], [0.0, 1.0]]
+    """
+    lower = matrix[np.tril_indices(len(matrix))].astype("<f8")
+    return base64.b64encode(lower.tobytes()).decode()
+
+
+def unpacked(text: str, d: int) -> Float[np.ndarray, "d d"]:
+    """Return the d × d matrix that :func:`packed` wrote; ValueError if the text is another's."""
+    lower = np.frombuffer(base64.b64decode(text, validate=True), dtype="<f8")
+    if len(lower) != d * (d + 1) // 2:
+        raise ValueError("The text has another length.")
+    matrix = np.zeros((d, d))
+    matrix[np.tril_indices(d)] = lower
+    return matrix + np.tril(matrix, -1).T
 
 
 _NEW: Mapping[str, Any] = {"noise": (), "splits": 1}  # what sets of earlier files do not say
@@ -329,3 +426,468 @@ def whitened(
     """
     whiten = np.linalg.inv(np.linalg.cholesky(metric))
     return np.asarray(whiten @ matrix @ whiten.T)
+
+
+_SETTINGS = ("standard_deviation", "bound", "unit", "delta", "grid")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ReleasedMoment:
+    """A noised sum of outer products Σ xxᵀ: free to use, for it was paid for already.
+
+    Attributes:
+        matrix: G̃, symmetric; it may have negative eigenvalues. Shape (d, d).
+        mechanism: What released it: the settings of the noise, all public.
+
+    Source:
+        docs/central.md, "Second moment".
+    """
+
+    matrix: Float[np.ndarray, "d d"]
+    mechanism: SecondMoment
+
+    def __post_init__(self) -> None:
+        """Refuse what is no symmetric matrix of finite numbers."""
+        matrix = finite_array("matrix", self.matrix, ndim=2)
+        if not len(matrix) or matrix.shape != (len(matrix),) * 2 or (matrix != matrix.T).any():
+            raise DataError(f"matrix must be square and symmetric, got shape {matrix.shape}.")
+        object.__setattr__(self, "matrix", matrix)
+
+    def __repr__(self) -> str:
+        """Return the size and the noise; no number of the matrix."""
+        return f"ReleasedMoment(d={self.d}, standard_deviation={self.standard_deviation:.4g})"
+
+    @property
+    def d(self) -> int:
+        """Return the number of features."""
+        return len(self.matrix)
+
+    @property
+    def standard_deviation(self) -> float:
+        """Return the noise of the diagonal; off it the variance is half as large."""
+        return self.mechanism.standard_deviation
+
+    @property
+    def bound(self) -> float:
+        """Return the norm to which every x was clipped."""
+        return self.mechanism.bound
+
+    def operator_norm_bound(self, *, failure_probability: float) -> float:
+        """Return ν, a norm that the noise exceeds with this probability at most.
+
+        Source:
+            docs/central.md, "Second moment".
+        """
+        return self.mechanism.operator_norm_bound(self.d, failure_probability=failure_probability)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the moment as JSON holds it; the matrix as its packed lower triangle."""
+        settings = {name: getattr(self.mechanism, name) for name in _SETTINGS}
+        neighbors = self.mechanism.neighbors.name
+        return {"d": self.d, "matrix": packed(self.matrix), "neighbors": neighbors} | settings
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> ReleasedMoment:
+        """Return what :meth:`to_dict` wrote.
+
+        Raises:
+            DataError: A field is missing or malformed.
+            UsageError: A number is out of range.
+        """
+        try:
+            matrix = unpacked(values["matrix"], int(values["d"]))
+            settings = {name: values[name] for name in _SETTINGS}
+            neighbors = NeighboringRelation[values["neighbors"]]
+        except (KeyError, OverflowError, TypeError, ValueError):
+            raise DataError("The second moment has a field that is missing or malformed.") from None
+        return cls(matrix=matrix, mechanism=SecondMoment(neighbors=neighbors, **settings))
+
+
+KIND = "record"
+MOMENT_FAILURE = 1e-3
+"""Probability that the noise of the second moment may be larger than the metric allows for."""
+_ROOM = 1e-6  # relative: what the metric keeps above 0 at the least ridge
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecordEllipsoid(Ellipsoid):
+    """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated.
+
+    Valid for a reward that is linear in the features as they were used (shrunk to the bound, and
+    on the grid of the second moment), independent answers, and ``ball`` chosen before the data
+    were seen with ‖θ*‖ ≤ ball. It is conservative by a factor of about 3 to 5.
+
+    Source:
+        docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI, and ‖θ̂ − θ*‖_M ≤
+        (1/(2√γ))√(d + 2√(dt) + 2t) + ΛB/√λ_min(M) + s√h(M⁻¹, t) + (τ/Λ)√λ_max(M) + s_o√h(M, t).
+
+    Attributes:
+        center: The released weights, shape (d,).
+        metric: M, shape (d, d).
+        slope: γ = σ′(RB), the least curvature of one answer inside the ball.
+        ball: B.
+        ridge: Λ.
+        standard_deviation: s, the noise of every coordinate of the tilt.
+        output_standard_deviation: s_o, the noise of every weight; 0 if there is none.
+        inexactness: τ/Λ, how far the minimizer was from the exact one at most.
+        moment_failure: Probability with which the metric is too large.
+    """
+
+    center: Float[np.ndarray, " d"]
+    metric: Float[np.ndarray, "d d"]
+    slope: float
+    ball: float
+    ridge: float
+    standard_deviation: float
+    output_standard_deviation: float
+    inexactness: float
+    moment_failure: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no ellipsoid."""
+        d = len(finite_array("center", self.center, ndim=1))
+        if not d or finite_array("metric", self.metric, ndim=2).shape != (d, d):
+            raise DataError(f"metric must have shape ({d}, {d}), got {self.metric.shape}.")
+        for name in ("slope", "ball", "ridge", "standard_deviation"):
+            positive(name, getattr(self, name))
+        for name in ("output_standard_deviation", "inexactness"):
+            non_negative(name, getattr(self, name))
+        failure_probability("moment_failure", self.moment_failure)
+        if not self._eigenvalues[0] > 0:
+            raise DataError("metric must be positive definite.")
+
+    def radius(self, confidence: float) -> float:
+        """Return how far the truth lies from the center at most, in the metric.
+
+        What may fail: the size of the noise of the moment (``moment_failure``), and, with equal
+        shares of the rest, the answers, the tilt and the noise of the weights.
+
+        Source:
+            docs/central.md, "Confidence under record privacy".
+
+        Args:
+            confidence: How often the set holds the truth, in (0, 1 − moment_failure).
+
+        Raises:
+            UsageError: The confidence is larger than this metric allows.
+        """
+        level = failure_probability("confidence", confidence, zero=False)
+        left = (1 - self.moment_failure) - level
+        if left <= 0:
+            raise UsageError(
+                f"confidence must be below {1 - self.moment_failure:g} for this set, got "
+                f"{confidence!r}: the noise of the second moment exceeds its bound with "
+                f"probability {self.moment_failure:g}."
+            )
+        events = 3 if self.output_standard_deviation else 2
+        t, d = math.log(events / left), len(self.center)
+        answers = math.sqrt(quadratic_tail(d, d, 1.0, t) / self.slope) / 2
+        bias = self.ridge * self.ball / math.sqrt(self._eigenvalues[0])
+        tilt = self.standard_deviation * math.sqrt(_tail(1 / self._eigenvalues, t))
+        inexact = self.inexactness * math.sqrt(self._eigenvalues[-1])
+        output = self.output_standard_deviation * math.sqrt(_tail(self._eigenvalues, t))
+        return answers + bias + tilt + inexact + output
+
+    @cached_property
+    def _eigenvalues(self) -> Float[np.ndarray, " d"]:
+        """Return the eigenvalues of the metric, least first."""
+        return np.asarray(np.linalg.eigvalsh(self.metric))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the set as JSON holds it; the metric as its packed lower triangle."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        arrays = {"center": self.center.tolist(), "metric": packed(self.metric)}
+        return {"kind": KIND} | plain | arrays
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> RecordEllipsoid:
+        """Return what :meth:`to_dict` wrote.
+
+        Raises:
+            DataError: A field is missing or malformed.
+            UsageError: A number is out of range.
+        """
+        try:
+            kind = values["kind"]
+            plain = {name: values[name] for name in cls.__dataclass_fields__}
+            center = np.array(values["center"], dtype=np.float64)
+            metric = unpacked(values["metric"], len(center))
+        except (KeyError, OverflowError, TypeError, ValueError):
+            kind = None
+        if kind != KIND:
+            raise DataError("The confidence set has a field that is missing or malformed.")
+        return cls(**{**plain, "center": center, "metric": metric})
+
+
+def _tail(eigenvalues: Float[np.ndarray, " d"], t: float) -> float:
+    """Return h(K, t) of a matrix with these eigenvalues, all positive."""
+    total, squares = float(eigenvalues.sum()), float((eigenvalues**2).sum())
+    return quadratic_tail(total, squares, float(eigenvalues.max()), t)
+
+
+def _slope(bound: float, ball: float) -> float:
+    """Return γ = σ′(RB); refuse a product at which nothing is left of it."""
+    slope = float(debiased_slope(np.array([bound * ball]))[0])
+    if slope == 0:
+        raise UsageError(
+            f"ball={ball!r} is too large for a confidence set with bound={bound!r}: their product "
+            "must be below 700. Choose a smaller ball before you look at the data."
+        )
+    return slope
+
+
+def least_ridge(noise: SecondMoment, *, d: int, ball: float) -> float:
+    """Return the least ridge for which the noise of a second moment leaves a confidence set.
+
+    Source:
+        docs/central.md, "Confidence under record privacy": Λ ≥ 2γν, so that γG ≤ M on the event
+        that the noise is at most ν.
+
+    Args:
+        noise: What releases the second moment.
+        d: Number of features.
+        ball: B, chosen before the data are seen.
+    """
+    norm = noise.operator_norm_bound(d, failure_probability=MOMENT_FAILURE)
+    return 2 * _slope(noise.bound, ball) * norm * (1 + _ROOM)
+
+
+def refuse_small_ridge(ridge: float, noise: SecondMoment, *, d: int, ball: float) -> None:
+    """Refuse a ridge that is too small for a confidence set; only public numbers enter.
+
+    Raises:
+        UsageError: A larger ridge is needed; the message says which.
+    """
+    least = least_ridge(noise, d=d, ball=ball)
+    if ridge < least:
+        raise UsageError(
+            f"ridge={ridge!r} is too small for a confidence set with this second moment, {d} "
+            f"features and ball={ball!r}. Nothing was spent. Build both mechanisms with "
+            f"ridge={_rounded_up(least):.6g}; or with a larger epsilon or share, so that "
+            "the noise of the second moment is at most "
+            f"{noise.standard_deviation * ridge / least:.6g}; or leave the set out "
+            "(ellipsoid=False)."
+        )
+
+
+def _rounded_up(value: float) -> float:
+    """Return a number that is no smaller when it is written with six digits."""
+    return value * (1 + 1e-5)
+
+
+def record_ellipsoid(
+    center: Float[np.ndarray, " d"],
+    moment: ReleasedMoment,
+    mechanism: ObjectivePerturbation,
+    *,
+    ball: float,
+) -> RecordEllipsoid:
+    """Return the confidence set of weights that were released together with a second moment.
+
+    Only what was released and public settings enter it, so it costs nothing.
+
+    Source:
+        docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI. Differs: ν fails
+        with a fixed probability, so that one metric serves every confidence.
+
+    Args:
+        center: The released weights: a minimizer over ‖θ‖ ≤ ball, and its noise.
+        moment: Of the records that were fitted.
+        mechanism: What released the weights.
+        ball: B, chosen before the data were seen.
+
+    Raises:
+        UsageError: The ridge is too small for the noise of the moment.
+    """
+    ridge = mechanism.ridge
+    assert ridge is not None  # noqa: S101 - for the type checker: it is set once it is built
+    refuse_small_ridge(ridge, moment.mechanism, d=moment.d, ball=ball)
+    slope = _slope(moment.bound, ball)
+    norm = moment.operator_norm_bound(failure_probability=MOMENT_FAILURE)
+    metric = slope * (moment.matrix - norm * np.eye(moment.d)) + ridge * np.eye(moment.d)
+    return RecordEllipsoid(
+        center=center,
+        metric=_at_least(metric, ridge - 2 * slope * norm),
+        slope=slope,
+        ball=ball,
+        ridge=ridge,
+        standard_deviation=mechanism.standard_deviation,
+        output_standard_deviation=mechanism.output_standard_deviation,
+        inexactness=mechanism.mu_output * mechanism.output_standard_deviation / 2,
+        moment_failure=MOMENT_FAILURE,
+    )
+
+
+def _at_least(metric: Float[np.ndarray, "d d"], least: float) -> Float[np.ndarray, "d d"]:
+    """Return the metric with no eigenvalue below ``least``.
+
+    Wherever the noise is within its bound, all are above: only where the set may fail anyway is
+    anything changed.
+    """
+    values, vectors = np.linalg.eigh(metric)
+    if values[0] >= least:
+        return metric
+    lifted = (vectors * np.maximum(values, least)) @ vectors.T
+    return np.asarray((lifted + lifted.T) / 2)
+
+
+Bends = Callable[[SizeGroup, Float[np.ndarray, "g k k"]], Float[np.ndarray, "g k k"]]
+
+_BLOCK = 1 << 20
+
+
+def ranking_ellipsoid(
+    loss: PairwiseComposite | FirstChoice,
+    solution: Solution,
+    *,
+    ball: float,
+    ridge: float,
+    covariance: Float[np.ndarray, "d d"],
+    rounding: float,
+    candidates: int,
+    strict: bool,
+) -> ConfidenceEllipsoid:
+    """Return the confidence set of a fit from one noised sum of complete, strict rankings.
+
+    Only public numbers and the released estimate enter it, so it costs nothing.
+
+    Source:
+        docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum along
+        any direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is sub-Gaussian
+        (Hoeffding).
+
+    Args:
+        loss: The objective, with what was released.
+        solution: Its certified minimizer inside the ball.
+        ball: B, chosen before the data were seen.
+        ridge: Λ > 0.
+        covariance: V, of the noise that was released.
+        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
+        candidates: How many ridges were tried on the same sum; 1 if it was given.
+        strict: Whether ballots were declared, in public, to be complete orders without ties.
+
+    Raises:
+        UsageError: They were not, so that no radius holds.
+    """
+    if not strict:
+        raise UsageError(
+            "No radius holds for ballots that were completed by ties: they do not follow the "
+            "Plackett-Luce model. Use ranking_covariance for intervals, or the first choice of "
+            "ballots without ties."
+        )
+    metric = _flattest(loss, ball) + ridge * np.eye(loss.features.shape[1])
+    answers = NoiseTerm.of(1 / 2, whitened(choice_spread(loss), metric))
+    drawn = NoiseTerm.of(1.0, whitened(covariance, metric))
+    certain = NoiseTerm(factor=rounding, trace=drawn.largest, trace_of_square=0.0, largest=0.0)
+    return ConfidenceEllipsoid(
+        center=solution.theta,
+        metric=metric,
+        kappa=1.0,
+        ball=ball,
+        ridge=ridge,
+        candidates=candidates,
+        gradient_norm=solution.gradient_norm,
+        least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
+        trace=answers.trace,
+        trace_of_square=answers.trace_of_square,
+        largest=answers.largest,
+        noise=(drawn, certain),
+        splits=2,
+    )
+
+
+def ranking_covariance(
+    loss: PairwiseComposite | FirstChoice,
+    theta: Float[np.ndarray, " d"],
+    noise: Float[np.ndarray, "d d"],
+    *,
+    ridge: float,
+) -> Float[np.ndarray, "d d"]:
+    """Return the covariance of an estimate from one noised sum, whatever the rankings were.
+
+    Asymptotic: as ballots are added. No ranking enters it.
+
+    Source:
+        docs/central.md, "Rankings": A⁻¹(G/4 + V)A⁻¹, A the Hessian at θ with the ridge.
+
+    Args:
+        loss: The objective.
+        theta: The estimate.
+        noise: V, the covariance of the noise.
+        ridge: Λ > 0 of the fit.
+    """
+    bend = loss.hessian(theta) + ridge * np.eye(len(theta))
+    inverse = np.linalg.inv(bend)
+    return np.asarray(inverse @ (choice_spread(loss) / 4 + noise) @ inverse)
+
+
+def choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d d"]:
+    """Return G: the variance of the sum along u is at most uᵀGu/4, whatever the rankings are.
+
+    Source:
+        docs/central.md, "Rankings": pairs: along u one ballot's part moves by at most
+        wΣ_{a<b}|u_a − u_b|, whose square is at most wΣ_{a<b}(u_a − u_b)², since the w sum to 1.
+        First choice: by at most max|u_j − u_k|, whose square is at most (2/K) Σ_{j<k}(u_j − u_k)²,
+        since (u_j − u_l)² + (u_l − u_k)² ≥ (u_j − u_k)²/2 for every other l.
+    """
+    shared = (lambda k: 2 / k) if isinstance(loss, FirstChoice) else pair_weight
+
+    def even(group: SizeGroup, _gaps: np.ndarray) -> np.ndarray:
+        return np.full((1, group.size, group.size), shared(group.size))
+
+    return _total(loss, even)
+
+
+def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Float[np.ndarray, "d d"]:
+    """Return the least curvature of the objective anywhere in the ball.
+
+    Source:
+        docs/central.md, "Rankings": wσ′(‖x_ab‖B) for every pair; first choice:
+        c_jk = σ′(‖x_jk‖B)(1 + ½Σ_l exp(B‖φ_l − (φ_j + φ_k)/2‖))⁻², l other than j and k.
+    """
+
+    def pairs(group: SizeGroup, gaps: np.ndarray) -> np.ndarray:
+        return np.asarray(pair_weight(group.size) * expit(ball * gaps) * expit(-ball * gaps))
+
+    def choices(_group: SizeGroup, gaps: np.ndarray) -> np.ndarray:
+        others = np.zeros(gaps.shape)
+        squares = gaps**2
+        for one in range(gaps.shape[1]):
+            # The median of a triangle: ‖l − (j + k)/2‖² = (2‖l−j‖² + 2‖l−k‖² − ‖j−k‖²)/4.
+            near = 2 * squares[:, one]
+            median = (near[:, :, np.newaxis] + near[:, np.newaxis] - squares) / 4
+            with np.errstate(over="ignore"):  # infinitely many times as likely: no curvature
+                reach = np.exp(ball * np.sqrt(np.maximum(median, 0.0)))
+            reach[:, one] = reach[:, :, one] = 0.0
+            others += reach
+        return np.asarray(expit(ball * gaps) * expit(-ball * gaps) / (1 + others / 2) ** 2)
+
+    return _total(loss, choices if isinstance(loss, FirstChoice) else pairs)
+
+
+def _total(loss: PairwiseComposite | FirstChoice, bends: Bends) -> Float[np.ndarray, "d d"]:
+    """Return Σ counts Σ_{a<b} bends_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over all slates."""
+    d = loss.features.shape[1]
+    total = np.zeros((d, d))
+    for group in groups_by_size(loss.starts):
+        step = max(1, _BLOCK // (group.size * max(group.size, d)))
+        for first in range(0, len(group.slates), step):
+            part = slice(first, first + step)
+            inside = SizeGroup(group.slates[part], group.rows[:, part])
+            weights = bends(inside, _gaps(loss.features, inside.rows))
+            counted = weights * loss.counts[inside.slates][:, np.newaxis, np.newaxis]
+            places = np.arange(group.size)
+            counted[:, places, places] = 0.0
+            add_bends(total, loss.features, inside.rows, counted)
+    return (total + total.T) / 2
+
+
+def _gaps(features: Any, rows: Int64[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
+    """Return the distance of every two candidates of a slate."""
+    k, g = rows.shape
+    block = features[rows.T.ravel()]
+    block = (block.toarray() if issparse(block) else block).reshape(g, k, -1)
+    found = np.empty((g, k, k))
+    for one in range(k):
+        found[:, one] = np.linalg.norm(block - block[:, one : one + 1], axis=2)
+    return found

@@ -12,10 +12,9 @@ import numpy as np
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino.mechanisms._row_sums import row_weights
+from sordino.mechanisms.grid import row_weights
 
-from ._gram import weighted_grams
-from .likelihoods import answer_probability
+from .pair_losses import answer_probability, weighted_grams
 
 __all__ = [
     "answer_sum_covariance",

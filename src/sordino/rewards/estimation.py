@@ -1,4 +1,9 @@
-"""From judgments to a reward, with every number it reports already private."""
+"""A reward from judgments in many files, in one call: survey, release, fit.
+
+From one released sum of labels to a reward; nothing here reads a label or spends.
+
+From judgments to a reward, with every number it reports already private.
+"""
 
 from __future__ import annotations
 
@@ -7,41 +12,313 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from sordino import _validate
-from sordino.engines.engine import Engine
+from sordino.engines.engine import Engine, InProcess, refuse_other_engines
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.gaussian import SecondMoment
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
-from sordino.mechanisms.second_moment import SecondMoment
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.features import Features
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
+from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import Shards
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.choices import PrivateChoices
-from sordino.privatization.unprotected import use_unprotected
-from sordino.rewards.answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
-from sordino.rewards.choice_fit import fit_choices
-from sordino.rewards.design import MOST_FEATURES, Design
-from sordino.rewards.label_estimation import fit_released
-from sordino.rewards.label_release import release_labels
-from sordino.rewards.model import RewardModel
-from sordino.rewards.ranking_estimation import RankingMechanism, fit_rankings
-from sordino.rewards.record_fit import fit_records
-from sordino.rewards.ridge_choice import accepted_gradient
-from sordino.rewards.sharded.estimation import fit_shards, refuse_without_shards
-from sordino.rewards.withheld import WithheldReward
-from sordino.rewards.withheld_checks import refuse_spending, refuse_without_withholding
+from sordino.privatization.memory import PrivateChoices, use_unprotected
 
-__all__ = ["BALL", "fit_answers", "fit_reward"]
+from .answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
+from .chunk_fit import fit_answer_shards, fit_released_shards
+from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
+from .covariance import answer_sum_covariance, roots_of_variances
+from .evidence import MOST_FEATURES, Design, LabelEvidence
+from .label_release import ReleasedLabels, release_labels, release_shards
+from .model import RewardModel
+from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
+from .record_release import fit_record_shards, fit_records
+from .ridge_selection import LabelFit, accepted_gradient, fit_statistic
+from .withheld import WithheldReward
+from .withheld_bounds import refuse_spending, refuse_without_withholding
+
+_ROWS = 128  # rows a feature that standard errors rest on
+
+
+def fit_released(
+    released: ReleasedLabels,
+    *,
+    ridge: float | None = None,
+    ball: float,
+    ellipsoid: bool | None = None,
+    criterion: str | None = None,
+) -> RewardModel:
+    """Return the reward that explains one released sum best; as often as one likes, for free.
+
+    Args:
+        released: From :func:`sordino.rewards.label_release.release_labels`.
+        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
+        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
+        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
+        criterion: How the ridge is chosen, ``"tic"`` or ``"thinning"``.
+
+    Raises:
+        UsageError: A setting is out of range.
+        ConvergenceError: The fit could not be certified; the released sum is not lost.
+    """
+    evidence = released.evidence
+    found = fit_statistic(evidence, ridge=ridge, ball=ball, criterion=criterion)
+    if ellipsoid is None:
+        ellipsoid = len(evidence.statistic) <= MOST_FEATURES
+    return RewardModel(
+        weights=found.weights,
+        features=released.features,
+        guarantee=released.guarantee,
+        method="label-gaussian",
+        ridge=found.ridge,
+        ball=ball,
+        gradient_norm=found.solution.gradient_norm,
+        atol=accepted_gradient(evidence),
+        pairs=len(evidence),
+        standard_errors=label_standard_errors(evidence, found),
+        ellipsoid=label_ellipsoid(evidence, found, ball=ball) if ellipsoid else None,
+        release_ids=released.release_ids,
+        artifact=released.artifact,
+        statistic=evidence.statistic,
+    )
+
+
+def label_standard_errors(
+    evidence: LabelEvidence, found: LabelFit
+) -> Float[np.ndarray, " d"] | None:
+    """Return the asymptotic standard error of every weight; None for too many features.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release": the roots of the diagonal of
+        (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
+    """
+    n, d = evidence.differences.shape
+    if d > MOST_FEATURES:
+        return None
+    covariance = answer_sum_covariance(
+        evidence.differences,
+        found.solution.theta,
+        evidence.covariance,
+        ridge=found.ridge + found.solution.multiplier,
+        longest=evidence.longest,
+        step=max(1, n // (_ROWS * d)),
+    )
+    return roots_of_variances(covariance)
+
+
+def label_ellipsoid(
+    evidence: LabelEvidence, found: LabelFit, *, ball: float
+) -> ConfidenceEllipsoid:
+    """Return the set around a fit that holds the truth, as often as it is asked to.
+
+    Source:
+        docs/local.md, confidence and pessimism: κ = 1, with √h(M^{-1/2}VM^{-1/2}, t) added for the
+        noise and t = log(2 · candidates/(1 − confidence)).
+    """
+    return confidence_ellipsoid(
+        evidence.differences,
+        found.solution,
+        flip_probability=0.0,
+        ball=ball,
+        ridge=found.ridge,
+        candidates=found.candidates,
+        covariance=evidence.covariance,
+        rounding=evidence.rounding,
+        longest=evidence.longest,
+    )
+
+
+_ANSWERS = "debiased"  # the one likelihood that answers in many files are fitted by
+
+EXPECTED_PASSES = 18
+"""How often files are read in all, about: 12 to 18 times in what was measured, see
+docs/howto/cluster.md. A fit that is hard to certify takes more."""
+
+
+def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
+    shards: Shards,
+    mechanism: object,
+    *,
+    ledger: Ledger | None = None,
+    engine: Engine | None = None,
+    scratch: str | Path | None = None,
+    features: Features | None = None,
+    ridge: float | None = None,
+    ball: float,
+    ellipsoid: bool | None = None,
+    simulate_seed: int | None = None,
+    others: Mapping[str, object],
+) -> RewardModel:
+    """Return the reward of one noised sum of the labels in many files, or of their answers.
+
+    Args:
+        shards: The files: raw judgments, or randomized answers, which spend nothing.
+        mechanism: For raw judgments: a
+            :class:`~sordino.mechanisms.label_sum.LabelGaussian` for labels, or an
+            :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
+            records.
+        ledger: Likewise: where the spend is recorded before noise is drawn.
+        engine: Where the files are read; in this process if left out.
+        scratch: A folder for what is exchanged between tasks, which all machines see; the
+            system's own place for temporary files if left out.
+        features: Turns texts into vectors; left out for files of vectors.
+        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
+        ball: Bound on the norm of the weights.
+        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+        others: Settings of :func:`sordino.fit_reward` that many files do not have, by name; None
+            where one was left out.
+
+    Raises:
+        PrivacyError: No mechanism was given, or the ledger is about another unit.
+        UsageError: A setting is out of range, or not for many files.
+        DataError: A record cannot be used; file and place are named.
+        FileSystemError: A file is missing or cannot be read.
+        EngineError: The engine lost its machines.
+        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
+        LedgerMismatch: The ledger belongs to other prompts and answers.
+        ConvergenceError: The fit could not be certified.
+
+    Guarantee:
+        That of :func:`~sordino.rewards.label_release.release_shards`, or of
+        :func:`~sordino.rewards.record_release.fit_record_shards`. Shown by
+        tests/soundness/test_pieced_labels.py and tests/soundness/test_pieced_records.py. Of
+        randomized answers, exactly what they promise.
+    """
+    fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
+    if shards.privatized:
+        _refuse_spending({"mechanism": mechanism, "ledger": ledger, "simulate_seed": simulate_seed})
+        if others.get("method") == _ANSWERS:
+            others = {**others, "method": None}
+        _refuse_settings(others)
+        return fit_answer_shards(shards, engine=engine, scratch=scratch, **fitted)
+    engine = InProcess() if engine is None else engine
+    refuse_other_engines(engine)
+    spending: Any = {
+        "ledger": _account(mechanism, ledger),
+        "engine": engine,
+        "features": features,
+        "simulate_seed": simulate_seed,
+    }
+    if isinstance(mechanism, ObjectivePerturbation):
+        moment: Any = others.get("second_moment")
+        _refuse_settings({**others, "second_moment": None})
+        kept: Any = {"ball": ball, "second_moment": moment, "ellipsoid": ellipsoid}
+        with survey_shards(shards, engine, scratch=scratch) as survey:
+            return RewardModel(**vars(fit_record_shards(survey, mechanism, **spending, **kept)))
+    held_out = _holds_out(others.get("held_out"))
+    _refuse_settings({**others, "held_out": None})
+    noise = _for_labels(mechanism)
+    asked: Any = {"most": noise.records_per_person, "hold_out": held_out, "scratch": scratch}
+    with survey_shards(shards, engine, **asked) as survey:
+        seen = survey.divided()[0] if held_out else survey
+        released = release_shards(seen, noise, **spending)
+        return fit_released_shards(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+
+
+def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
+    """Return where the spend is recorded; refuse to go without.
+
+    Raises:
+        UsageError: There is no ledger.
+    """
+    if mechanism is None or isinstance(ledger, Ledger):
+        return ledger
+    raise UsageError(
+        "The mechanism spends, so a ledger is needed to record it. Nothing was spent. Pass "
+        "ledger=sordino.Ledger.open(...)."
+    )
+
+
+def _holds_out(asked: object) -> bool:
+    """Return whether rows are left for metrics; which ones, a public rule says and no mask.
+
+    Raises:
+        UsageError: A mask was given.
+    """
+    if asked is None or isinstance(asked, bool):
+        return bool(asked)
+    raise UsageError(
+        "held_out must be True for judgments in many files: the public rule says of each row where "
+        "it belongs. Nothing was spent."
+    )
+
+
+def refuse_without_shards(engine: object, scratch: object) -> None:
+    """Refuse to say where files are read where there are none.
+
+    Raises:
+        UsageError: An engine or a folder for it was given.
+    """
+    given = {"engine": engine, "scratch": scratch}
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is for judgments in files that memory does not hold, from "
+            "sordino.find_shards(...); these are in memory. Nothing was spent. Leave it out."
+        )
+
+
+def _refuse_spending(given: Mapping[str, object]) -> None:
+    """Refuse to spend on answers that are private already.
+
+    Raises:
+        UsageError: A mechanism, a ledger or a seed was given.
+    """
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"These answers are private already: leave {wrong[0]} out. Nothing was spent."
+        )
+
+
+def _refuse_settings(others: Mapping[str, object]) -> None:
+    """Refuse settings that many files do not have.
+
+    Raises:
+        UsageError: One was given.
+    """
+    wrong = [name for name, value in others.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is not there for judgments in many files. Nothing was spent. Leave it "
+            "out, or read few enough of them into memory with sordino.read_pairs."
+        )
+
+
+def _for_labels(mechanism: object) -> LabelGaussian:
+    """Return noise for labels; refuse none, and what is not built for many files.
+
+    Raises:
+        PrivacyError: There is none.
+        UsageError: It is another one.
+    """
+    if isinstance(mechanism, LabelGaussian):
+        return mechanism
+    ways = (
+        "Release their sum with noise, mechanism=sordino.LabelGaussian(epsilon=..., delta=...) "
+        "and a ledger; or protect whole records, mechanism=sordino.ObjectivePerturbation(...); or "
+        "randomize them first with `sordino privatize` and fit the answers, "
+        "find_shards(..., privatized=True)."
+    )
+    if mechanism is None:
+        raise PrivacyError(
+            "These are raw judgments; a reward fitted on them would give them away. Nothing was "
+            f"fitted. {ways}"
+        )
+    raise UsageError(
+        f"mechanism={type(mechanism).__name__} is not there for judgments in many files. Nothing "
+        f"was spent. {ways}"
+    )
 
 
 if TYPE_CHECKING:
@@ -113,7 +390,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
 
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
-            :func:`~sordino.privatization.choices.privatize_choices`; or raw judgments (pairs,
+            :func:`~sordino.privatization.memory.privatize_choices`; or raw judgments (pairs,
             trajectories, rankings; or many files of pairs, :func:`sordino.find_shards`), with a
             mechanism and a ledger. Answers may be in many files, too.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
@@ -127,17 +404,17 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             of features by features. By default for up to 1024 features, and not for rankings,
             where True declares that ballots are complete and without ties: see
             :func:`~sordino.rewards.ranking_fit.fit_released_rankings`.
-        mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_estimation.fit_rankings`
+        mechanism: For raw rankings, what :func:`~sordino.rewards.ranking_fit.fit_rankings`
             says. For other raw judgments: a
-            :class:`~sordino.mechanisms.label_gaussian.LabelGaussian` for labels, an
+            :class:`~sordino.mechanisms.label_sum.LabelGaussian` for labels, an
             :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
             records (of trajectories with ``bound=trajectories.difference_bound``, which shortens
             none), or :class:`sordino.NonPrivate` to fit them as they are.
         second_moment: With an ``ObjectivePerturbation`` made by
-            :func:`~sordino.mechanisms.second_moment.joint_mechanisms`, its other half: the
+            :func:`~sordino.mechanisms.gaussian.joint_mechanisms`, its other half: the
             second moment is then released too, and with it a confidence set.
         held_out: With such a mechanism, rows that the fit must not see, so that metrics can be
-            bought on them: what :func:`~sordino.rewards.paid_metrics.held_out_rows` returns. Of
+            bought on them: what :func:`~sordino.rewards.private_metrics.held_out_rows` returns. Of
             many files True, for labels.
         ledger: Where a mechanism's spend is recorded, before its noise is drawn.
         simulate_seed: A seed for the mechanism's noise, for study; the guarantee then says
@@ -168,7 +445,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         Exactly what the answers promise: this is post-processing. Shown by
         tests/soundness/test_align_bytes.py. With a mechanism for labels, what
         :func:`~sordino.rewards.label_release.release_labels` states, and for records what
-        :func:`~sordino.rewards.record_fit.fit_records` does. Shown by
+        :func:`~sordino.rewards.record_release.fit_records` does. Shown by
         tests/soundness/test_central_label.py and tests/soundness/test_central_record.py; of
         rankings by tests/soundness/test_rankings_release.py. Withheld, what its draws promise is
         shown by tests/soundness/test_withheld_reward.py.
@@ -223,7 +500,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         return fit_rankings(
             pairs,
             _ranking_mechanism(mechanism),
-            ledger=_account(method, ledger),
+            ledger=_spent(method, ledger),
             features=features,
             ridge=ridge,
             ball=ball,
@@ -234,7 +511,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         released = release_labels(
             pairs,
             mechanism,
-            ledger=_account(method, ledger),
+            ledger=_spent(method, ledger),
             features=features,
             held_out=rows,
             simulate_seed=simulate_seed,
@@ -244,7 +521,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
         found = fit_records(
             pairs,
             mechanism,
-            ledger=_account(method, ledger),
+            ledger=_spent(method, ledger),
             features=features,
             ball=ball,
             second_moment=second_moment,
@@ -304,7 +581,7 @@ def fit_answers(
     return reward, design
 
 
-def _account(method: str, ledger: Ledger | None) -> Ledger:
+def _spent(method: str, ledger: Ledger | None) -> Ledger:
     """Return the ledger of a release by a curator; refuse a method that needs single answers."""
     if method != "auto":
         raise UsageError(

@@ -11,19 +11,16 @@ from scipy.sparse import csr_array
 
 from sordino import _random
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms._slates import part_of
-from sordino.mechanisms.label_gaussian import LabelStatistic
-from sordino.mechanisms.ranking_design import RankingDesign
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.label_sum import LabelStatistic
+from sordino.mechanisms.ranking_sum import RankingDesign, RankingGaussian, part_of
 from sordino.preferences.features import Features, Matrix
-from sordino.preferences.rankings import Rankings
-from sordino.preferences.slates import Slates
+from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.crossing import refuse_unlinked
 
+from .evidence import RankingEvidence, slate_bound
 from .label_release import countable_rows, digest_of_statistic, label_promise
-from .ranking_evidence import RankingEvidence, slate_bound
 from .release_checks import entropy_of
 
 __all__ = ["ReleasedRankings", "SlateRows", "ranking_promise", "release_rankings", "slate_rows"]

@@ -1,12 +1,31 @@
-"""What every release by a curator settles before anything is spent."""
+"""What every release by a curator settles before anything is spent.
+
+What is refused under record privacy before anything is spent, in words that tell no record.
+
+Prompts, answers and persons are private, and under ADD_OR_REMOVE_ONE so is how many records there
+are. No message names a record or a number of them.
+"""
 
 from __future__ import annotations
 
-from sordino import _random, _validate
-from sordino.errors import UsageError
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-__all__ = ["LARGEST_DELTA", "entropy_of", "refuse_large_delta"]
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import issparse
+
+from sordino import _random, _validate
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger import Ledger
 
 LARGEST_DELTA = 1e-3
 """A δ from here on is refused where nobody may know how many records or persons there are."""
@@ -53,3 +72,128 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
             f"mechanism may publish one {promise.unit} outright and still keep its promise. "
             f"{ways}{0.01 / n:.0e}."
         )
+
+
+def record_promise(
+    mechanism: ObjectivePerturbation | GaussianMechanism | RankedPerturbation,
+    ledger: Ledger,
+    entropy: _random.Entropy,
+    *,
+    n: int | None,
+    features: Features | None = None,
+) -> Guarantee:
+    """Return what a release promises to one record under the terms of a ledger.
+
+    Args:
+        mechanism: What hides a record.
+        ledger: Only read.
+        entropy: Only read is whether it comes from a seed.
+        n: How many records there are, for :func:`refuse_large_delta`; None if nobody counted.
+        features: What reads the texts of records, if anything does.
+
+    Raises:
+        UsageError: So large a δ protects nobody.
+        PrivacyError: The ledger counts labels or persons, or the mechanism promises nothing
+            under its relation.
+    """
+    unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
+    if unit == "person":
+        raise PrivacyError(
+            "This ledger counts whole persons, and a person may have made many records; what "
+            "protects records hides one of them. Nothing was released. Use a ledger with "
+            "unit='record', or hide all labels of a person with RandomizedResponse."
+        )
+    if unit == "label":
+        raise PrivacyError(
+            "This ledger counts labels and takes prompts and answers as public; a release of "
+            "records does not. Nothing was released. Use a ledger with unit='record', or a "
+            "mechanism for labels."
+        )
+    promise = mechanism.guarantee(unit=unit, neighbors=neighbors, trust="central")
+    refuse_large_delta(promise, n)
+    # always a group, for whether records name persons is as private as all else of them
+    named = promise.with_caveats("person-group", *caveats_of_features(features))
+    if entropy.randomness == "simulated":
+        named = named.with_caveats("simulated")
+    return replace(named, randomness=entropy.randomness)
+
+
+def refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
+    """Refuse a second moment that the event of the mechanism does not pay for.
+
+    Raises:
+        PrivacyError: It has too little noise, or none.
+        UsageError: It was made for other records, or was paid for and left out.
+    """
+    ways = "Nothing was spent. Make both with joint_mechanisms."
+    if second_moment is None:
+        if mechanism.second_moment_mu > 0:
+            raise UsageError(
+                f"The mechanism pays for a second moment (second_moment_mu="
+                f"{mechanism.second_moment_mu!r}) that was not given, and adds more noise for it. "
+                "Nothing was spent. Pass second_moment, or build the mechanism without."
+            )
+        return
+    if second_moment.unit != "record" or not (
+        second_moment.mu(REPLACE_SPECIAL) <= mechanism.second_moment_mu
+    ):
+        raise PrivacyError(
+            "The mechanism does not pay for this second moment: for one record its μ is "
+            f"{second_moment.mu(REPLACE_SPECIAL)!r} with unit={second_moment.unit!r}, and "
+            f"second_moment_mu={mechanism.second_moment_mu!r}. {ways}"
+        )
+    if second_moment.bound != mechanism.bound:
+        raise UsageError(
+            f"Both mechanisms must have one bound, got {mechanism.bound!r} and "
+            f"{second_moment.bound!r}. {ways}"
+        )
+
+
+def keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
+    """Return whether a confidence set is kept; refuse one without a second moment.
+
+    Raises:
+        UsageError: It is asked for and there is no second moment.
+    """
+    if ellipsoid and second_moment is None:
+        raise UsageError(
+            "A confidence set under record privacy needs a second moment: prompts and answers are "
+            "private too. Nothing was spent. Make both mechanisms with joint_mechanisms."
+        )
+    return second_moment is not None if ellipsoid is None else ellipsoid
+
+
+def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:
+    """Return the feature difference of every record, dense; also of no record at all.
+
+    Raises:
+        DataError: A feature is not finite. An index would bound how many records there are.
+        PrivacyError: The features have read these records, or nobody knows.
+        UsageError: Features are missing, or were given twice.
+    """
+    features = features_of_hidden(features, pairs)
+    if not len(pairs) and pairs.given is None and isinstance(features, Features):
+        return np.zeros((0, features.dimension))  # a function of the user may not take none
+    return record_rows(lambda: pairs.differences(features))
+
+
+def record_rows(made: Callable[[], Any]) -> Float[np.ndarray, "n d"]:
+    """Return the features of records, dense; whatever is wrong with them is said in one wording.
+
+    Args:
+        made: Returns them, dense or sparse, or raises a ``DataError``.
+
+    Raises:
+        DataError: A feature is not finite. An index would bound how many records there are.
+    """
+    try:
+        rows = made()
+        dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)
+    except DataError:
+        dense = np.full((1, 1), math.nan)
+    if not np.isfinite(dense).all():
+        raise DataError(
+            "The features of a record cannot be used: another shape than was said, or a NaN or an "
+            "infinity. Nothing was spent. Which record is not said, for records are private."
+        )
+    return dense

@@ -1,34 +1,167 @@
 """How far one change of the data can move the scores of a withheld reward.
 
 A bound is made of what is public: settings and, where a label is hidden, the questions.
+
+What is refused before a reward is fitted to be withheld, and what qualifies its promises.
+
+How far one label can move the scores of a withheld reward, where all questions are public.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Protocol
 
 import numpy as np
 from jaxtyping import Float
+from scipy.sparse import csr_array
 
 from sordino import _validate
-from sordino.errors import UsageError
-from sordino.mechanisms._outward import UP, farthest_rows, size
-from sordino.mechanisms._penalty import penalty_step
-from sordino.mechanisms.preference_sensitivity import withheld_record_range
-from sordino.privacy.guarantee import NeighboringRelation
+from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.exact_bounds import UP, farthest_rows, penalty_step, size
+from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
+from sordino.preferences.features import Features, caveats_of_features
+from sordino.preferences.pairs import Pairs
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation, Unit
 
-from .withheld_checks import changes_of
 
-__all__ = [
-    "ATOL",
-    "DOUBT_ROUNDING",
-    "RecordBound",
-    "ScoreBound",
-    "Settings",
-    "centered",
-]
+def refuse_spending(given: Mapping[str, object]) -> None:
+    """Refuse settings of releases: a withheld fit releases nothing.
+
+    Args:
+        given: Names of settings and their values; None where a setting was left out.
+
+    Raises:
+        UsageError: A setting was given.
+    """
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} has no meaning with withhold=True: the fit is exact, releases nothing and "
+            "spends nothing. Nothing was fitted. Leave it out; each draw from "
+            "sordino.gibbs_policy(withheld, temperature=...) spends and takes the ledger."
+        )
+
+
+def refuse_without_withholding(given: Mapping[str, object]) -> None:
+    """Refuse settings that only a withheld fit has.
+
+    Args:
+        given: Names of settings and their values; None where a setting was left out.
+
+    Raises:
+        UsageError: A setting was given.
+    """
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is for withhold=True. Nothing was spent. Leave it out, or withhold the "
+            "reward; for other fits the mechanism says what is promised."
+        )
+
+
+def refuse_other_pairs(pairs: object) -> None:
+    """Refuse what is no raw judgments of two answers.
+
+    Raises:
+        UsageError: It is something else.
+    """
+    if not isinstance(pairs, Pairs):
+        raise UsageError(
+            f"withhold=True is for raw judgments of two answers (Pairs), got "
+            f"{type(pairs).__name__}. Nothing was fitted. Answers that are private already need no "
+            "withholding; for rankings no bound is known."
+        )
+
+
+def refuse_other_terms(unit: object, neighbors: object) -> None:
+    """Refuse a missing unit or relation, and those that no bound is known for.
+
+    Raises:
+        UsageError: One of them is missing or unknown.
+        PrivacyError: No bound is known for the two together.
+    """
+    if unit == "person":
+        raise PrivacyError(
+            "unit='person' cannot be promised: the bound of a withheld estimate is for one label "
+            "or one record, and a person may have given many. Nothing was fitted. Use "
+            "unit='record' or 'label' (a person with m of them is then protected with m times "
+            "epsilon), keep one record of each person, or hide all labels of a person with "
+            "LabelGaussian(..., records_per_person=...)."
+        )
+    if unit not in ("label", "record"):
+        raise UsageError(
+            f"unit must be 'label' or 'record', got {unit!r}: it is what each draw promises to "
+            "hide, and has no default. Nothing was fitted."
+        )
+    if neighbors not in tuple(NeighboringRelation):
+        raise UsageError(
+            "neighbors must be ADD_OR_REMOVE_ONE, REPLACE_SPECIAL or REPLACE_ONE (which labels "
+            f"need), got {neighbors!r}: it is what each draw promises to hide, and has no "
+            "default. Nothing was fitted."
+        )
+    if unit == "label" and neighbors is not REPLACE_ONE:
+        raise PrivacyError(
+            f"neighbors={getattr(neighbors, 'name', neighbors)}: a label is replaced by another "
+            "one, where all else is public. Nothing was fitted. Use unit='label' with "
+            "REPLACE_ONE, or unit='record'."
+        )
+
+
+def changes_of(neighbors: NeighboringRelation) -> int:
+    """Return how many removals or additions make one change of a record."""
+    return 2 if neighbors is REPLACE_ONE else 1
+
+
+def given_ridge(ridge: float | None) -> float:
+    """Return the ridge; refuse none, because there is nothing private to choose it by.
+
+    Raises:
+        UsageError: It was left out.
+    """
+    if ridge is None:
+        raise UsageError(
+            "ridge is needed with withhold=True: choosing it on raw labels would be a release of "
+            "its own. Nothing was fitted. Pass ridge=..., chosen before you look at the data; "
+            "more of it lets each draw spend less."
+        )
+    return ridge
+
+
+def refuse_public_bound(bound: float | None) -> None:
+    """Refuse a bound on the norms of questions that are public.
+
+    Raises:
+        UsageError: It was given.
+    """
+    if bound is not None:
+        raise UsageError(
+            f"bound={bound!r} is for unit='record': where questions are public their own norms "
+            "are used. Nothing was fitted. Leave it out."
+        )
+
+
+def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None) -> tuple[str, ...]:
+    """Return what qualifies the promises of draws from a fit of these pairs.
+
+    Args:
+        pairs: Raw judgments; only persons and, for labels, questions are read.
+        unit: Whose change is hidden.
+        features: What reads the texts.
+    """
+    caveats = {
+        "real-arithmetic": True,
+        # of records always: whether they name persons is as private as all else of them
+        "person-group": unit == "record" or pairs.persons is not None,
+        "repeats-not-linked": unit == "label"
+        and pairs.persons is None
+        and len(set(pairs.keys)) < len(pairs),
+    }
+    read = caveats_of_features(features) if unit == "record" else ()
+    return (*(name for name, applies in caveats.items() if applies), *read)
+
 
 ATOL: Final = 1e-8
 """Accepted norm of the gradient, as a share of the longest feature difference that may be."""
@@ -174,3 +307,53 @@ def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
     What all candidates share tells none from another, and should make none look doubtful.
     """
     return np.asarray(options - options.mean(axis=0))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelBound:
+    """How far one label moves the scores, where all questions are public.
+
+    Any label may become any other: a decided one has the target 0 or 1, an undecided one ½, so
+    that no change moves the gradient of the objective by more than one x.
+
+    Args:
+        rows: x, the feature difference of every question that counts; dense or sparse.
+        settings: What is minimized.
+
+    Guarantee:
+        :meth:`score_range` holds for every two lists of labels that differ in one place, and for
+        fits that are accepted at :attr:`atol`. Shown by tests/soundness/test_withheld_reward.py.
+
+    Source:
+        docs/intrinsic.md, "Withheld rewards of preferences".
+    """
+
+    rows: Float[np.ndarray, "n d"] | csr_array
+    settings: Settings
+    longest: float = field(init=False)
+    curvature: LabelCurvature = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Factor the curvature of the public questions once."""
+        squares = np.asarray((self.rows**2).sum(axis=1), dtype=np.float64)
+        known = LabelCurvature.of(self.rows, ridge=self.settings.ridge, ball=self.settings.ball)
+        object.__setattr__(self, "longest", math.sqrt(float(squares.max(initial=0.0))))
+        object.__setattr__(self, "curvature", known)
+
+    @property
+    def atol(self) -> float:
+        """Return the norm of the gradient at which a fit is accepted, > 0."""
+        return ATOL * self.longest or ATOL
+
+    def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
+        """Return a bound on max h − min h over the options, h being the change of the scores.
+
+        The penalty depends on the questions alone: no label moves it. In the norm of M, a label
+        moves the exact minimizer by at most the leverage, and each fit is off by at most the norm
+        of its gradient over √ridge, because M ⪰ ridge·I.
+        """
+        moved, leverage = self.curvature.range(options), self.curvature.leverage
+        if leverage > 0:
+            off = ROUNDED * self.atol / math.sqrt(self.settings.ridge)
+            moved *= 1 + 2 * off / leverage
+        return min(moved, 2 * self.settings.ball * farthest_rows(options)) * UP

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from sordino.algorithms.checkpoints import PaidStep, RunState, read_state
+from sordino.algorithms.policy_optimization import PaidStep, RunState, read_state
 from sordino.algorithms.policy_updates import Direction
 from sordino.errors import DataError, UsageError
 

@@ -10,14 +10,18 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.algorithms._online_finite import FiniteLearner, loss_gap
-from sordino.algorithms._online_linear import LinearLearner, self_normalized_radius
-from sordino.algorithms.online_alignment import align_online
+from sordino.algorithms.online_alignment import (
+    FiniteLearner,
+    LinearLearner,
+    align_online,
+    loss_gap,
+    self_normalized_radius,
+)
 from sordino.environments.hard_instances import HardInstance
+from sordino.environments.linear_worlds import LinearPreferences
 from sordino.environments.online_worlds import HardRounds, LinearRounds, generator
-from sordino.environments.preference_bandits import LinearPreferences
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.rewards.likelihoods import answer_probability, debias
+from sordino.rewards.pair_losses import answer_probability, debias
 
 LINEAR = LinearRounds(LinearPreferences.random(dimension=3, actions=4, size=1.0, seed=0))
 

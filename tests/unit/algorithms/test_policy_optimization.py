@@ -12,10 +12,10 @@ import pytest
 import sordino
 from sordino.algorithms import policy_optimization
 from sordino.algorithms.policy_optimization import Run, optimize
-from sordino.algorithms.run_plans import theoretical_step
+from sordino.algorithms.policy_updates import theoretical_step
 from sordino.environments.sphere import Sphere
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.ledger import Ledger, Reservation
 
 PUBLISHED = {  # N = 20,000 without reward noise: suboptimality by update and ε

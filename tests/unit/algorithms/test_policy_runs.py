@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from sordino.algorithms.policy_runs import chosen_policy, largest_ratio
-from sordino.policies.log_linear import LogLinearPolicy, coverage_of
+from sordino.algorithms.policy_optimization import chosen_policy, largest_ratio
+from sordino.policies.softmax import LogLinearPolicy, coverage_of
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -16,11 +16,11 @@ from sordino.algorithms.policy_updates import (
     UpdateBounds,
     update_of,
 )
-from sordino.algorithms.user_batches import interact
+from sordino.algorithms.user_slots import interact
 from sordino.environments.sphere import Sphere
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.least_squares import GaussianStatistics
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.mechanisms.regressions.least_squares import GaussianStatistics
+from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.events import NonPrivateEvent
 
 WORLD = Sphere(reward_noise=0.0)

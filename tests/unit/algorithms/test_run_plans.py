@@ -5,7 +5,7 @@ import math
 import pytest
 
 import sordino
-from sordino.algorithms.run_plans import plan_run, theoretical_step
+from sordino.algorithms.policy_updates import plan_run, theoretical_step
 from sordino.errors import PrivacyError, UsageError
 
 PUBLIC = {

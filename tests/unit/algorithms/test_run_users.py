@@ -3,8 +3,7 @@
 import numpy as np
 
 from sordino._random import SimulatedEntropy, SystemEntropy
-from sordino.algorithms.run_users import RunUsers
-from sordino.algorithms.user_slots import Slots
+from sordino.algorithms.user_slots import RunUsers, Slots
 from sordino.environments.sphere import Sphere
 
 SLOTS = Slots(users=30, batches=3)

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from sordino.algorithms.user_batches import interact
+from sordino.algorithms.user_slots import interact
 from sordino.environments.sphere import Sphere
 from sordino.errors import DataError
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.policies.softmax import LogLinearPolicy
 
 WORLD = Sphere(reward_noise=0.0)
 

@@ -18,8 +18,7 @@ from sordino.collection.database import ANSWERS, PERSONS, frozen, open_database
 from sordino.collection.exporting import export_answers, export_zip
 from sordino.collection.study import new_study, read_study
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.manifest import read_manifest
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_manifest, read_pairs
 
 
 def person_id(index):

@@ -15,9 +15,8 @@ from sordino.collection.invitations import (
     revoke,
     states,
 )
-from sordino.collection.questions import Question
 from sordino.collection.refusals import Refusal
-from sordino.collection.study import Study
+from sordino.collection.study import Question, Study
 from sordino.errors import DataError, UsageError
 
 ONE, OTHER = "a" * 43, "b" * 43

@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import create_engine, event, func, select, text
 from starlette.testclient import TestClient
 
-from sordino.collection import limits
+from sordino.collection import responses
 from sordino.collection.database import ANSWERS, open_database
 from sordino.collection.invitations import handle_of, revoke
-from sordino.collection.limits import Buckets
 from sordino.collection.refusals import Refusal
+from sordino.collection.responses import Buckets
 
 ONE_KIND = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 
@@ -28,7 +28,7 @@ def clock(monkeypatch):
             return self.now
 
     clock = Clock()
-    monkeypatch.setattr(limits, "clock", clock)
+    monkeypatch.setattr(responses, "clock", clock)
     return clock
 
 
@@ -72,7 +72,7 @@ def test_what_was_taken_can_be_given_back_and_no_more_than_that(clock):
 
 
 def test_senders_are_forgotten_so_that_memory_is_bounded(monkeypatch, clock):
-    monkeypatch.setattr(limits, "_MOST_SENDERS", 10)
+    monkeypatch.setattr(responses, "_MOST_SENDERS", 10)
     buckets = Buckets(burst=1, rate=1)
     for sender in range(1000):
         assert taken(buckets, str(sender)) == 0
@@ -309,7 +309,7 @@ def test_postgresql_that_takes_nobody_in(talk, answer):
 def test_a_queue_that_is_full_says_so(talk, answer, monkeypatch):
     from sordino.collection import routes
 
-    monkeypatch.setattr("sordino.collection.writer._WAITING", 1)
+    monkeypatch.setattr("sordino.collection.database._WAITING", 1)
     talk = talk()
     device, asked = talk.open()
     goes_on, store = threading.Event(), routes.store

@@ -17,8 +17,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from sordino.collection import limits
-from sordino.collection.openapi import description
+from sordino.collection import responses
+from sordino.collection.routes import description
 
 ROUTES = [
     (method.upper(), path) for path, methods in description()["paths"].items() for method in methods
@@ -50,7 +50,7 @@ pytestmark = pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
 @pytest.fixture
 def world(talk, answer, monkeypatch):
     """Return a study, the routes of its description, and a right secret for each of them."""
-    monkeypatch.setattr(limits.Buckets, "take", lambda *_, **__: None)
+    monkeypatch.setattr(responses.Buckets, "take", lambda *_, **__: None)
     talk = talk(people=500, changes="paid", cap=6)
     device, asked = talk.open(talk.tokens.pop())
     talk.send(device, answer(asked[0]))

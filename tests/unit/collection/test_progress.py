@@ -9,7 +9,7 @@ from sqlalchemy import update
 
 from sordino.collection.database import ANSWERS, INVITATIONS, frozen, open_database
 from sordino.collection.invitations import forget, handle_of, invite, open_invitation, revoke
-from sordino.collection.progress import progress_of
+from sordino.collection.routes import progress_of
 from sordino.collection.study import new_study
 from sordino.errors import FileSystemError
 

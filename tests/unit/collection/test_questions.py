@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from sordino.collection.questions import digest_of_questions, read_questions
+from sordino.collection.study import digest_of_questions, read_questions
 from sordino.errors import DataError
 
 QUESTION = {"prompt": "How?", "first": "Slowly.", "second": "Fast."}
@@ -62,7 +62,7 @@ def test_a_question_that_is_asked_twice_is_refused_also_when_turned(tmp_path):
 
 
 def test_a_study_has_a_largest_number_of_questions(tmp_path, monkeypatch):
-    monkeypatch.setattr("sordino.collection.questions._MOST", 2)
+    monkeypatch.setattr("sordino.collection.study._MOST", 2)
     rows = [QUESTION | {"prompt": str(number)} for number in range(3)]
     with pytest.raises(DataError, match="line 3: a study has at most 2 questions"):
         read_questions(write(tmp_path, *rows))

@@ -130,7 +130,7 @@ def test_a_body_is_at_most_64_kib_declared_or_not(talk, answer):
 
 
 def test_a_body_that_does_not_come_is_not_waited_for(talk, monkeypatch):
-    monkeypatch.setattr("sordino.collection.limits._SECONDS", 0.05)
+    monkeypatch.setattr("sordino.collection.responses._SECONDS", 0.05)
     talk = talk()
     sent = []
 

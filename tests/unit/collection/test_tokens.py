@@ -13,7 +13,7 @@ from sqlalchemy.exc import IntegrityError
 from starlette.testclient import TestClient
 
 from sordino import _random
-from sordino.collection import logs
+from sordino.collection import refusals
 from sordino.collection.database import ANSWERS, INVITATIONS, PERSONS, frozen
 from sordino.collection.invitations import (
     digest_of_secret,
@@ -107,16 +107,16 @@ def test_a_log_holds_nothing_of_anybody(talk, answer, capfd):
     talk = talk(people=4)
     lines = io.StringIO()
     handler = logging.StreamHandler(lines)
-    handler.setFormatter(logs._Lines())
+    handler.setFormatter(refusals._Lines())
     root = logging.getLogger()
     root.addHandler(handler)
-    before = logs.LOG.level
-    logs.LOG.setLevel(logging.DEBUG)
+    before = refusals.LOG.level
+    refusals.LOG.setLevel(logging.DEBUG)
     try:
         said = busy(talk, answer)
     finally:
         root.removeHandler(handler)
-        logs.LOG.setLevel(before)
+        refusals.LOG.setLevel(before)
     written = lines.getvalue() + "".join(capfd.readouterr())
     assert written.count("\n") > 20
     for secret in (*said, *talk.tokens, talk.admin_token, "testclient", "T-shirt"):

@@ -6,9 +6,8 @@ The race of two real processes is in tests/soundness/test_collection_kills.py.
 import pytest
 from sqlalchemy import select
 
-from sordino.collection.database import PERSONS, open_database
+from sordino.collection.database import PERSONS, Writer, open_database
 from sordino.collection.submissions import Submitted, store
-from sordino.collection.writer import Writer
 
 ROUNDS = 5
 

@@ -7,10 +7,9 @@ import pytest
 from sqlalchemy import insert, select
 from sqlalchemy.exc import OperationalError
 
-from sordino.collection import writer as module
-from sordino.collection.database import QUESTIONS, open_database
+from sordino.collection import database as module
+from sordino.collection.database import QUESTIONS, Writer, open_database
 from sordino.collection.refusals import Refusal
-from sordino.collection.writer import Writer
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from sordino.engines import _addresses
-from sordino.engines._addresses import answers
+from sordino.engines import ray_data
+from sordino.engines.ray_data import answers
 
 SETTINGS = bytes([0, 0, 6, 4, 0, 0, 0, 0, 0])
 
@@ -37,7 +37,7 @@ def saying(*words):
 
 @pytest.fixture(autouse=True)
 def _little_patience(monkeypatch):
-    monkeypatch.setattr(_addresses, "_PATIENCE", 0.5)
+    monkeypatch.setattr(ray_data, "_PATIENCE", 0.5)
     monkeypatch.delenv("RAY_USE_TLS", raising=False)
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.engines.branches import Arrivals, Branches, Merge, SumOfStretch, stretches
 from sordino.engines.engine import InProcess
+from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, stretches
 from sordino.errors import DataError, EngineError, FileSystemError, SordinoError
 
 SAID = "what a person said"

@@ -7,9 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from sordino.engines.engine import Engine, InProcess, refuse_other_engines
+from sordino.engines.engine import Engine, InProcess, PiecedRows, refuse_other_engines
 from sordino.engines.ray_data import RayData
-from sordino.engines.rows import PiecedRows
 from sordino.errors import DataError, MissingExtra, UsageError
 
 
@@ -90,7 +89,7 @@ def run(code):
 def test_importing_the_library_loads_neither_ray_nor_pyarrow():
     done = run(
         "import sys, sordino, sordino.engines.ray_data, sordino.cli\n"
-        "import sordino.preferences.parquet, sordino.rewards.sharded.released_fit\n"
+        "import sordino.preferences.parquet, sordino.rewards.chunk_fit\n"
         "print([name for name in ('ray', 'pyarrow', 'pandas') if name in sys.modules])"
     )
     assert done.stdout.strip() == "[]", done.stdout + done.stderr[-2000:]

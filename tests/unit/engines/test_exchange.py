@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.engines import folders
+from sordino.engines import exchange as folders
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import FileSystemError
 

@@ -13,13 +13,13 @@ import pytest
 from pyarrow import parquet
 
 import sordino
-from sordino.engines.branches import Arrivals, Branches, Merge, SumOfStretch, stretches
 from sordino.engines.engine import InProcess
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, stretches
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_released_shards
+from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.label_release import release_shards
 
 
 class Hostile:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.engines.reduction import Reduction
+from sordino.engines.engine import Reduction
 from sordino.errors import EngineError, UsageError
 
 

@@ -8,8 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import sordino
-from sordino.environments.annotators import simulate_pairs
-from sordino.environments.truth import TrueReward
+from sordino.environments.annotators import TrueReward, simulate_pairs
 
 
 def test_the_same_seed_gives_the_same_world():

@@ -6,11 +6,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 import sordino
-from sordino.environments.calibration import (
-    plain_logistic_scale,
-    population_slope,
-    sphere_coordinate,
-)
+from sordino.environments.values import plain_logistic_scale, population_slope, sphere_coordinate
 
 
 @pytest.mark.parametrize(("epsilon", "factor"), [(0.1, 21.2), (0.5, 4.30), (1, 2.26), (2, 1.34)])

@@ -7,11 +7,15 @@ import pytest
 
 import sordino
 from sordino.environments.dosing import Dosing
-from sordino.environments.hard_instances import HardInstance
+from sordino.environments.hard_instances import (
+    HardInstance,
+    LogLinearBandit,
+    hard_bandit,
+    tabular_bandit,
+)
 from sordino.environments.interactions import Environment, bounded_contexts
-from sordino.environments.log_linear_bandits import LogLinearBandit, hard_bandit, tabular_bandit
 from sordino.environments.sphere import Sphere
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.policies.softmax import LogLinearPolicy
 
 
 def random_bandit(noise):

@@ -5,9 +5,13 @@ import pytest
 from scipy.stats import chi2
 
 import sordino
-from sordino.environments.hard_instances import HardInstance
-from sordino.environments.log_linear_bandits import LogLinearBandit, hard_bandit, tabular_bandit
-from sordino.policies.log_linear import LogLinearPolicy, TabularPolicy
+from sordino.environments.hard_instances import (
+    HardInstance,
+    LogLinearBandit,
+    hard_bandit,
+    tabular_bandit,
+)
+from sordino.policies.softmax import LogLinearPolicy, TabularPolicy
 
 TABLE = np.array([[0.1, -0.7, 0.3], [0.9, 0.2, 0.0]])
 

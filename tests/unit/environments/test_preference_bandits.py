@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 
 import sordino
-from sordino.environments.preference_bandits import LinearPreferences
+from sordino.environments.linear_worlds import LinearPreferences
 from sordino.policies.pessimism import pessimistic_policy
 
 TEMPERATURE = 0.25

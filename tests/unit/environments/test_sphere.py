@@ -7,7 +7,7 @@ from scipy.stats import kstest
 
 import sordino
 from sordino.environments.sphere import Sphere
-from sordino.policies.log_linear import LogLinearPolicy
+from sordino.policies.softmax import LogLinearPolicy
 
 
 def test_it_is_the_world_that_others_are_compared_in():

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import arm_sensitivity as arms_
-from sordino.mechanisms import pessimism_sensitivity as alone
+from sordino.mechanisms import score_sensitivity as alone
+from sordino.mechanisms import score_sensitivity as arms_
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 
 PESSIMISM = {

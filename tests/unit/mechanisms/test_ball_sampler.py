@@ -15,7 +15,7 @@ from scipy.stats import chi2, kstest, truncnorm
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.ball_sampler import BallProposal, multiplier, truncated_gaussian
+from sordino.mechanisms.regressions.gibbs import BallProposal, multiplier, truncated_gaussian
 
 SIDE = 32  # cells of equal probability: SIDE² of them
 DRAWS = 1_000_000

@@ -8,9 +8,9 @@ import pytest
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import count_test
+from sordino.mechanisms import minimum_count_release
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.count_test import CountTest
+from sordino.mechanisms.minimum_count_release import CountTest
 from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -47,7 +47,7 @@ def test_a_release_is_one_number_and_repeats_are_rows():
 
 
 def test_only_the_least_count_is_read(monkeypatch):
-    monkeypatch.setattr(count_test, "laplace_noise", lambda _rate, _words: 0)
+    monkeypatch.setattr(minimum_count_release, "laplace_noise", lambda _rate, _words: 0)
     made = CountTest(1.0, delta=1e-6)
     for counts in ([100, 7, 9], [7], [7, 7]):
         drawn = made.release(np.array(counts), entropy=SimulatedEntropy(0))
@@ -57,7 +57,9 @@ def test_only_the_least_count_is_read(monkeypatch):
 def test_what_is_released_fits_64_bits(monkeypatch):
     made = CountTest(1e-12, delta=1e-6)
     for noise in (10**30, -(10**30)):
-        monkeypatch.setattr(count_test, "laplace_noise", lambda _rate, _words, noise=noise: noise)
+        monkeypatch.setattr(
+            minimum_count_release, "laplace_noise", lambda _rate, _words, noise=noise: noise
+        )
         drawn = made.release(np.array([2**63 - 1]), entropy=SimulatedEntropy(0))
         assert drawn.tolist() == [int(math.copysign(2**62, noise))]
 

@@ -15,7 +15,7 @@ from sordino.mechanisms.eigenvalue_test import (
     ridge_range_above,
 )
 from sordino.mechanisms.preference_sensitivity import withheld_record_range
-from sordino.mechanisms.ridge_sensitivity import constrained_ridge_range
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range
 
 RIDGE = {"spread": 2.0, "ball": 1.0, "reward_bound": 1.0}
 PAIRS = {"spread": 2.0, "bound": 2.0, "ball": 1.0}

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms import _row_sums, ellipsoid
+from sordino.mechanisms import ellipsoid, grid
 from sordino.mechanisms.ellipsoid import (
     isotropic_ellipsoid,
     least_noise_ellipsoid,
@@ -102,7 +102,7 @@ def test_sparse_rows_are_as_dense_ones():
 def test_parts_do_not_matter(monkeypatch):
     rows = normal(1000, 5)
     whole = least_noise_ellipsoid(rows)
-    monkeypatch.setattr(_row_sums, "_PART", 37)
+    monkeypatch.setattr(grid, "_PART", 37)
     parts = least_noise_ellipsoid(rows)
     assert np.allclose(whole.whiten.T @ whole.whiten, parts.whiten.T @ parts.whiten, atol=1e-9)
 

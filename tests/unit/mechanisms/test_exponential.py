@@ -15,10 +15,10 @@ from scipy.stats import chi2
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms import _gibbs_draws, exponential
-from sordino.mechanisms._gibbs_draws import draw_actions, log_chances, thresholds
+from sordino.mechanisms import gibbs, gibbs_draws
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.exponential import ExponentialMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
+from sordino.mechanisms.gibbs_draws import draw_actions, log_chances, thresholds
 from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent
@@ -288,7 +288,7 @@ def test_a_constant_added_to_all_scores_of_a_record_changes_nothing(shifts):
 def test_chunks_do_not_show(monkeypatch):
     values = np.random.default_rng(0).normal(size=(50, 3))
     whole = made().log_probabilities(values)
-    monkeypatch.setattr(exponential, "_CELLS", 7)
+    monkeypatch.setattr(gibbs, "_EXPONENTIAL_CELLS", 7)
     assert np.array_equal(made().log_probabilities(values), whole)
 
 
@@ -312,7 +312,7 @@ def test_totals_beyond_the_digits_of_a_float_are_told_apart(monkeypatch):
 @given(st.fractions(0, 1000), st.sampled_from([0, 1, -1]))
 def test_a_bound_is_rounded_up_and_so_is_what_it_prints_as(value, bits):
     given = max(Fraction(0), value + bits * Fraction(1, 2**64))
-    result = _gibbs_draws.rounded_up(given, "value")
+    result = gibbs_draws.rounded_up(given, "value")
     assert min(Fraction(result), Fraction(repr(result))) >= given
     assert float(given) <= result <= math.nextafter(math.nextafter(float(given), 2e3), 2e3)
 
@@ -320,7 +320,7 @@ def test_a_bound_is_rounded_up_and_so_is_what_it_prints_as(value, bits):
 def test_a_bound_that_prints_as_less_is_raised():
     """The accountant reads the digits that a float prints as."""
     exactly = Fraction(0.1)  # 0.1000000000000000055..., printed as 0.1
-    assert _gibbs_draws.rounded_up(exactly, "value") == math.nextafter(0.1, 1)
+    assert gibbs_draws.rounded_up(exactly, "value") == math.nextafter(0.1, 1)
 
 
 def test_integers_are_scores():
@@ -408,7 +408,7 @@ def test_both_edges_of_every_threshold(log_weights):
 def test_thresholds_that_share_their_high_word_are_told_apart(cuts, numbers):
     cuts = sorted([*cuts, *numbers[:2]])
     high, low = np.array([halves(number) for number in numbers], dtype=np.uint64).T
-    drawn = _gibbs_draws._drawn(cuts, high, low)
+    drawn = gibbs_draws._drawn(cuts, high, low)
     assert drawn.tolist() == [sum(cut <= number for cut in cuts) for number in numbers]
 
 
@@ -480,7 +480,7 @@ def test_few_draws_by_floats_are_those_of_exact_thresholds(seed):
         few = draw_actions(levels, 4, entropy=words)
         cuts = [cut for cut in thresholds(levels) if cut < 2**128]
         high, low = words.given.reshape(4, 2).T
-        assert few.tolist() == _gibbs_draws._drawn(cuts, high, low).tolist()
+        assert few.tolist() == gibbs_draws._drawn(cuts, high, low).tolist()
 
 
 @pytest.mark.parametrize("off", [0, 1, -1, 2**20, -(2**20)])
@@ -491,4 +491,4 @@ def test_words_near_a_threshold_are_left_to_exact_arithmetic(off, monkeypatch):
     word = cut + off
     drawn = draw_actions(levels, 1, entropy=Words(halves(word)))
     assert drawn.tolist() == [0 if word < cut else 1]
-    assert _gibbs_draws._drawn_plainly(levels, np.array([word >> 64], dtype=np.uint64)) is None
+    assert gibbs_draws._drawn_plainly(levels, np.array([word >> 64], dtype=np.uint64)) is None

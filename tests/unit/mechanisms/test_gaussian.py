@@ -12,7 +12,7 @@ from scipy import stats
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import _grid
+from sordino.mechanisms import grid as _grid
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.gaussian import gaussian_delta, gaussian_epsilon, gaussian_mu

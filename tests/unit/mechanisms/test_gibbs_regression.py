@@ -8,14 +8,16 @@ from scipy.optimize import minimize
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms._candidates import BestCandidate
-from sordino.mechanisms._regression_cases import loss_range
-from sordino.mechanisms._regressions import RegressionTerms
-from sordino.mechanisms.ball_sampler import log_mass
 from sordino.mechanisms.base import Repeatable
-from sordino.mechanisms.gibbs_regression import ExponentialRegression, GibbsRegression
-from sordino.mechanisms.least_squares import LeastSquares, Oracle
-from sordino.mechanisms.plain_regression import PlainRegression
+from sordino.mechanisms.regressions.base import PlainRegression, RegressionTerms
+from sordino.mechanisms.regressions.gibbs import (
+    BestCandidate,
+    ExponentialRegression,
+    GibbsRegression,
+    log_mass,
+    loss_range,
+)
+from sordino.mechanisms.regressions.least_squares import LeastSquares, Oracle
 from sordino.privacy.events import BoundedRangeEvent, NonPrivateEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

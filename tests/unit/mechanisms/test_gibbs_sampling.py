@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms._gibbs_draws import SLACK
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.gibbs_sampling import GibbsSampling, least_temperature
+from sordino.mechanisms.gibbs import GibbsSampling, least_temperature
+from sordino.mechanisms.gibbs_draws import SLACK
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
 

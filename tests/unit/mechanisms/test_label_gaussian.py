@@ -9,9 +9,15 @@ from scipy import sparse
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms._label_steps import counted_rows, farthest, half_steps, lengths
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.label_gaussian import LabelGaussian, LabelStatistic
+from sordino.mechanisms.label_sum import (
+    LabelGaussian,
+    LabelStatistic,
+    counted_rows,
+    farthest,
+    half_steps,
+    lengths,
+)
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_ONE,

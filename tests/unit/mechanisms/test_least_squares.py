@@ -7,11 +7,15 @@ import pytest
 
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.adaptive_statistics import AdaptiveStatistics
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.least_squares import GaussianStatistics, LeastSquares, Oracle
-from sordino.mechanisms.plain_regression import PlainRegression
-from sordino.mechanisms.regression_descent import OnePassDescent
+from sordino.mechanisms.regressions.base import PlainRegression
+from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.least_squares import (
+    AdaptiveStatistics,
+    GaussianStatistics,
+    LeastSquares,
+    Oracle,
+)
 from sordino.privacy.events import NonPrivateEvent
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 

@@ -8,7 +8,7 @@ import pytest
 from sordino._random import SystemEntropy
 from sordino.errors import DataError
 from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.preferences.labels import UNDECIDED
+from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE
 
 

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.label_curvature import LabelCurvature, least_slope
 from sordino.mechanisms.preference_sensitivity import (
+    LabelCurvature,
     closed_form_label_range,
+    least_slope,
     withheld_label_loss_outside,
     withheld_label_range,
     withheld_record_range,

@@ -7,8 +7,7 @@ import pytest
 
 from sordino._random import entropy
 from sordino.errors import UsageError
-from sordino.mechanisms._descent_plan import DescentPlan, first_averaged
-from sordino.mechanisms.regression_descent import OnePassDescent
+from sordino.mechanisms.regressions.descent import DescentPlan, OnePassDescent, first_averaged
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 
 
@@ -110,7 +109,7 @@ def test_rows_of_some_chunks_add_up_like_all_at_once(monkeypatch):
     rows, targets = world(500, 3, 3)
     found = calibrated(500, oracle=OnePassDescent(inner_batches=3))
     whole = found.release(rows, targets, entropy=entropy(0)).weights
-    monkeypatch.setattr("sordino.mechanisms.descent_regression._NUMBERS", 30)
+    monkeypatch.setattr("sordino.mechanisms.regressions.descent._NUMBERS", 30)
     assert found.release(rows, targets, entropy=entropy(0)).weights == pytest.approx(whole)
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.ridge_sensitivity import (
+from sordino.mechanisms.score_sensitivity import (
     _other_rewards_step,
     constrained_ridge_range,
     plain_ridge_range,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from sordino._random import entropy
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import second_moment
-from sordino.mechanisms._grid import outer_products
+from sordino.mechanisms import gaussian as second_moment
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
+from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
+from sordino.mechanisms.grid import outer_products
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import (

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.policies.log_linear import LogLinearPolicy, TabularPolicy, one_hot_features
+from sordino.policies.softmax import LogLinearPolicy, TabularPolicy, one_hot_features
 
 
 def drawn(n=40, k=5, d=4, seed=0):

@@ -10,7 +10,7 @@ import pytest
 import sordino
 from sordino.policies.gibbs import gibbs_policy
 from sordino.policies.pessimism import optimistic_policy, pessimistic_policy
-from sordino.privacy.chain import canonical_json
+from sordino.privacy.ledger_chain import canonical_json
 from sordino.rewards import candidates as candidates_module
 from sordino.rewards.confidence import ConfidenceEllipsoid
 from sordino.rewards.model import RewardModel
@@ -169,7 +169,7 @@ def test_blocks_change_nothing(make_reward, rows, monkeypatch):
     whole = policy.bonus(PROMPTS, CANDIDATES), plain.bonus(None, rows)
     for block in (1, 40, 100):
         monkeypatch.setattr(candidates_module, "_BLOCK", block)
-        monkeypatch.setattr("sordino.rewards._gram._BLOCK", block)
+        monkeypatch.setattr("sordino.rewards.pair_losses._BLOCK", block)
         parts = policy.bonus(PROMPTS, CANDIDATES), plain.bonus(None, rows)
         for one, two in zip(whole, parts, strict=True):
             np.testing.assert_allclose(np.concatenate(one), np.concatenate(two), rtol=1e-12)

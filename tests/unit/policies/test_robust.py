@@ -15,10 +15,7 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.cone_program import context_program, solve_flows
 from sordino.policies.contexts import Contexts
-from sordino.policies.robust import robust_policy
-from sordino.policies.stochastic import StochasticPolicy
-from sordino.policies.suboptimality import certified_losses
-from sordino.policies.tempered import best_tempered
+from sordino.policies.robust import StochasticPolicy, best_tempered, certified_losses, robust_policy
 from sordino.policies.worst_case import PlausibleRewards
 
 

@@ -8,8 +8,13 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 import sordino
-from sordino.policies.log_linear import LogLinearPolicy, TabularPolicy
-from sordino.policies.softmax import ActionPolicy, coverage_of, sampled
+from sordino.policies.softmax import (
+    ActionPolicy,
+    LogLinearPolicy,
+    TabularPolicy,
+    coverage_of,
+    sampled,
+)
 
 STATE = np.array([0])
 

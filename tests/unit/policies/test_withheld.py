@@ -16,8 +16,7 @@ from sordino.errors import (
     PrivacyWarning,
     UsageError,
 )
-from sordino.policies.withheld import WithheldPolicy
-from sordino.policies.withheld_estimate import WithheldEstimate
+from sordino.policies.withheld import WithheldEstimate, WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.events import BoundedRangeEvent, event_to_row
 from sordino.privacy.spend import event_of
@@ -85,9 +84,7 @@ def test_draws_that_would_overspend_draw_nothing(policy, opened, monkeypatch):
     ledger = opened(0.55)  # two draws fit, a hundred do not
     assert policy.bounded_range() == pytest.approx(0.2, rel=1e-9)
     drawn = []
-    monkeypatch.setattr(
-        "sordino.mechanisms.gibbs_sampling.draw_actions", lambda *a, **k: drawn.append(a)
-    )
+    monkeypatch.setattr("sordino.mechanisms.gibbs.draw_actions", lambda *a, **k: drawn.append(a))
     with pytest.raises(BudgetExceeded, match="Nothing was released"):
         policy.draw_many(100, ledger=ledger)
     assert not drawn

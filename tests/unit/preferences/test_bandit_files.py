@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.bandit_files import read_bandit_logs
-from sordino.preferences.bandit_logs import BanditLogs
+from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs
 from sordino.preferences.catalogues import Catalogue
 
 ROWS = [

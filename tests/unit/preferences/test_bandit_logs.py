@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.preferences.catalogues import Catalogue
-from sordino.preferences.context_columns import ContextColumn
+from sordino.preferences.catalogues import Catalogue, ContextColumn
 
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 

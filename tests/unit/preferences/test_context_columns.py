@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from sordino.errors import UsageError
-from sordino.preferences import context_columns
-from sordino.preferences.context_columns import ContextColumn, columns_of, whole_text
+from sordino.preferences import catalogues
+from sordino.preferences.catalogues import ContextColumn, columns_of, whole_text
 
 CITIES = ["Berlin", "東京", "", "a:b", "Berlin ", "x" * 999]
 
@@ -82,7 +82,7 @@ def test_buckets_are_used_evenly_and_differ_between_columns():
 def test_the_memory_of_buckets_changes_nothing(monkeypatch):
     texts = [f"text {i % 7}" for i in range(50)]
     before = list(map(ContextColumn("city", 99).reader(), texts))
-    monkeypatch.setattr(context_columns, "_CACHED", 2)
+    monkeypatch.setattr(catalogues, "_CACHED", 2)
     assert list(map(ContextColumn("city", 99).reader(), texts)) == before
 
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences import context_vectors
-from sordino.preferences.context_columns import ContextColumn, columns_of
-from sordino.preferences.context_vectors import (
+from sordino.preferences import catalogues
+from sordino.preferences.catalogues import (
+    ContextColumn,
     bounded_vectors,
+    columns_of,
     expanded,
     rows_of,
     usable_context_bound,
@@ -62,7 +63,7 @@ def test_a_row_does_not_depend_on_the_others(monkeypatch):
     whole = bounded_vectors(rows, (), 3.0)
     alone = np.concatenate([bounded_vectors(row[None], (), 3.0) for row in rows])
     assert whole.tobytes() == alone.tobytes()
-    monkeypatch.setattr(context_vectors, "_BLOCK", 7)
+    monkeypatch.setattr(catalogues, "_BLOCK", 7)
     assert bounded_vectors(np.asfortranarray(rows), (), 3.0).tobytes() == whole.tobytes()
 
 
@@ -100,7 +101,7 @@ def test_columns_without_a_name(tmp_path, mark, header, names):
     path = tmp_path / ("x.csv" if mark == "," else "x.tsv")
     path.write_text(f"\n{header}\n1,2,3".replace(",", mark), newline="")
     ((_, row),) = rows_of(path)
-    named = [name for name in row if not name.startswith(context_vectors.UNNAMED)]
+    named = [name for name in row if not name.startswith(catalogues.UNNAMED)]
     assert named == [name.replace(",", mark) for name in names]
     assert list(row.values()) == ["1", "2", "3"]
 

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from sordino.errors import DataError, SordinoError, UsageError
-from sordino.preferences import _tokens, features
-from sordino.preferences._signals import SIGNALS
+from sordino.preferences import features
+from sordino.preferences import features as _tokens
 from sordino.preferences.features import (
+    SIGNALS,
     Features,
     FunctionFeatures,
     HashedText,

@@ -16,8 +16,7 @@ from sordino.preferences.files import (
     read_records,
     to_line,
 )
-from sordino.preferences.manifest import Manifest, manifest_path, read_manifest, stem
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Manifest, manifest_path, read_manifest, read_pairs, stem
 from sordino.preferences.records import parse_record
 
 ROWS = [

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 
 CANARY = "kanarie"
 ROWS = [

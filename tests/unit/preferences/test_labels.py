@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.labels import UNDECIDED, label_value, turned
-from sordino.preferences.reading import read_pairs
-from sordino.preferences.records import parse_record, parse_records
+from sordino.preferences.pairs import read_pairs
+from sordino.preferences.records import label_value, parse_record, parse_records, turned
+from sordino.privacy.events import UNDECIDED
 
 QUESTION = {"prompt": "p", "first": "a", "second": "b"}
 SPELLINGS = {

@@ -11,9 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.private_pairs import PrivatePairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
 
 ROWS = [{"prompt": f"p{i}", "chosen": f"a{i}", "rejected": f"b{i}"} for i in range(20)]
 SAME = {"prompt": "p", "chosen": "x", "rejected": "x"}

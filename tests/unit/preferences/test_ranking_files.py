@@ -6,8 +6,8 @@ import json
 import pytest
 
 from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.preferences.ballots import parse_ballot
 from sordino.preferences.ranking_files import read_rankings
-from sordino.preferences.ranking_records import parse_ballot
 from sordino.preferences.records import candidate_order, canonical
 
 TEXTS = ["Salt.", "Sugar.", "Neither, and that is that."]

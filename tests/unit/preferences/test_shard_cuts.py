@@ -13,17 +13,16 @@ import pytest
 from pyarrow import parquet
 
 import sordino
-from sordino.cli._engines import Place, describe_files, files_rows
+from sordino.cli._options import Place, describe_files, files_rows
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, FileSystemError, UsageError
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.mechanisms.pieced_labels import PiecedLabels
+from sordino.mechanisms.label_sum import LabelGaussian, PiecedLabels
 from sordino.preferences import shards as module
 from sordino.preferences.parquet import schema_of
 from sordino.preferences.shard_blocks import judgments
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.rewards.sharded.evidence import counted_vectors
+from sordino.rewards.chunk_evidence import counted_vectors
 
 CANARY = "xylophone-canary"
 

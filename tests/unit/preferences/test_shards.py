@@ -13,8 +13,7 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences import shards as module
 from sordino.preferences.features import HashedText
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.shard_blocks import judged_vectors, judgments
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
@@ -153,7 +152,7 @@ def test_the_digest_does_not_depend_on_the_order_of_files_or_on_labels(tmp_path)
 @pytest.mark.parametrize("most", [1, 3])
 def test_a_cap_leaves_the_same_questions_as_in_memory(tmp_path, most):
     """Which rows of a person count is decided by digests, so files do not matter."""
-    from sordino.mechanisms._label_steps import counted_rows
+    from sordino.mechanisms.label_sum import counted_rows
     from sordino.rewards.label_release import countable_rows
 
     records = rows(40, people=3)

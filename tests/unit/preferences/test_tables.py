@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError
-from sordino.preferences import files, tables
+from sordino.preferences import files
+from sordino.preferences import files as tables
 from sordino.preferences.files import read_records
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import read_pairs
 
 HEADER = ["prompt", "first", "second", "label"]
 ROWS = [

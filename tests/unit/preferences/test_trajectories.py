@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.preferences.trajectories import Trajectories
 
 

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences.trajectories import Trajectories
-from sordino.preferences.trajectory_files import read_trajectories
+from sordino.preferences.trajectories import Trajectories, read_trajectories
 
 GENERATOR = np.random.default_rng(0)
 FIRST, SECOND = GENERATOR.normal(size=(2, 6, 3, 2))

@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, UsageError
-from sordino.privacy import chain
+from sordino.privacy import ledger_chain
 
 FIRST = {"kind": "open", "time": "t", "payload": '{"format":"sordino.ledger","version":1}'}
 
@@ -13,12 +13,12 @@ FIRST = {"kind": "open", "time": "t", "payload": '{"format":"sordino.ledger","ve
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "spend.db"
-    chain.create(path, **FIRST)
+    ledger_chain.create(path, **FIRST)
     return path
 
 
 def test_every_connection_waits_until_a_commit_is_on_the_disk(path):
-    with chain.connect(path) as connection:
+    with ledger_chain.connect(path) as connection:
         assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
         assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -26,63 +26,65 @@ def test_every_connection_waits_until_a_commit_is_on_the_disk(path):
 
 @pytest.mark.parametrize("statement", ["UPDATE rows SET kind = 'x'", "DELETE FROM rows"])
 def test_rows_are_never_changed_by_accident(path, statement):
-    with pytest.raises(LedgerDamaged), chain.connect(path) as connection:
+    with pytest.raises(LedgerDamaged), ledger_chain.connect(path) as connection:
         connection.execute(statement)
-    with chain.connect(path) as connection:
-        assert len(chain.verified(connection, path)) == 1
+    with ledger_chain.connect(path) as connection:
+        assert len(ledger_chain.verified(connection, path)) == 1
 
 
 def test_a_second_creation_leaves_the_first_ledger_alone(path):
     before = path.read_bytes()
     with pytest.raises(FileExistsError):
-        chain.create(path, **FIRST)
+        ledger_chain.create(path, **FIRST)
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["spend.db"]
 
 
 def test_a_failed_transaction_writes_nothing(path):
-    with chain.connect(path) as connection:
-        (first,) = chain.read_rows(connection)
-        with pytest.raises(TypeError), chain.transaction(connection):
-            chain.append(connection, chain.append(connection, first, kind="commit", time="t"))
-        assert chain.read_rows(connection) == [first]
+    with ledger_chain.connect(path) as connection:
+        (first,) = ledger_chain.read_rows(connection)
+        with pytest.raises(TypeError), ledger_chain.transaction(connection):
+            ledger_chain.append(
+                connection, ledger_chain.append(connection, first, kind="commit", time="t")
+            )
+        assert ledger_chain.read_rows(connection) == [first]
 
 
 def test_only_new_rows_are_read_after_a_known_one(path):
-    with chain.connect(path) as connection:
-        (first,) = chain.read_rows(connection)
-        with chain.transaction(connection):
-            second = chain.append(connection, first, kind="commit", time="t")
-        assert chain.read_rows(connection, first) == [second]
-        assert chain.read_rows(connection, second) == []
-        assert chain.read_rows(connection) == [first, second]
+    with ledger_chain.connect(path) as connection:
+        (first,) = ledger_chain.read_rows(connection)
+        with ledger_chain.transaction(connection):
+            second = ledger_chain.append(connection, first, kind="commit", time="t")
+        assert ledger_chain.read_rows(connection, first) == [second]
+        assert ledger_chain.read_rows(connection, second) == []
+        assert ledger_chain.read_rows(connection) == [first, second]
 
 
 def test_a_row_changes_its_digest_with_every_column():
-    row = chain.Row(sequence=1, kind="open", time="t")
+    row = ledger_chain.Row(sequence=1, kind="open", time="t")
     digests = {row.computed_digest()}
     for name, value in vars(row).items():
         if name != "digest":
             other = {**vars(row), name: value + 1 if isinstance(value, int) else value + "x"}
-            digests.add(chain.Row(**other).computed_digest())
+            digests.add(ledger_chain.Row(**other).computed_digest())
     assert len(digests) == len(vars(row))
 
 
 def test_a_ledger_held_by_another_process_says_try_again(path, monkeypatch):
-    monkeypatch.setattr(chain, "_BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(ledger_chain, "_BUSY_SECONDS", 0.05)
     with (
-        chain.connect(path) as other,
-        chain.transaction(other),
+        ledger_chain.connect(path) as other,
+        ledger_chain.transaction(other),
         pytest.raises(LedgerError, match="held by another process") as caught,
-        chain.connect(path) as connection,
-        chain.transaction(connection),
+        ledger_chain.connect(path) as connection,
+        ledger_chain.transaction(connection),
     ):
         pass
     assert not isinstance(caught.value, LedgerDamaged)
 
 
 def test_a_missing_file_is_not_made_by_connecting(tmp_path):
-    with pytest.raises(FileSystemError), chain.connect(tmp_path / "none.db"):
+    with pytest.raises(FileSystemError), ledger_chain.connect(tmp_path / "none.db"):
         pass
     assert list(tmp_path.iterdir()) == []
 
@@ -92,26 +94,26 @@ def test_a_foreign_database_keeps_its_own_journal_mode(tmp_path):
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE songs (title TEXT)")
     connection.close()
-    with chain.connect(path) as connection:
+    with ledger_chain.connect(path) as connection:
         assert connection.execute("PRAGMA journal_mode").fetchone() == ("delete",)
 
 
 @pytest.mark.parametrize("value", ["", None, 3, b"text", "half \ud800", ["text"]])
 def test_a_text_that_no_file_can_hold_is_refused(value):
     with pytest.raises(UsageError, match="scope must be a text"):
-        chain.text("scope", value)
+        ledger_chain.text("scope", value)
 
 
 @pytest.mark.parametrize("value", ["a", "é", "\U0001f3b5", "two words"])
 def test_other_texts_are_kept(value):
-    assert chain.text("scope", value) == value
+    assert ledger_chain.text("scope", value) == value
 
 
 def test_equal_values_give_equal_json():
-    assert chain.canonical_json({"b": 1, "a": [1.5, "x"]}) == '{"a":[1.5,"x"],"b":1}'
+    assert ledger_chain.canonical_json({"b": 1, "a": [1.5, "x"]}) == '{"a":[1.5,"x"],"b":1}'
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), {1, 2}, b"x", {"a": object()}])
 def test_what_json_cannot_hold_is_a_usage_error(value):
     with pytest.raises(UsageError, match="details must be"):
-        chain.strict_json("details", value)
+        ledger_chain.strict_json("details", value)

@@ -8,9 +8,9 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.preferences.rankings import Rankings
-from sordino.privatization.choices import privatize_choices
+from sordino.privatization.memory import privatize_choices
 
 NAMES = ("ale", "beer", "tea")
 

@@ -8,11 +8,10 @@ import pytest
 
 from sordino.errors import UsageError
 from sordino.preferences.comparisons import PublicDigest
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.reading import read_pairs
+from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.privatization.persons import coin_for_person
+from sordino.privatization.crossing import coin_for_person
 
 
 def together(coin, labels):

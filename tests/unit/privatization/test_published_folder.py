@@ -13,10 +13,10 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.preferences.shards import find_shards
-from sordino.privatization import publication
 from sordino.privatization import shards as module
+from sordino.privatization import stream
 from sordino.privatization.shard_outputs import sole_run
 from sordino.privatization.shards import privatize_shards
 
@@ -86,7 +86,7 @@ class Stopped(BaseException):
 
 def interrupt(raw, out, ledger, *, at=2, error=Stopped, **more):
     """Start a run that ends when its ``at``-th file is about to appear."""
-    honest, seen = publication._show, []
+    honest, seen = stream._show, []
 
     def show(made, final, **given):
         seen.append(made)
@@ -95,7 +95,7 @@ def interrupt(raw, out, ledger, *, at=2, error=Stopped, **more):
         honest(made, final, **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(publication, "_show", show)
+        patch.setattr(stream, "_show", show)
         run(raw, out, ledger, **more)
 
 

@@ -13,10 +13,10 @@ from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, FileSystemError, LedgerDamaged, UsageError
 from sordino.preferences import shard_blocks, shard_survey, shards
-from sordino.preferences.manifest import read_manifest, stem
+from sordino.preferences.pairs import read_manifest, stem
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_memo, shard_people
+from sordino.privatization import shard_tasks
 from sordino.privatization import shards as module
 from sordino.privatization.crossing import Crossing
 from sordino.privatization.shards import plan_shards, privatize_shards
@@ -28,7 +28,7 @@ COIN = sordino.RandomizedResponse(1.0)
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Cut files into many pieces, and bring people together in four parts."""
-    for part in (exchange, shard_survey, shard_memo, shard_people, module):
+    for part in (exchange, shard_survey, shard_tasks, shard_tasks, module):
         monkeypatch.setattr(part, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
     monkeypatch.setattr(shards, "_ROWS", 10)

@@ -11,9 +11,8 @@ import sordino
 from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.errors import UsageError
 from sordino.reporting import render_report, summarize
-from sordino.reporting._attack_words import ATTACKS
-from sordino.reporting._audit_chart import interval_values, share_values
-from sordino.reporting.audits import describe_audit
+from sordino.reporting.audit_figures import interval_values, share_values
+from sordino.reporting.audits import ATTACKS, describe_audit
 from sordino.reporting.html import render_audit, write_audit, write_report
 
 from .test_html import _contrast, _read

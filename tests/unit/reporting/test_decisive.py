@@ -5,9 +5,8 @@ import pytest
 import scipy.sparse
 
 from sordino.errors import DataError, UsageError
-from sordino.preferences._signals import SIGNALS
-from sordino.preferences.features import FunctionFeatures, HashedText
-from sordino.reporting.decisive import decisive_features, feature_names, feature_spread
+from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText
+from sordino.reporting.result import decisive_features, feature_names, feature_spread
 
 
 def test_rows_are_sorted_by_weight_times_spread_and_not_by_weight():

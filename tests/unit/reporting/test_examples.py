@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sordino.errors import DataError, UsageError
-from sordino.reporting.examples import choose_examples
+from sordino.reporting.result import choose_examples
 
 
 def _choose(chances, most=3, **changed):

@@ -7,7 +7,7 @@ import pytest
 
 from sordino.errors import DataError
 from sordino.reporting import render_report, summarize
-from sordino.reporting._items import describe_items, item_values
+from sordino.reporting.summary import describe_items, item_values
 
 SUM = {
     "name": "ranking-gaussian", "epsilon": 1.0, "delta": 1e-6, "mu": 0.2367, "statistic": "borda",

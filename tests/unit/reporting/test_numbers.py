@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import DataError
-from sordino.reporting._numbers import at_least, at_most, belief_percent, percent, plain, real
+from sordino.reporting.wording import at_least, at_most, belief_percent, percent, plain, real
 
 _DIGITS = str.maketrans("⁻⁰¹²³⁴⁵⁶⁷⁸⁹−", "-0123456789-")
 

@@ -3,7 +3,7 @@
 import pytest
 
 from sordino import estimate
-from sordino.reporting.planning import describe_forecast
+from sordino.reporting.curves import describe_forecast
 
 
 def rows(n=20_000, *, dimension=8, epsilon=1.0, **more):

@@ -16,8 +16,8 @@ from sordino.reporting.result import (
     measure_reward,
     measure_truth,
 )
-from sordino.rewards.design import HeldOut
 from sordino.rewards.estimation import fit_reward
+from sordino.rewards.evidence import HeldOut
 from sordino.rewards.metrics import accuracy
 
 

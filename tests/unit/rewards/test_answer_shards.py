@@ -14,21 +14,18 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences import shard_blocks, shard_survey, shards
 from sordino.preferences.features import HashedText
-from sordino.preferences.manifest import manifest_path
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import PrivatePairs, manifest_path
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_memo, shard_people
+from sordino.privatization import shard_tasks
 from sordino.privatization import shards as local_shards
 from sordino.privatization.shards import privatize_shards
 from sordino.rewards.answer_fit import answers_ellipsoid, fit_design, standard_errors
-from sordino.rewards.design import Design
-from sordino.rewards.ridge_choice import ridges
-from sordino.rewards.sharded.answer_evidence import evidence_of_answers
-from sordino.rewards.sharded.answers import fit_answer_shards
-from sordino.rewards.sharded.evidence import counted_vectors
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_evidence
+from sordino.rewards.chunk_evidence import counted_vectors, evidence_of_answers
+from sordino.rewards.chunk_fit import fit_answer_shards, fit_evidence
+from sordino.rewards.evidence import Design
+from sordino.rewards.label_release import release_shards
+from sordino.rewards.ridge_selection import ridges
 
 COIN = sordino.RandomizedResponse(1.0)
 
@@ -44,7 +41,7 @@ class Backwards:
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
-    for module in (exchange, shard_survey, shard_memo, shard_people, local_shards):
+    for module in (exchange, shard_survey, shard_tasks, shard_tasks, local_shards):
         monkeypatch.setattr(module, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
     monkeypatch.setattr(shards, "_ROWS", 500)

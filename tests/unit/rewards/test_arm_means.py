@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 import sordino
 from sordino._withholding import confidential
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.count_test import CountTest
+from sordino.mechanisms.minimum_count_release import CountTest
 from sordino.preferences.bandit_logs import BanditLogs
-from sordino.rewards.arm_means import ArmMeans, arms_digest
-from sordino.rewards.screened_means import ScreenedMeans
+from sordino.rewards.arm_means import ArmMeans, ScreenedMeans, arms_digest
 
 TERMS = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
 LABELS = {"unit": "label", "neighbors": sordino.REPLACE_ONE}

@@ -11,12 +11,15 @@ from hypothesis import strategies as st
 import sordino
 from sordino._withholding import confidential
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms._outward import farthest_rows
+from sordino.mechanisms.exact_bounds import farthest_rows
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.rewards.ball_least_squares import minimize_in_ball
-from sordino.rewards.ball_ridge import BallRidge, ball_ridge_range
-from sordino.rewards.joint_features import JointFeatures
+from sordino.rewards.linear_bandit import (
+    BallRidge,
+    JointFeatures,
+    ball_ridge_range,
+    minimize_in_ball,
+)
 
 TERMS = {"unit": "record", "neighbors": sordino.ADD_OR_REMOVE_ONE}
 FEATURES = np.array([[0.0, 1.0], [3.0, 1.0], [-1.0, 2.0], [5.0, -4.0]])

@@ -40,7 +40,7 @@ def test_stretches_cover_all_candidates_in_order(sizes, block, seed):
     options = of(None, rows, reference)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK", block)
-        patch.setattr("sordino.rewards._gram._BLOCK", block)
+        patch.setattr("sordino.rewards.pair_losses._BLOCK", block)
         parts = list(options.centered(None))
     np.testing.assert_array_equal(
         np.concatenate([np.arange(len(options))[here] for here, _, _ in parts]),

@@ -13,12 +13,12 @@ from scipy.sparse import csr_array
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.rewards import label_ridge
-from sordino.rewards.label_estimation import fit_released
-from sordino.rewards.label_evidence import LabelEvidence
-from sordino.rewards.label_metrics import measure_statistic
+from sordino.rewards import ridge_selection
+from sordino.rewards.estimation import fit_released
+from sordino.rewards.evidence import LabelEvidence
 from sordino.rewards.label_release import release_labels
-from sordino.rewards.label_ridge import fit_statistic
+from sordino.rewards.metrics import measure_statistic
+from sordino.rewards.ridge_selection import fit_statistic
 
 DELTA = 1e-6
 ADDED, EMPTY, REPLACED = sordino.ADD_OR_REMOVE_ONE, sordino.REPLACE_SPECIAL, sordino.REPLACE_ONE
@@ -236,7 +236,7 @@ def test_a_fit_in_the_span_is_the_fit_in_all_directions(monkeypatch, kind, ball)
     for given in ({"ridge": 3.0}, {"criterion": "tic"}):
         ours = fit_statistic(known, ball=ball, **given)
         with monkeypatch.context() as patch:
-            patch.setattr(label_ridge, "_is_wide", lambda _: False)
+            patch.setattr(ridge_selection, "_is_wide", lambda _: False)
             plain = fit_statistic(known, ball=ball, **given)
         assert ours.candidates == plain.candidates
         if ball > 1:  # with a ball that binds, all ridges are as good

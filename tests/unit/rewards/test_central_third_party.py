@@ -12,7 +12,7 @@ import pytest
 
 import sordino
 from sordino._random import SystemEntropy
-from sordino.rewards.record_confidence import least_ridge
+from sordino.rewards.confidence import least_ridge
 
 DELTA = 1e-6
 BALL = 0.5

@@ -7,10 +7,10 @@ import pytest
 
 import sordino
 from sordino.errors import UsageError
-from sordino.mechanisms.kary_randomized_response import KaryRandomizedResponse, debiased_choices
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.preferences.rankings import Rankings
-from sordino.privatization.choices import privatize_choices
-from sordino.rewards.choice_fit import _kept, _loss, _spread, fit_choices
+from sordino.privatization.memory import privatize_choices
+from sordino.rewards.ranking_fit import _kept, _loss, _spread, fit_choices
 from sordino.rewards.ranking_release import slate_rows
 
 WORTHS = np.array([1.0, 0.3, -0.3, -1.0])

@@ -8,8 +8,8 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
 from sordino.errors import DataError
-from sordino.rewards.composite import FirstChoice, PairwiseComposite, pair_weight
-from sordino.rewards.likelihoods import DebiasedLogistic
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, pair_weight
 from sordino.rewards.solver import minimize_ridge, ridge_path
 
 TEN_SCALES = 10.0 ** np.arange(-6, 4)

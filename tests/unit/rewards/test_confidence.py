@@ -10,7 +10,7 @@ from scipy.special import expit
 
 import sordino
 from sordino.rewards.confidence import ConfidenceEllipsoid, confidence_ellipsoid, quadratic_tail
-from sordino.rewards.likelihoods import DebiasedLogistic, debias
+from sordino.rewards.pair_losses import DebiasedLogistic, debias
 from sordino.rewards.solver import minimize_ridge
 
 FLIP, BALL, RIDGE = 0.2, 3.0, 2.0

@@ -13,7 +13,7 @@ from sordino.rewards.covariance import (
     mixture_information,
     roots_of_variances,
 )
-from sordino.rewards.likelihoods import debias
+from sordino.rewards.pair_losses import debias
 
 MARGINS = np.array([-30.0, -4.0, -0.5, 0.0, 0.1, 2.0, 9.0])
 

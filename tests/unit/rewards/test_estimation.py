@@ -6,11 +6,11 @@ from scipy.special import expit
 from sklearn.linear_model import LogisticRegression
 
 import sordino
-from sordino.rewards import ridge_choice
+from sordino.rewards import ridge_selection
 from sordino.rewards.answer_fit import cross_fit
-from sordino.rewards.design import Design, refuse_too_few
 from sordino.rewards.estimation import fit_reward
-from sordino.rewards.ridge_choice import choose_ridge
+from sordino.rewards.evidence import Design, refuse_too_few
+from sordino.rewards.ridge_selection import choose_ridge
 
 
 def private(ledger, pairs, epsilon: float, seed: int = 1) -> sordino.PrivatePairs:
@@ -149,12 +149,12 @@ def test_too_few_questions_cannot_be_measured(linear_world, ledger):
 
 
 def test_many_pairs_are_chosen_on_one_part(linear_world, ledger, monkeypatch):
-    monkeypatch.setattr(ridge_choice, "_MANY", 100)
+    monkeypatch.setattr(ridge_selection, "_MANY", 100)
     pairs, _ = linear_world(400, 3)
     calls = []
-    original = ridge_choice.ridge_path
+    original = ridge_selection.ridge_path
     monkeypatch.setattr(
-        ridge_choice, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
+        ridge_selection, "ridge_path", lambda *a, **k: calls.append(1) or original(*a, **k)
     )
     choose_ridge(Design.of(private(ledger, pairs, 1.0), None), ball=20.0)
     assert len(calls) == 1

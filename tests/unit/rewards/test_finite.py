@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 import sordino
 from sordino.policies.pessimism import optimistic_policy, pessimistic_policy
 from sordino.preferences.features import Features
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import Guarantee
-from sordino.rewards import disagreement, finite
-from sordino.rewards.disagreement import DisagreementSet, radius_squared
-from sordino.rewards.finite import FiniteRewards
+from sordino.rewards import finite
+from sordino.rewards import finite as disagreement
+from sordino.rewards.finite import DisagreementSet, FiniteRewards, radius_squared
 
 
 def share_of(letter):

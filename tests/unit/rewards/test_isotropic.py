@@ -10,7 +10,7 @@ from scipy.special import expit
 from scipy.stats import norm
 
 from sordino.rewards.covariance import debiased_covariance, mixture_covariance
-from sordino.rewards.isotropic import (
+from sordino.rewards.forecast_model import (
     Scatter,
     asymptotic_scatter,
     lost_accuracy,

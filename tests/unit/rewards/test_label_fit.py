@@ -12,25 +12,22 @@ from scipy.special import expit
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.label_gaussian import LabelGaussian
-from sordino.rewards import _descent, label_ridge
+from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.rewards import ridge_selection
+from sordino.rewards import solver as _descent
 from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, quadratic_tail
-from sordino.rewards.label_estimation import (
-    fit_released,
-    label_ellipsoid,
-    label_standard_errors,
-)
-from sordino.rewards.label_evidence import LabelEvidence
-from sordino.rewards.label_metrics import measure_statistic
+from sordino.rewards.estimation import fit_released, label_ellipsoid, label_standard_errors
+from sordino.rewards.evidence import LabelEvidence
 from sordino.rewards.label_release import countable_rows, digest_of_statistic, release_labels
-from sordino.rewards.label_ridge import (
+from sordino.rewards.metrics import measure_statistic
+from sordino.rewards.model import RewardModel
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.ridge_selection import (
     effective_features,
     fit_statistic,
     label_ridges,
     public_ridge,
 )
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.model import RewardModel
 from sordino.rewards.solver import minimize_ridge, ridge_path
 
 DELTA = 1e-6
@@ -215,7 +212,7 @@ def test_a_ridge_that_is_given_is_used_and_no_other_is_tried():
 def test_many_features_need_no_matrix(monkeypatch):
     rows, _, labels = world(60, 8)
     known = evidence_of(rows, labels)
-    monkeypatch.setattr(label_ridge, "MOST_FEATURES", 4)
+    monkeypatch.setattr(ridge_selection, "MOST_FEATURES", 4)
     monkeypatch.setattr(LabelEvidence, "covariance", property(lambda _: pytest.fail("made")))
     by_thinning = fit_statistic(known, ball=9.0, criterion="thinning")
     assert fit_statistic(known, ball=9.0).ridge == by_thinning.ridge

@@ -8,11 +8,11 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms import label_gaussian
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms import label_sum
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards.label_release import label_promise, release_labels
-from sordino.rewards.paid_metrics import held_out_rows
+from sordino.rewards.private_metrics import held_out_rows
 from sordino.rewards.release_checks import LARGEST_DELTA, entropy_of, refuse_large_delta
 
 DELTA = 1e-6
@@ -34,7 +34,7 @@ def _pairs(linear_world):
 
 def test_held_out_rows_are_no_part_of_the_sum(pairs, tmp_path, monkeypatch):
     """The sum is that of the other rows alone, and its noise is made for them."""
-    monkeypatch.setattr(label_gaussian, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: total)
     out = held_out_rows(pairs)
     ledger = account(tmp_path)
     released = release_labels(pairs, NOISE, ledger=ledger, held_out=out)

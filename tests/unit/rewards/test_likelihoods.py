@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from sordino.errors import DataError, UsageError
-from sordino.rewards.likelihoods import (
+from sordino.rewards.pair_losses import (
     DebiasedLogistic,
     MixtureLogistic,
     answer_probability,
@@ -67,7 +67,7 @@ def test_mixture_vectors(row):
 def test_the_expectation_over_the_flip_is_the_loss_of_the_true_answer(flip, difference, truth):
     """Claim: Others, Chowdhury et al. 2024: debiased logistic loss
     Verdict: true; unbounded below without ridge or ball
-    Ours: sordino.rewards.likelihoods.DebiasedLogistic; sordino.rewards.solver.minimize_ridge
+    Ours: sordino.rewards.pair_losses.DebiasedLogistic; sordino.rewards.solver.minimize_ridge
     """
     losses = debiased_loss(difference, debias(np.array([truth, 1 - truth]), flip))
     expected = (1 - flip) * losses[0] + flip * losses[1]

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_array
 
-from sordino.rewards._descent import Work
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.solver import minimize_ridge
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.solver import Work, minimize_ridge
 
 
 @pytest.mark.parametrize("n", [150_000, 300_000, 1_000_000])

@@ -12,7 +12,7 @@ from scipy.stats import norm
 
 import sordino
 from sordino import RandomizedResponse
-from sordino.cli._table import describe_accuracy
+from sordino.cli._tables import describe_accuracy
 from sordino.errors import DataError, UsageError
 from sordino.reporting.result import measure_reward
 from sordino.rewards.answer_fit import cross_fit

@@ -5,8 +5,14 @@ import math
 import pytest
 
 from sordino import UsageError
-from sordino.rewards.isotropic import Scatter, asymptotic_scatter
-from sordino.rewards.outlook import Outlook, World, share_of_judgments, without_privacy
+from sordino.rewards.forecast_model import (
+    Outlook,
+    Scatter,
+    World,
+    asymptotic_scatter,
+    share_of_judgments,
+    without_privacy,
+)
 
 
 def outlook(noise):

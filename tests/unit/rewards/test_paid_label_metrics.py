@@ -8,13 +8,13 @@ from scipy.special import expit
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import label_gaussian
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms import label_sum
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards import metrics
 from sordino.rewards.label_release import countable_rows
-from sordino.rewards.paid_label_metrics import measure_labels
-from sordino.rewards.paid_metrics import held_out_rows
+from sordino.rewards.private_metric_releases import measure_labels
+from sordino.rewards.private_metrics import held_out_rows
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)
@@ -54,7 +54,7 @@ def measured(pairs, folder, *, mechanism=NOISE, weights=None, temperature=0.5, u
 @pytest.fixture
 def silent(monkeypatch):
     """No noise: what comes out is the sum itself, up to the grid."""
-    monkeypatch.setattr(label_gaussian, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: total)
 
 
 @pytest.mark.parametrize("temperature", [0.02, 0.5, 20.0])

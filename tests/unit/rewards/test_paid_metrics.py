@@ -8,22 +8,24 @@ import pytest
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.preferences.labels import UNDECIDED
-from sordino.privacy.events import GaussianEvent
+from sordino.privacy.events import UNDECIDED, GaussianEvent
 from sordino.privacy.gaussian import gaussian_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.metrics import Estimate
-from sordino.rewards.paid_label_metrics import measure_labels
-from sordino.rewards.paid_metrics import (
+from sordino.rewards.private_metric_releases import (
+    measure_labels,
+    measure_records,
+    record_metrics_mechanism,
+)
+from sordino.rewards.private_metrics import (
     SHARE,
     PaidMetrics,
     checked_rows,
     held_out_rows,
     refuse_one_sided,
 )
-from sordino.rewards.paid_record_metrics import measure_records, record_metrics_mechanism
 
 DELTA = 1e-6
 NOISE = LabelGaussian(1.0, delta=DELTA)
@@ -73,7 +75,7 @@ def test_the_rule_reads_one_question_at_a_time():
 def test_it_is_the_fold_that_randomized_answers_are_measured_on(linear_world, ledger):
     """So a page may compare both ways on the same questions."""
     from sordino.preferences.folds import MEASURING
-    from sordino.rewards.design import Design
+    from sordino.rewards.evidence import Design
 
     pairs, _ = linear_world(200, 2)
     private = sordino.privatize(pairs, sordino.RandomizedResponse(1.0), ledger=ledger(1.0))

@@ -14,12 +14,12 @@ from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards import metrics
-from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.paid_record_metrics import (
+from sordino.rewards.private_metric_releases import (
     RECORD_BOUND,
     measure_records,
     record_metrics_mechanism,
 )
+from sordino.rewards.private_metrics import held_out_rows
 
 DELTA = 1e-6
 RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)

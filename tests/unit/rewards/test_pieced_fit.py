@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from sordino.engines.engine import InProcess
-from sordino.engines.rows import PiecedRows
+from sordino.engines.engine import InProcess, PiecedRows
 from sordino.errors import ConvergenceError
+from sordino.rewards import newton
 from sordino.rewards.confidence import flattest_curvature
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.sharded import newton
-from sordino.rewards.sharded.newton import PiecedLoss, minimize_pieced
+from sordino.rewards.newton import PiecedLoss, minimize_pieced
+from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
 D = 5

@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from scipy.special import logsumexp
 
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.plackett_luce import PlackettLuce, fit_plackett_luce
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
 from sordino.rewards.solver import minimize_ridge
 
 VECTORS = json.loads((Path(__file__).parents[2] / "data" / "core.json").read_text("utf-8"))

@@ -7,11 +7,11 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.plackett_luce import PlackettLuce, fit_plackett_luce
-from sordino.rewards.ranked_record_fit import _Tilted, fit_ranked_records
+from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
+from sordino.rewards.ranking_record_release import _Tilted, fit_ranked_records
 
 DELTA = 1e-6
 

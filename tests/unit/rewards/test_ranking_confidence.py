@@ -8,15 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sordino.errors import UsageError
-from sordino.rewards.composite import FirstChoice, PairwiseComposite, pair_weight
-from sordino.rewards.confidence import confidence_ellipsoid, flattest_curvature
-from sordino.rewards.covariance import answer_sum_covariance
-from sordino.rewards.likelihoods import DebiasedLogistic
-from sordino.rewards.ranking_confidence import (
+from sordino.rewards.confidence import (
     choice_spread,
+    confidence_ellipsoid,
+    flattest_curvature,
     ranking_covariance,
     ranking_ellipsoid,
 )
+from sordino.rewards.covariance import answer_sum_covariance
+from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.ranking_losses import FirstChoice, PairwiseComposite, pair_weight
 from sordino.rewards.solver import minimize_ridge
 
 KINDS = (PairwiseComposite, FirstChoice)

@@ -7,13 +7,13 @@ import pytest
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from sordino.rewards.plackett_luce import PlackettLuce, fit_plackett_luce
-from sordino.rewards.ranking_estimation import fit_rankings, fit_unprotected_rankings
+from sordino.rewards.ranking_fit import fit_rankings, fit_unprotected_rankings
+from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
 
 DELTA = 1e-6
 WORTHS = np.array([1.0, 0.5, -0.5, -1.0])

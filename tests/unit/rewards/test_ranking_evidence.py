@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.rewards import ranking_evidence
-from sordino.rewards.ranking_evidence import (
-    Ballots,
-    RankingEvidence,
-    measured_hessian,
-    slate_bound,
-)
+from sordino.rewards import evidence as ranking_evidence
+from sordino.rewards.evidence import Ballots, RankingEvidence, measured_hessian, slate_bound
 
 
 def evidence_of(rows, starts, counts, kind="borda", noise=0.0):
@@ -79,7 +74,7 @@ def test_a_matrix_from_some_ballots_is_close_to_that_of_all(monkeypatch):
     theta = np.array([0.5, -1.0])
     exact = evidence.loss.hessian(theta)
     np.testing.assert_allclose(measured_hessian(evidence.loss, theta), exact, rtol=1e-9)
-    monkeypatch.setattr(ranking_evidence, "_FLOPS", 0)
+    monkeypatch.setattr(ranking_evidence, "_RANKING_FLOPS", 0)
     monkeypatch.setattr(ranking_evidence, "_ROWS", 500)
     rough = measured_hessian(evidence.loss, theta)
     assert 0 < np.linalg.norm(rough - exact) < 0.15 * np.linalg.norm(exact)

@@ -7,13 +7,13 @@ import pytest
 
 import sordino
 from sordino.errors import UsageError
-from sordino.mechanisms import ranking_design
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
+from sordino.mechanisms import ranking_sum
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.rewards import ranking_fit
+from sordino.rewards.confidence import ranking_covariance
 from sordino.rewards.model import RewardModel
-from sordino.rewards.ranking_confidence import ranking_covariance
 from sordino.rewards.ranking_fit import fit_released_rankings
 from sordino.rewards.ranking_release import release_rankings
 
@@ -175,9 +175,7 @@ def test_a_confidence_set_is_only_kept_on_a_declaration(released):
 
 def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
     """Complete or not, with one and the same noised sum the reward is one and the same."""
-    monkeypatch.setattr(
-        ranking_design, "with_noise", lambda total, *_: np.full_like(total, 1 << 20)
-    )
+    monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: np.full_like(total, 1 << 20))
     found = []
     for index, short in enumerate((False, True)):
         table = np.tile([1.0, 2.0, 3.0], (50, 1))

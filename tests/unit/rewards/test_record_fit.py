@@ -11,14 +11,18 @@ from scipy.special import expit
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.second_moment import SecondMoment, joint_mechanisms
 from sordino.policies.pessimism import ConfidenceSet
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.record_confidence import RecordEllipsoid, least_ridge, record_ellipsoid
-from sordino.rewards.record_fit import fit_records
-from sordino.rewards.released_moment import ReleasedMoment
+from sordino.rewards.confidence import (
+    RecordEllipsoid,
+    ReleasedMoment,
+    least_ridge,
+    record_ellipsoid,
+)
+from sordino.rewards.private_metrics import held_out_rows
+from sordino.rewards.record_release import fit_records
 
 DELTA = 1e-6
 SETTINGS = {"delta": DELTA, "bound": 1.0, "neighbors": ADD_OR_REMOVE_ONE}

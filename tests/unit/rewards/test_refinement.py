@@ -6,9 +6,8 @@ from scipy.optimize import minimize
 from scipy.special import expit
 
 import sordino
-from sordino.rewards.likelihoods import DebiasedLogistic, MixtureLogistic, debias
-from sordino.rewards.refinement import refine
-from sordino.rewards.solver import minimize_ridge
+from sordino.rewards.pair_losses import DebiasedLogistic, MixtureLogistic, debias
+from sordino.rewards.solver import minimize_ridge, refine
 
 FLIP = 0.27
 

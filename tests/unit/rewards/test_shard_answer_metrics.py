@@ -19,21 +19,19 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences import shard_blocks, shard_survey, shards
 from sordino.preferences.features import HashedText
 from sordino.preferences.folds import MEASURING
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_memo, shard_people
+from sordino.privatization import shard_tasks
 from sordino.privatization import shards as local_shards
 from sordino.privatization.shards import privatize_shards
+from sordino.rewards import chunk_fit as answers_module
+from sordino.rewards import chunk_metrics as predictions_module
 from sordino.rewards import metrics
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.design import Design
-from sordino.rewards.sharded import answers as answers_module
-from sordino.rewards.sharded import predictions as predictions_module
-from sordino.rewards.sharded.answer_metrics import measure_predictions
-from sordino.rewards.sharded.answers import fit_and_measure_shards, fit_answer_shards
-from sordino.rewards.sharded.predictions import opened_predictions
-from sordino.rewards.sharded.root import crossing
+from sordino.rewards.chunk_fit import fit_and_measure_shards, fit_answer_shards
+from sordino.rewards.chunk_metrics import crossing, measure_predictions, opened_predictions
+from sordino.rewards.evidence import Design
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
@@ -44,7 +42,7 @@ MOST_PASSES = (4, 7)  # to a slope that is not absurd, and to one that is
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
     """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
-    parted = (exchange, shard_survey, shard_memo, shard_people, local_shards, predictions_module)
+    parted = (exchange, shard_survey, shard_tasks, shard_tasks, local_shards, predictions_module)
     for module in parted:
         monkeypatch.setattr(module, "PARTS", PARTS)
     monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))

@@ -12,15 +12,17 @@ from scipy.special import expit
 import sordino
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms import label_gaussian, pieced_labels
+from sordino.mechanisms import label_sum
 from sordino.preferences.shard_survey import survey_shards
-from sordino.rewards.label_release import countable_rows
-from sordino.rewards.paid_label_metrics import measure_labels
-from sordino.rewards.paid_metrics import held_out_rows
-from sordino.rewards.sharded.evidence import counted_vectors
-from sordino.rewards.sharded.label_metrics import METRICS_PASSES, measure_label_shards
-from sordino.rewards.sharded.release import release_shards
-from sordino.rewards.sharded.released_fit import fit_released_shards
+from sordino.rewards.chunk_evidence import counted_vectors
+from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.label_release import countable_rows, release_shards
+from sordino.rewards.private_metric_releases import (
+    METRICS_PASSES,
+    measure_label_shards,
+    measure_labels,
+)
+from sordino.rewards.private_metrics import held_out_rows
 
 N, D, DELTA = 700, 4, 1e-6
 # no random shape: what rounding moves in an iteration is not what is tested here
@@ -146,7 +148,7 @@ def test_with_noise_that_has_a_shape(tmp_path):
 
 
 def test_repeats_and_rows_of_persons_count_as_in_memory(tmp_path, monkeypatch):
-    for module in (label_gaussian, pieced_labels):  # no noise: its size differs between the two
+    for module in (label_sum, label_sum):  # no noise: its size differs between the two
         monkeypatch.setattr(module, "with_noise", lambda total, *_: total)
     mine, theirs, reward, other = both(tmp_path, people=25, repeats=100)
     assert mine.guarantee.caveats == ("person-group", "simulated")
@@ -275,9 +277,9 @@ def test_both_entries_and_what_both_promise(tmp_path):
 
 def test_no_noise_is_drawn_for_what_cannot_be_paid(tmp_path, monkeypatch):
     shards, ledger = in_files(tmp_path / "in", *world()), account(tmp_path / "a.db", epsilon=2.5)
-    drawn, honest = [], pieced_labels.with_noise
+    drawn, honest = [], label_sum.with_noise
     draw = lambda *given: drawn.append(1) or honest(*given)  # noqa: E731
-    monkeypatch.setattr(pieced_labels, "with_noise", draw)
+    monkeypatch.setattr(label_sum, "with_noise", draw)
     with pytest.raises(BudgetExceeded):
         run(shards, ledger)
     assert len(drawn) == len(ledger.spends) == 1

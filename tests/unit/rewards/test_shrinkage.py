@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from sordino.rewards import shrinkage
-from sordino.rewards.shrinkage import inside_ball, secant_slope, shrunk_weights
+from sordino.rewards import evidence
+from sordino.rewards.evidence import inside_ball, secant_slope, shrunk_weights
 
 
 def test_the_secant_takes_margins_to_expected_answers():
@@ -15,7 +15,7 @@ def test_the_secant_takes_margins_to_expected_answers():
 
 def test_one_direction_by_hand(monkeypatch):
     # One width: the mean is τ²as/(τ²a² + c), a and c measured where the last mean is.
-    monkeypatch.setattr(shrinkage, "_POWERS", np.array([0.0]))
+    monkeypatch.setattr(evidence, "_POWERS", np.array([0.0]))
     bend, spread, ridge, theta = 50.0, 400.0, 7.0, 0.3
     found = shrunk_weights(
         np.array([theta]),
@@ -23,7 +23,7 @@ def test_one_direction_by_hand(monkeypatch):
         lambda _: (np.array([[bend]]), np.array([[spread]])),
         mean_square=4.0,
     )
-    width = shrinkage.spread_of(shrinkage.ASSUMED) / 2
+    width = evidence.spread_of(evidence.ASSUMED) / 2
     total = (bend + ridge) * theta
     assert found[0] == pytest.approx(width**2 * bend * total / (width**2 * bend**2 + spread))
 

@@ -10,9 +10,8 @@ from scipy.sparse import random as random_sparse
 from sklearn.linear_model import LogisticRegression
 
 from sordino.errors import ConvergenceError, DataError, UsageError
-from sordino.rewards._descent import Work, _Line
-from sordino.rewards.likelihoods import DebiasedLogistic, debias
-from sordino.rewards.solver import _certified, minimize_ridge, ridge_path
+from sordino.rewards.pair_losses import DebiasedLogistic, debias
+from sordino.rewards.solver import Work, _certified, _Line, minimize_ridge, ridge_path
 
 
 def problem(seed, n=300, d=6, *, flip=0.3, strength=1.5, spread=0.0):

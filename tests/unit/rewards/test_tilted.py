@@ -8,10 +8,15 @@ from scipy.integrate import quad
 from scipy.special import expit
 from scipy.stats import norm
 
-from sordino.rewards.isotropic import asymptotic_scatter, lost_accuracy, penalized_scatter
-from sordino.rewards.likelihoods import DebiasedLogistic
+from sordino.rewards.forecast_model import (
+    Aim,
+    asymptotic_scatter,
+    lost_accuracy,
+    penalized_scatter,
+    tilted_scatter,
+)
+from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
-from sordino.rewards.tilted import Aim, tilted_scatter
 
 
 def expected(function):

@@ -3,7 +3,7 @@
 import pytest
 
 from sordino import UsageError, estimate
-from sordino.rewards.utility_curves import growth_curve, utility_curve
+from sordino.rewards.forecast import growth_curve, utility_curve
 
 WORLD = {"dimension": 9, "accuracy": 0.8}
 

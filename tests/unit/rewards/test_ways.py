@@ -7,13 +7,11 @@ import numpy as np
 import pytest
 
 from sordino import REPLACE_ONE, REPLACE_SPECIAL, RandomizedResponse, UsageError
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.privacy.gaussian import gaussian_delta
-from sordino.rewards.isotropic import lost_accuracy
-from sordino.rewards.outlook import World
-from sordino.rewards.tilted import tilted_scatter
-from sordino.rewards.ways import WAYS, break_even, offered_ways
+from sordino.rewards.forecast import WAYS, break_even, offered_ways
+from sordino.rewards.forecast_model import World, lost_accuracy, tilted_scatter
 
 CENTRAL = ("label-central", "record-central")
 

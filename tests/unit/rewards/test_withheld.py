@@ -19,11 +19,12 @@ from sordino.errors import (
     PrivacyError,
     UsageError,
 )
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import withheld_bounds, withheld_label_bound
+from sordino.rewards import withheld_bounds
+from sordino.rewards import withheld_bounds as withheld_label_bound
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.withheld import WithheldReward
 

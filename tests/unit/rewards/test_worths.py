@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino.rewards.model import RewardModel
-from sordino.rewards.worths import best_first, centered_weights, item_rows
+from sordino.rewards.model import RewardModel, best_first, centered_weights, item_rows
 
 ITEMS = ("ale", "beer", "tea")
 ENDS = np.array([[0.0, 1.0], [-2.0, -0.5], [0.5, 0.5]])

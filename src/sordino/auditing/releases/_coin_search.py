@@ -13,7 +13,7 @@ from sordino.auditing.releases._coin_frames import TIERS, Frame, Frames
 from sordino.auditing.releases.recipes import CoinRecipe
 from sordino.auditing.releases.released import UNKNOWN
 from sordino.errors import UsageError
-from sordino.privacy.conversions import flip_probability
+from sordino.privacy.coins import flip_probability
 
 __all__ = [
     "CONSTANT",

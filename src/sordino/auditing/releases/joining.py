@@ -15,8 +15,8 @@ from sordino.auditing.releases.reading import flat
 from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.errors import DataError
 from sordino.preferences.files import Progress, read_rows
-from sordino.preferences.labels import UNDECIDED, turned
-from sordino.preferences.records import Record, canonical, parse_records, question_of
+from sordino.preferences.records import Record, canonical, parse_records, question_of, turned
+from sordino.privacy.events import UNDECIDED
 
 __all__ = ["JoinCounts", "join_truth", "tidied"]
 

@@ -37,7 +37,7 @@ from sordino.auditing.releases.surroundings import (
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.errors import UsageError
 from sordino.preferences.files import Progress
-from sordino.preferences.manifest import MANIFEST_FORMAT
+from sordino.preferences.pairs import MANIFEST_FORMAT
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, Trust, Unit
 
 __all__ = ["audit_release"]

@@ -19,7 +19,7 @@ from sordino.auditing.releases.nesting import DEEPEST, flattened, is_deep
 from sordino.auditing.releases.released import Layout, Released
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
-from sordino.preferences.manifest import manifest_path
+from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import FIELDS, Text, person_text, question_of, read_text
 
 __all__ = [

@@ -15,8 +15,7 @@ from jaxtyping import Integer
 from sordino.auditing.findings import Finding
 from sordino.auditing.releases.binomials import at_least
 from sordino.auditing.releases.released import Released
-from sordino.preferences.manifest import MANIFEST_FORMAT
-from sordino.preferences.private_pairs import label_loss, most_questions
+from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
 from sordino.privacy.guarantee import Guarantee, never_less
 
 __all__ = [

@@ -25,10 +25,9 @@ from sordino.auditing.releases.reading import READ, flat, layout_of, read_questi
 from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.repeats import canonical_answers, stated_losses
 from sordino.errors import DataError
-from sordino.preferences.labels import LABELS
-from sordino.preferences.manifest import MANIFEST_FORMAT
-from sordino.preferences.records import canonical
-from sordino.preferences.tables import read_table, separator
+from sordino.preferences.files import read_table, separator
+from sordino.preferences.pairs import MANIFEST_FORMAT
+from sordino.preferences.records import LABELS, canonical
 from sordino.privacy.guarantee import (
     Guarantee,
     Trust,

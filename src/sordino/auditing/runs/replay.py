@@ -13,15 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from sordino.auditing.findings import Audit, Finding
-from sordino.auditing.runs.mechanisms import check_mechanism
 from sordino.auditing.runs.stored import RESULT, REWARD, StoredRun, read_ledger
-from sordino.auditing.runs.surroundings import check_report, check_strays
 from sordino.certificates import claims_more, paid_guarantee
 from sordino.errors import LedgerDamaged, PrivacyError, UsageError
-from sordino.privacy.chain import Row
 from sordino.privacy.guarantee import Guarantee, float_to_json
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import Row
 from sordino.privacy.spend import Books
+
+from .claims import check_mechanism
+from .stored import check_report, check_strays
 
 __all__ = ["audit_run"]
 

@@ -10,13 +10,14 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from sordino import _validate
-from sordino.auditing.statistical.strangers import explained_stranger
 from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism
-from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import NeighboringRelation
+
+from .games import explained_stranger
 
 __all__ = ["build_mechanism", "catalogue_names"]
 

@@ -3,6 +3,13 @@
 What a game shows is a lower bound on the loss, whatever the mechanism does inside. The metric is
 that of the event: μ for Gaussian noise, the bounded range for draws from a Gibbs policy, and ε
 for everything.
+
+What a distinguishing game would have refuted: an audit without this says nothing.
+
+Each function answers for a mechanism of the shape that is easiest to catch, by exact quantiles of
+its counts: a mechanism that hides its fault better can have a larger loss and go unnoticed.
+
+What a game showed: every metric's answer, and the verdict on all of them in words.
 """
 
 from __future__ import annotations
@@ -10,41 +17,278 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
+from typing import Any, Final
 
 import numpy as np
+from scipy.special import expit, ndtr
 
 from sordino import _validate
+from sordino._validate import failure_probability, integer, non_negative
 from sordino.auditing.findings import Audit, Finding, Measurement, Metric
-from sordino.auditing.statistical.answers import ATTACK, Answer, judged
-from sordino.auditing.statistical.bounds import (
-    Counts,
-    epsilon_from_counts,
-    mu_from_counts,
-    odds_ratio_bound,
-)
-from sordino.auditing.statistical.games import Game, Progress, Score, Scores, play
-from sordino.auditing.statistical.power import (
-    detectable_epsilon,
-    detectable_mu,
-    detectable_range,
-)
-from sordino.auditing.statistical.scores import epsilon_cut, mu_cut, range_cut
-from sordino.auditing.statistical.strangers import explained_calls
-from sordino.auditing.statistical.thresholds import SELECTION_SHARE, Cut
 from sordino.errors import UsageError
 from sordino.mechanisms.base import Mechanism, WorstCase
 from sordino.privacy.bounded_range import bounded_range_composition_epsilon, bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent, Event, GaussianEvent
-from sordino.privacy.gaussian import gaussian_epsilon, gaussian_mu
+from sordino.privacy.gaussian import bracket_up, gaussian_epsilon, gaussian_mu, narrow
 from sordino.privacy.guarantee import (
     Guarantee,
     NeighboringRelation,
     Trust,
     Unit,
+    float_to_json,
+    never_less,
+    never_more,
 )
 
-__all__ = ["audit_mechanism"]
+from .bounds import (
+    SELECTION_SHARE,
+    Counts,
+    Cut,
+    epsilon_cut,
+    epsilon_from_counts,
+    mu_cut,
+    mu_from_counts,
+    odds_ratio_bound,
+    odds_ratio_refutes,
+    range_cut,
+    split_sizes,
+)
+from .games import Game, Progress, Score, Scores, explained_calls, play
+
+POWER: Final = 0.95
+"""How often a mechanism with the stated loss is refuted, at least."""
+
+_CHOICE: Final = 0.01  # how often the event may be chosen badly
+_COUNT: Final = (1 - POWER - _CHOICE) / 2  # how often either count may be worse than assumed
+_OFF: Final = 1.25  # standard deviations from the best threshold; passed in 1 % of seeded audits
+_RTOL: Final = 1e-4
+_LOST: Final = 1e3  # a loss at which every guess is right
+
+
+@lru_cache(maxsize=256)
+def detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence: float) -> float:
+    """Return the smallest true ε that would refute a claimed one, with probability .95.
+
+    Args:
+        claimed: The ε of the claim.
+        trials: How often each input is played; a fifth of them chooses the event.
+        delta: The δ of the claim.
+        confidence: Coverage of the bound that the verdict needs.
+
+    Returns:
+        The loss of a randomized response that gives its answer away with probability δ;
+        infinity if no loss would be seen.
+
+    Raises:
+        UsageError: An argument is out of range.
+
+    Source:
+        Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite event.
+
+    Example:
+        >>> round(detectable_epsilon(1.0, 20_000, delta=0.0, confidence=0.999), 2)
+        1.1
+    """
+    delta = failure_probability("delta", delta)
+
+    def refutes(epsilon: float) -> bool:
+        hit = delta + (1 - delta) * float(expit(epsilon))
+        counts = _unlucky(hit, 1 - hit, trials)
+        if counts is None:
+            return False
+        return epsilon_from_counts(*counts, delta=delta, confidence=confidence) > claimed
+
+    return _least(refutes, claimed)
+
+
+@lru_cache(maxsize=256)
+def detectable_range(
+    claimed: float, trials: int, *, confidence: float, center: float = 0.0
+) -> float:
+    """Return the smallest true bounded range that would refute a claimed one, with probability .95.
+
+    Args:
+        claimed: The bounded range of the claim.
+        trials: How often each input is played; a fifth of them chooses the events.
+        confidence: Coverage of the bound that the verdict needs.
+        center: Log-odds of the two actions halfway between the inputs: 0 is easiest to catch.
+
+    Returns:
+        The bounded range of a draw of one of two actions, whose odds move by half of it up and
+        by half of it down from the center; infinity if none would be seen.
+
+    Raises:
+        UsageError: An argument is out of range.
+
+    Source:
+        Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite event.
+
+    Example:
+        >>> round(detectable_range(1.0, 20_000, confidence=0.999), 2)
+        1.14
+    """
+
+    def refutes(bounded_range: float) -> bool:
+        hit, alarm = expit(center + bounded_range / 2), expit(center - bounded_range / 2)
+        counts = _unlucky(float(hit), float(alarm), trials)
+        return counts is not None and odds_ratio_refutes(counts, claimed, confidence=confidence)
+
+    return _least(refutes, claimed)
+
+
+@lru_cache(maxsize=256)
+def detectable_mu(claimed: float, trials: int, *, confidence: float) -> float:
+    """Return the smallest true μ that would refute a claimed one, with probability .95.
+
+    Args:
+        claimed: The μ of the claim.
+        trials: How often each input is played; a fifth of them chooses the threshold.
+        confidence: Coverage of the bound that the verdict needs.
+
+    Returns:
+        The μ of a Gaussian mechanism, at the worse of two thresholds 1.25 standard deviations
+        off the best one; infinity if none would be seen.
+
+    Raises:
+        UsageError: An argument is out of range.
+
+    Source:
+        Quantiles of the two binomial counts. How far off the chosen threshold lies was
+        measured: tests/statistical/test_mechanism_audits.py.
+
+    Example:
+        >>> round(detectable_mu(1.0, 20_000, confidence=0.999), 2)
+        1.16
+    """
+    counted = split_sizes(integer("trials", trials, at_least=1))[1]
+
+    def refutes(mu: float) -> bool:
+        ends = (mu / 2 - _OFF, mu / 2 + _OFF)
+        tests = [_pessimistic(float(ndtr(mu - t)), float(ndtr(-t)), counted) for t in ends]
+        return all(mu_from_counts(*counts, confidence=confidence) > claimed for counts in tests)
+
+    return _least(refutes, claimed)
+
+
+def _unlucky(hit: float, alarm: float, trials: int) -> Counts | None:
+    """Return pessimistic counts of an event that has these chances p > q on the two inputs.
+
+    None if the first fifth of the trials could take the opposite event for it: it does if it
+    happens no more often on one input than on the other, which has probability at most
+    (√(pq) + √((1 − p)(1 − q)))^(2n).
+    """
+    chosen, counted = split_sizes(integer("trials", trials, at_least=1))
+    alike = math.sqrt(hit * alarm) + math.sqrt((1 - hit) * (1 - alarm))
+    if alike ** (2 * chosen) > _CHOICE:
+        return None
+    return _pessimistic(hit, alarm, counted)
+
+
+def _pessimistic(hit: float, alarm: float, n: int) -> Counts:
+    """Return counts that are no better with probability at most 2·_COUNT."""
+    from scipy.stats import binom  # noqa: PLC0415 (slow to import)
+
+    return Counts(int(binom.ppf(_COUNT, n, hit)), n, int(binom.ppf(1 - _COUNT, n, alarm)), n)
+
+
+def _least(refutes: Callable[[float], bool], claimed: float) -> float:
+    """Return the smallest loss that is refuted; it only gets easier with the loss."""
+    start = max(non_negative("claimed", claimed), _RTOL)
+    if math.isinf(start) or not refutes(start + _LOST):
+        return math.inf
+    fails, found = bracket_up(refutes, start)
+    return narrow(refutes, fails, found, rtol=_RTOL)[1]
+
+
+ATTACK: Final = "distinguishing-game"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a game showed in one metric: at the confidence reported, and at the verdict's."""
+
+    cut: Cut
+    shown: Measurement
+    needed: float
+
+    @property
+    def refutes(self) -> bool:
+        """Return whether the bound that the verdict needs passes the claim."""
+        return self.needed > self.shown.claimed
+
+    @property
+    def suspicious(self) -> bool:
+        """Return whether the bound that is reported does."""
+        return self.shown.lower > self.shown.claimed
+
+
+def judged(
+    answers: list[Answer], game: Game, scores: Scores, *, confidence: float, needed: float
+) -> Finding:
+    """Return the verdict in words, with everything that it rests on."""
+    refuting = [answer for answer in answers if answer.refutes]
+    suspicious = [answer for answer in answers if answer.suspicious]
+    decisive = (refuting or suspicious or answers)[0]
+    return Finding(
+        attack=ATTACK,
+        outcome="refutes" if refuting else "warning" if suspicious else "clear",
+        summary=_summary(decisive, game, confidence=confidence, needed=needed)
+        + ("" if refuting else _limits(decisive, scores)),
+        details={
+            "trials": game.trials,
+            "selection_share": SELECTION_SHARE,
+            "score": scores.score,
+            "one_direction": scores.one_direction,
+            "randomness": "system" if game.seed is None else "simulated",
+            "verdict_confidence": needed,
+            "power": POWER,
+            "metrics": {answer.shown.metric: _details(answer) for answer in answers},
+        },
+    )
+
+
+def _details(answer: Answer) -> dict[str, Any]:
+    """Return what one metric rests on, as JSON holds it."""
+    detectable = answer.shown.power
+    return {
+        "event": answer.cut.to_dict(),
+        "lower_at_verdict": answer.needed,
+        "would_have_refuted": None if detectable is None else float_to_json(detectable),
+    }
+
+
+def _limits(answer: Answer, scores: Scores) -> str:
+    """Return what a game that refutes nothing would have missed."""
+    shown, told = answer.shown, ""
+    if shown.power is not None and math.isfinite(shown.power):
+        told += f" {shown.metric} of {never_less(shown.power, 4)} or more would have been detected"
+        told += ", less with more trials."
+    if scores.one_direction:
+        told += " Only one direction of the outputs was looked at: pass score=... for another."
+    return told
+
+
+def _summary(answer: Answer, game: Game, *, confidence: float, needed: float) -> str:
+    """Return in one sentence what the decisive metric says."""
+    shown = answer.shown
+    claimed = f"{shown.metric}={never_less(shown.claimed)}"
+    if answer.refutes:
+        return (
+            f"Two neighboring inputs are told apart as {claimed} does not allow: {shown.metric} is "
+            f"at least {never_more(answer.needed, 4)} at {100 * needed:.6g} % confidence."
+        )
+    if answer.suspicious:
+        return (
+            f"{shown.metric} is at least {never_more(shown.lower, 4)} at {100 * confidence:g} % "
+            f"confidence, above the {claimed} that is claimed, but not at the {100 * needed:.6g} % "
+            f"that a verdict needs: run more trials (there were {game.trials} a side)."
+        )
+    return (
+        f"{game.trials} trials a side show {shown.metric} of at least "
+        f"{never_more(shown.lower, 4)} at {100 * confidence:g} % confidence; {claimed} is claimed."
+    )
+
 
 _LEAST_TRIALS = 100
 

@@ -1,4 +1,7 @@
-"""Playing a distinguishing game: two inputs, many releases of each, and a score for every one."""
+"""Playing a distinguishing game: two inputs, many releases of each, and a score for every one.
+
+Running code of other people: whatever it does, it ends in one of our errors.
+"""
 
 from __future__ import annotations
 
@@ -16,20 +19,48 @@ import numpy as np
 from jaxtyping import Float
 
 from sordino._random import entropy
-from sordino.auditing.statistical.strangers import explained_calls
-from sordino.errors import UsageError
+from sordino.errors import SordinoError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
 
-__all__ = [
-    "Game",
-    "Progress",
-    "Projection",
-    "Score",
-    "Scores",
-    "learned_score",
-    "play",
-    "says_of_itself",
-]
+_TERMINATED: Final = 143  # how the command line leaves when it is told to: no doing of a stranger
+
+
+@contextmanager
+def explained_stranger(problem: str) -> Iterator[None]:
+    """Turn what somebody's code raises into one error that names the kind and is chained.
+
+    Code that leaves the interpreter would leave with a code of its own, which could be the code
+    of an audit that refuted nothing: it is an error like any other.
+
+    Args:
+        problem: What happened, with ``{}`` for the kind of error; its message may hold anything.
+
+    Raises:
+        UsageError: The code raised something that is none of our errors, or tried to exit.
+    """
+    try:
+        yield
+    except SordinoError:
+        raise
+    except (Exception, SystemExit) as error:
+        if isinstance(error, SystemExit) and error.code == _TERMINATED:
+            raise
+        raise UsageError(problem.format(type(error).__name__)) from error
+
+
+@contextmanager
+def explained_calls(mechanism: object, member: str) -> Iterator[None]:
+    """Turn what a member of a mechanism raises into one error.
+
+    Raises:
+        UsageError: See :func:`explained_stranger`.
+    """
+    kind = type(mechanism).__name__
+    with explained_stranger(
+        f"{member} of {kind} raised {{}}; nothing was audited. Call it in Python to see why."
+    ):
+        yield
+
 
 Score = Callable[[np.ndarray], np.ndarray]
 """From outputs, one in each row, to one number for each: large on one input, small on the other."""

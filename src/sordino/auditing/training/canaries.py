@@ -256,7 +256,7 @@ def _shares(trainer: Any, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndar
 
 def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
     """Return the squared norms of the gradients of both rows of a pair, and their product."""
-    from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
+    from sordino.language.clipping.clipped_sums import without_dropout  # noqa: PLC0415 (loads torch)
 
     model, seen, rows = trainer.model, [], []
     trained = [one for one in model.parameters() if one.requires_grad]
@@ -291,8 +291,10 @@ def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
         trainer: Its model is left as it is.
         units: Those that are measured.
     """
-    from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
-    from sordino.language.clipping.clipped_sums import ClippedSum  # noqa: PLC0415
+    from sordino.language.clipping.clipped_sums import (  # noqa: PLC0415 (loads torch)
+        ClippedSum,
+        without_dropout,
+    )
 
     model = trainer.model
     with gradients_kept(model), without_dropout(model):

@@ -18,10 +18,8 @@ from scipy.special import expit
 
 from sordino import _random, _validate
 from sordino.auditing.findings import Finding, Measurement
-from sordino.auditing.statistical.bounds import one_run_epsilon
-from sordino.auditing.statistical.power import POWER
-from sordino.auditing.statistical.scores import one_run_cut
-from sordino.auditing.statistical.thresholds import split_sizes
+from sordino.auditing.statistical.bounds import one_run_cut, one_run_epsilon, split_sizes
+from sordino.auditing.statistical.distinguishing import POWER
 from sordino.auditing.training.canaries import Canary, unit_norms
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
@@ -238,7 +236,7 @@ class _Watcher:
 
     def _each(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
         """Return the loss of every unit."""
-        from sordino.language.clipping._modes import without_dropout  # noqa: PLC0415 (loads torch)
+        from sordino.language.clipping.clipped_sums import without_dropout  # noqa: PLC0415 (loads torch)
 
         trainer = self._trainer
         with without_dropout(trainer.model):

@@ -8,7 +8,8 @@ from typing import Any, Final, Literal, get_args
 
 from sordino import _validate
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.clipping.poisson_batches import sampling_threshold
+from sordino.language.clipping.dp_sgd_step import sampling_threshold
+from sordino.privacy.accounting import calibrated_noise_multiplier
 from sordino.privacy.events import PoissonGaussianEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
@@ -17,7 +18,6 @@ from sordino.privacy.guarantee import (
     NeighboringRelation,
 )
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.noise_calibration import calibrated_noise_multiplier
 from sordino.rewards.release_checks import refuse_large_delta
 
 __all__ = ["CentralPrivacy", "CentralUnit"]

@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.settings import CentralRewardConfig
-from sordino.language.central.steps import CentralTraining
 from sordino.language.central.unit_rows import UnitPairs, reward_losses
-from sordino.language.models._trained_models import (
-    matching_tokenizer,
-    refuse_other_heads,
-    with_head,
-)
 from sordino.language.models.checkpoints import load_reward_checkpoint
+from sordino.language.models.trained_models import matching_tokenizer, refuse_other_heads, with_head
 from sordino.language.rewards.reward_training import PrivateRewardTrainer
-from sordino.language.training._training_settings import own_settings
+from sordino.language.training.settings import own_settings
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.ledger import Ledger
+
+from .training import CentralTraining
 
 if TYPE_CHECKING:
     from sordino.language.rewards.text_rewards import TextRewardModel

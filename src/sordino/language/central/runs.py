@@ -3,6 +3,10 @@
 A part is the steps up to the next checkpoint. Its entry is written before anything of it is drawn.
 Whoever resumes finds the last checkpoint and pays anew for every step after it: what was drawn
 there before the run was killed is never drawn again, and stays paid for.
+
+What stands behind the weights of a run besides its own draws, each release counted once.
+
+How far a checkpoint on raw pairs came, and with which settings it goes on.
 """
 
 from __future__ import annotations
@@ -14,20 +18,106 @@ from pathlib import Path
 from typing import Any
 
 from sordino._random import new_release_id
-from sordino.errors import LedgerMismatch
-from sordino.language.central._checkpoints import refuse_other_settings, steps_taken
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.run_sources import counted_once, with_caveats_of
+from sordino.errors import LedgerMismatch, UsageError
 from sordino.language.models.promises import Answers, CheckpointPromise, Kind
-from sordino.language.training._resuming import complete_checkpoint
+from sordino.language.training.private_training import LAST_WRITTEN, complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
-from sordino.privacy.chain import Row
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger_chain import Row
 from sordino.privacy.spend import event_of
 
-__all__ = ["CentralRun", "reserve_steps"]
+from .privacy_terms import CentralPrivacy
+
+
+def counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]:
+    """Return what a run paid for, and then everything else that its weights were trained on.
+
+    A model says what it was trained on, and so do its folder and its checkpoints: the same run
+    may be found several times, each time with the entries that it had by then. The last counts.
+
+    Args:
+        own: What the run promises now.
+        others: What was found on models and folders, perhaps the run itself at an earlier time.
+    """
+    different = [one for one in dict.fromkeys(others) if not _is_earlier(one, own)]
+    apart = (one for one in different if not any(_covers(more, one) for more in different))
+    return (own, *apart)
+
+
+def with_caveats_of(promise: Guarantee, before: Guarantee, rows: Iterable[Row]) -> Guarantee:
+    """Return a promise that is qualified as what it goes on from: seeds and caveats add up.
+
+    Args:
+        promise: What the settings promise now.
+        before: What the checkpoint promises of its own run.
+        rows: All entries of that run on the ledger, also those whose steps were lost.
+    """
+    for row in rows:
+        before = before.with_caveats(*json.loads(row.payload)["caveats"])
+        before = replace(before, randomness="simulated") if row.randomness != "system" else before
+    randomness = "simulated" if before.simulated else promise.randomness
+    return replace(promise.with_caveats(*before.caveats), randomness=randomness)
+
+
+def _is_earlier(one: Answers, own: Answers) -> bool:
+    """Return whether this is a run before it drew anything, or our own at an earlier time."""
+    if not one.release_ids:
+        return _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
+    return set(one.release_ids) <= set(own.release_ids)
+
+
+def _covers(more: Answers, one: Answers) -> bool:
+    """Return whether both are of one other run, and the first at a later time."""
+    if not (_is_run(more) and _is_run(one) and one.release_ids):
+        return False
+    ids, later = set(one.release_ids), set(more.release_ids)
+    same = ids == later and one != more and one.artifact in {"", more.artifact}
+    return (ids < later or same) and _promises_no_more(more.guarantee, one.guarantee)
+
+
+def _promises_no_more(more: Guarantee, one: Guarantee) -> bool:
+    """Return whether a promise owns up to everything that another one does."""
+    return (
+        more.epsilon >= one.epsilon
+        and more.delta >= one.delta
+        and set(more.caveats) >= set(one.caveats)
+        and (more.unit, more.neighbors) == (one.unit, one.neighbors)
+        and more.trust == one.trust
+        and (more.simulated or not one.simulated)
+    )
+
+
+def _is_run(one: Answers) -> bool:
+    """Return whether gradients were noised: answers that people randomized say no such thing.
+
+    Of those, two parts of one release may be different answers of the same person.
+    """
+    return "real-arithmetic" in one.guarantee.caveats
+
+
+def steps_taken(folder: Path) -> int:
+    """Return how many steps a complete checkpoint took."""
+    return int(json.loads((folder / LAST_WRITTEN).read_bytes())["global_step"])
+
+
+def refuse_other_settings(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than those that were paid for.
+
+    Args:
+        found: Those of the checkpoint.
+        wanted: Those of the run that wants to go on.
+
+    Raises:
+        UsageError: A setting differs; its name is said.
+    """
+    differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+    if differ:
+        raise UsageError(
+            f"The checkpoint was made with another {' and '.join(differ)}. Nothing was trained. "
+            "Use the settings that it was started with, or another checkpoint."
+        )
 
 
 def reserve_steps(

@@ -11,7 +11,7 @@ from transformers import TrainingArguments
 
 from sordino import _validate
 from sordino.errors import UsageError
-from sordino.language.training._training_settings import PrivateTrainingSettings
+from sordino.language.training.settings import PrivateTrainingSettings
 
 __all__ = [
     "CentralConfig",

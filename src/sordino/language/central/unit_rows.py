@@ -12,9 +12,8 @@ from trl.trainer.reward_trainer import DataCollatorForPreference
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.models.tokens import Dialogue, DialogueTokens
-from sordino.preferences.labels import UNDECIDED
-from sordino.preferences.pairs import Pairs
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import Pairs, PrivatePairs
+from sordino.privacy.events import UNDECIDED
 
 __all__ = [
     "TokenPair",

@@ -1,18 +1,21 @@
-"""Sums of clipped gradients, in which nothing that is counted of a unit depends on another."""
+"""Sums of clipped gradients, in which nothing that is counted of a unit depends on another.
+
+How a model stands while gradients are clipped: without dropout, wherever layers recompute.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import torch
 from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from sordino._validate import positive
 from sordino.errors import UsageError
-
-__all__ = ["ROUNDING", "ClippedSum"]
 
 ROUNDING: Final = 1e-6
 """Kept free below the bound, relatively, for rounding in 64-bit floats."""
@@ -159,3 +162,21 @@ def _refuse_hooks(model: nn.Module) -> None:
                 "register_hook or register_post_accumulate_grad_hook returned), and use an "
                 "optimizer that steps after the backward pass, not layer by layer within it."
             )
+
+
+@contextmanager
+def without_dropout(model: Any) -> Iterator[None]:
+    """Switch dropout off, and let layers that save memory go on recomputing themselves.
+
+    They do so only while they stand in training, so those layers alone do.
+    """
+    before = [(layer, layer.training) for layer in model.modules()]
+    model.eval()
+    for layer in model.modules():
+        if isinstance(layer, GradientCheckpointingLayer):
+            layer.training = bool(layer.gradient_checkpointing)
+    try:
+        yield
+    finally:
+        for layer, training in before:
+            layer.training = training

@@ -1,22 +1,228 @@
-"""How often a judge prefers the answers of a policy to those of the reference."""
+"""How often a judge prefers the answers of a policy to those of the reference.
+
+Who says which of two answers is better: a reward that scores, or a command of the user's.
+
+A win rate, with all that must be said beside it.
+
+A policy against its reference: answers of both to public prompts, and a judge between them.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+import subprocess
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 
-from sordino._validate import failure_probability, finite_array
+from sordino._random import entropy
+from sordino._validate import failure_probability, finite_array, integer, number, positive
 from sordino.errors import DataError, UsageError
-from sordino.language.judging.judges import CommandJudge, PreferenceJudge, ScoringJudge
-from sordino.language.judging.win_intervals import length_matched_share, share_won
-from sordino.language.judging.win_rates import WinRate
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models.generation import sample_answers
+from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.preferences.records import Text, encoded
 from sordino.privacy.guarantee import Guarantee
 
-__all__ = ["CommandJudge", "Judge", "WinRate", "win_rate"]
+from .win_intervals import Share, length_matched_share, share_won
+
+
+@runtime_checkable
+class PreferenceJudge(Protocol):
+    """A judge who compares two answers."""
+
+    def preferences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the chance, in [0, 1], that each first answer is better than the second."""
+        ...
+
+
+@runtime_checkable
+class ScoringJudge(Protocol):
+    """A judge who scores one answer at a time, such as a ``TextRewardModel``."""
+
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return a score for each answer; more is better."""
+        ...
+
+
+@dataclass(frozen=True)
+class CommandJudge:
+    """A program of the user's that compares answers: texts on its input, chances on its output.
+
+    The program is started once a call, without a shell. It reads one JSON object a line,
+    ``{"prompt": …, "first": …, "second": …}``, and writes one for each in the same order,
+    ``{"preference": p}``: the chance in [0, 1] that the first is better. What it writes to
+    standard error is shown. Prompts and answers go to the program, and wherever it sends them:
+    they are public.
+
+    Which answer stands first is drawn for each row and undone afterwards, for judges favor a
+    position.
+
+    Args:
+        command: The program and its arguments.
+        timeout: Seconds that one call may take.
+        seed: Of the order; None takes it from the operating system. It hides nothing.
+
+    Raises:
+        UsageError: The command is not a list of texts, or a number cannot be used.
+
+    Example:
+        >>> CommandJudge(["my-judge", "--model", "large"]).timeout
+        600.0
+    """
+
+    command: Sequence[str]
+    timeout: float = 600.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no command."""
+        parts = () if isinstance(self.command, str) else tuple(self.command)
+        if not parts or not all(isinstance(part, str) for part in parts):
+            raise UsageError(
+                "command must be a list of texts, the program first: nothing is given to a shell."
+            )
+        object.__setattr__(self, "command", parts)
+        object.__setattr__(self, "timeout", positive("timeout", self.timeout))
+        if self.seed is not None:
+            integer("seed", self.seed, at_least=0)
+
+    def preferences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> Float[np.ndarray, " n"]:
+        """Return the chance that each first answer is better, as the program says.
+
+        Guarantee:
+            None is added: texts are public, and the coins only order them. The program does not
+            say what its labels were promised; ``win_rate(guarantee=...)`` takes it.
+
+        Raises:
+            UsageError: The program is missing, takes too long, or ends with an error.
+            DataError: What it wrote is not one chance for each row; the line is named.
+        """
+        turned = (entropy(self.seed).words(len(prompts)) & np.uint64(1)).astype(bool)
+        rows = zip(prompts, first, second, turned, strict=True)
+        lines = [json.dumps(_question(*row)) for row in rows]
+        chances = _chances(self._run("".join(f"{line}\n" for line in lines)), len(lines))
+        return np.where(turned, 1 - chances, chances)
+
+    def _run(self, questions: str) -> bytes:
+        """Return what the program writes; what it reads is never part of a message."""
+        program = repr(self.command[0])
+        problem = ""
+        try:
+            done = subprocess.run(  # noqa: S603 (the user's own program, without a shell)
+                self.command, input=questions.encode(), stdout=subprocess.PIPE,
+                timeout=self.timeout, check=False,
+            )  # fmt: skip
+        except subprocess.TimeoutExpired:
+            problem = f"did not finish in {self.timeout:g} seconds"
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or "no such name can be run"
+            problem = f"cannot be run ({reason})"
+        else:
+            if not done.returncode:
+                return done.stdout
+            problem = f"ended with status {done.returncode}"
+        raise UsageError(f"The judge {program} {problem}. Nothing was judged.")
+
+
+def _question(
+    prompt: Text, first: Text, second: Text, turned: Bool[np.ndarray, ""]
+) -> dict[str, Any]:
+    """Return a row as the program reads it."""
+    both = (second, first) if turned else (first, second)
+    return {"prompt": prompt, "first": both[0], "second": both[1]}
+
+
+def _chances(output: bytes, n: int) -> Float[np.ndarray, " n"]:
+    """Return the n chances that a program wrote."""
+    lines = output.splitlines()
+    if len(lines) != n:
+        raise DataError(f"The judge wrote {len(lines)} lines for {n} rows. Nothing was judged.")
+    return np.array([_chance(line, index) for index, line in enumerate(lines, start=1)])
+
+
+def _chance(line: bytes, index: int) -> float:
+    """Return the chance on one line; the message does not say what stood there instead."""
+    with suppress(ValueError, TypeError, KeyError, RecursionError):
+        chance = number("preference", json.loads(line)["preference"])
+        if 0 <= chance <= 1:
+            return chance
+    raise DataError(
+        f"The judge's line {index} is not an object whose 'preference' is a number in [0, 1]. "
+        "Nothing was judged."
+    )
+
+
+_NESTED = {"length_matched", "guarantee"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class WinRate:
+    """How often a judge prefers a policy's answers to those of the reference.
+
+    Attributes:
+        mean, low, high: The share of comparisons won, and its interval; a tie counts one half.
+        n: Comparisons.
+        prompts: Different prompts among them.
+        ties: Comparisons that nobody won.
+        length_matched: The share where answers are as often longer as shorter, or None where
+            that cannot be said.
+        mean_length: Mean number of characters of the policy's answers.
+        reference_length: The same of the reference's.
+        confidence: How often the intervals should cover.
+        guarantee: What the labels that the judge learned from were promised, if it says so.
+    """
+
+    mean: float
+    low: float
+    high: float
+    n: int
+    prompts: int
+    ties: int
+    length_matched: Share | None
+    mean_length: float
+    reference_length: float
+    confidence: float = 0.95
+    guarantee: Guarantee | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the numbers and the judge's promise as JSON holds them."""
+        promise, matched = self.guarantee, self.length_matched
+        return {
+            **{name: value for name, value in vars(self).items() if name not in _NESTED},
+            "length_matched": matched and matched.to_dict(),
+            "judge_guarantee": promise and {**promise.to_dict(), "caveats": list(promise.caveats)},
+        }
+
+    def __str__(self) -> str:
+        """Return the numbers in one line, and below it what the judge's labels were promised."""
+        share = Share(self.mean, self.low, self.high, self.n)
+        matched = self.length_matched
+        at_length = f"{matched} over {matched.n}" if matched else "not known"
+        line = (
+            f"win rate {share} over {self.n} comparisons of {self.prompts} prompts, {self.ties} "
+            f"ties; length-matched {at_length}; mean length {self.mean_length:.0f} against "
+            f"{self.reference_length:.0f} characters"
+        )
+        if self.guarantee is None:
+            return line
+        if math.isinf(self.guarantee.epsilon):
+            return (
+                f"{line}\nThe judge learned from unprotected labels (epsilon=inf): publish it "
+                "only if the judge's labels are public."
+            )
+        return f"{line}\nThe judge's labels: {self.guarantee}"
+
 
 Scorer: TypeAlias = Callable[[Sequence[Text], Sequence[Text]], Float[np.ndarray, " n"]]
 Judge: TypeAlias = PreferenceJudge | ScoringJudge | Scorer
@@ -130,3 +336,78 @@ def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         [len(one) if isinstance(one, str) else sum(len(turn["content"]) for turn in one)
          for one in answers], dtype=float,
     )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RewardJudge:
+    """A reward as a judge of what a model wrote: an answer that cannot be read loses.
+
+    A model may end before it has said anything. A reward gives no score to an empty answer; here
+    it stands below every other.
+
+    Args:
+        reward: It must not have learned from what the policy did.
+    """
+
+    reward: TextRewardModel
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what the labels that the judge learned from were promised."""
+        return self.reward.guarantee
+
+    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
+        """Return a score for each answer, the least for those that cannot be read."""
+        readable = [
+            row
+            for row, both in enumerate(zip(prompts, answers, strict=True))
+            if self.reward.can_read(*both)
+        ]
+        scores = np.full(len(prompts), -self.reward.reward_bound - 1.0)
+        if readable:
+            asked = [prompts[row] for row in readable]
+            scores[readable] = self.reward.score(asked, [answers[row] for row in readable])
+        return scores
+
+
+def draw_answers(
+    folder: Path, prompts: Sequence[Text], *, max_new_tokens: int, seed: int
+) -> list[str]:
+    """Return one answer of a checkpoint to each prompt.
+
+    Args:
+        folder: A causal language model.
+        prompts: Public ones.
+        max_new_tokens: Longest answer.
+        seed: Of the draws; it hides nothing.
+    """
+    model: Any = load_causal_model(folder)
+    return sample_answers(
+        model, load_tokenizer(folder), prompts, max_new_tokens=max_new_tokens, seed=seed
+    )
+
+
+def compare_policies(
+    policy: Path,
+    reference: Path,
+    prompts: Sequence[Text],
+    judge: Judge,
+    *,
+    max_new_tokens: int = 64,
+    seed: int = 0,
+) -> WinRate:
+    """Return how often a judge prefers what a policy answers to what its reference does.
+
+    Args:
+        policy: Checkpoint that is measured.
+        reference: Checkpoint that it is compared with; its draws are independent.
+        prompts: Public ones that neither policy nor judge learned from.
+        judge: See :func:`sordino.language.judging.contests.win_rate`.
+        max_new_tokens: Longest answer of either.
+        seed: Of the draws of both.
+    """
+    drawn, others = (
+        draw_answers(folder, prompts, max_new_tokens=max_new_tokens, seed=2 * seed + side)
+        for side, folder in enumerate((policy, reference))
+    )
+    return win_rate(judge, prompts, drawn, others)

@@ -1,35 +1,118 @@
-"""Reward models from randomized answers: trl's trainer with a loss that knows the flips."""
+"""Reward models from randomized answers: trl's trainer with a loss that knows the flips.
+
+Settings of reward models on randomized answers.
+
+The first phase of a reward: the head learns while the body stands still.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from trl import RewardTrainer
+from transformers import TrainerCallback
+from trl import RewardConfig, RewardTrainer
 
-from sordino.language.models._model_copies import own_copy
-from sordino.language.models._trained_models import (
+from sordino import _validate
+from sordino.language.models.checkpoints import load_reward_checkpoint, upstream
+from sordino.language.models.tokens import Dialogue
+from sordino.language.models.trained_models import (
+    HEAD,
     matching_tokenizer,
+    own_copy,
     refuse_other_heads,
     with_head,
 )
-from sordino.language.models._upstream import upstream
-from sordino.language.models.checkpoints import load_reward_checkpoint
-from sordino.language.models.tokens import Dialogue
-from sordino.language.rewards._head_first import HeadFirst
-from sordino.language.rewards.reward_settings import PrivateRewardConfig
-from sordino.language.training._private_training import PrivateTraining
-from sordino.language.training._training_settings import own_settings
-from sordino.language.training.central_choice import central_trainer
 from sordino.language.training.losses import LOSSES
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.language.training.private_training import PrivateTraining, central_trainer
+from sordino.language.training.settings import PrivateTrainingSettings, own_settings
+from sordino.preferences.pairs import PrivatePairs
 
 if TYPE_CHECKING:
-    from sordino.language.rewards.text_rewards import TextRewardModel
+    from .text_rewards import TextRewardModel
 
-__all__ = ["PrivateRewardConfig", "PrivateRewardTrainer", "excess_penalty"]
+
+@dataclass
+class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
+    """Settings of :class:`PrivateRewardTrainer`; those of trl's ``RewardConfig`` and these.
+
+    Args:
+        loss: ``"debiased"``, unbiased for the loss on the true labels, or ``"mixture"``, the
+            likelihood of the randomized ones.
+        reward_bound: Rewards beyond ± this are pulled back while training, and clipped in use.
+        head_epochs: For so many of the first epochs the head alone learns; then everything, or
+            the adapters, learns with it.
+        ddp_find_unused_parameters: As in transformers; True with ``head_epochs`` if left out.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    loss: str = field(default="debiased")
+    reward_bound: float = field(default=10.0)
+    head_epochs: float = field(default=0.0)
+    ddp_find_unused_parameters: bool | None = field(default=None)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.one_of("loss", self.loss, LOSSES)
+        _validate.positive("reward_bound", self.reward_bound)
+        _validate.non_negative("head_epochs", self.head_epochs)
+
+    def __post_init__(self) -> None:
+        """Let processes that train together expect a body that stands still."""
+        if self.head_epochs and self.ddp_find_unused_parameters is None:
+            self.ddp_find_unused_parameters = True
+        super().__post_init__()
+
+
+"""What transformers calls the head of a sequence classifier on a causal model."""
+
+
+class HeadFirst(TrainerCallback):
+    """Lets everything but the head learn only after so many epochs.
+
+    Where training stands decides, and nothing that is remembered, so a run that is resumed is in
+    the phase that it was killed in.
+
+    Args:
+        epochs: How long the head learns alone; 0 for not at all.
+    """
+
+    def __init__(self, epochs: float) -> None:
+        """Wait for a model."""
+        self._epochs = epochs
+        self._body: list[Any] = []
+
+    def on_init_end(self, *_: Any, model: Any = None, **__: Any) -> None:
+        """Note what may learn beside the head."""
+        self._body = [
+            weight
+            for name, weight in model.named_parameters()
+            if weight.requires_grad and HEAD not in name.split(".")
+        ]
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **__: Any) -> None:  # noqa: ARG002
+        """Set who learns in this step."""
+        self._let(state.epoch >= self._epochs - 1e-9)  # epochs are sums of fractions
+
+    def on_train_end(self, *_: Any, **__: Any) -> None:
+        """Leave the model as it was found."""
+        self._let(True)
+
+    def _let(self, learn: bool) -> None:  # noqa: FBT001
+        """Let the body learn, or not."""
+        if self._body and self._body[0].requires_grad != learn:
+            for weight in self._body:
+                weight.requires_grad_(learn)
 
 
 class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
@@ -171,7 +254,7 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
 
         Its weights are a copy: a checkpoint to resume from may add to what they promise.
         """
-        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
+        from .text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
 
         return TextRewardModel(
             self._handed_out().eval(),

@@ -1,34 +1,297 @@
-"""A reward model that reads texts: scores, how far they may be trusted, and what they promise."""
+"""A reward model that reads texts: scores, how far they may be trusted, and what they promise.
+
+The features of a reward's training pairs, read a few batches at a time.
+
+A reward as a feature map of one column, so that what reads features can read texts by it.
+
+A reward as a folder: a checkpoint that transformers loads, and what Sordino adds to it.
+
+What is refused where a model, a tokenizer and a promise are put together as a reward.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from sordino import _validate
-from sordino.errors import DataError, UsageError
-from sordino.language.models._model_digests import tokenizer_digest, weights_digest
-from sordino.language.models.promises import CheckpointPromise
+from sordino._files import explained, refuse_existing
+from sordino._validate import integer, positive
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.language.models.checkpoints import (
+    checkpoint_folder,
+    context_length,
+    load_reward_checkpoint,
+    load_tokenizer,
+    quiet,
+)
+from sordino.language.models.promises import (
+    PROMISE_FILE,
+    CheckpointPromise,
+    tokenizer_digest,
+    weights_digest,
+)
 from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong
-from sordino.language.rewards._last_tokens import Reading, read_dialogues, watched
-from sordino.language.rewards._measuring import measured_uncertainty, numbered
-from sordino.language.rewards._reward_checks import promised, usable_model, usable_tokenizer
-from sordino.language.rewards._reward_feature import RewardFeature
-from sordino.language.rewards._reward_folder import read_reward_parts, write_reward
-from sordino.language.rewards.uncertainty import LastLayerUncertainty
 from sordino.language.training.policy_promises import folder_promises
-from sordino.preferences._tokens import flatten
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.features import flatten
+from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 
-__all__ = ["TextRewardModel"]
+from .last_tokens import Reading, read_dialogues, watched
+from .uncertainty import LastLayerUncertainty, read_uncertainty, write_uncertainty
+
+_BATCHES = 16  # of pairs, whose features are held at once
+
+
+def measured_uncertainty(
+    reward: TextRewardModel, pairs: PrivatePairs, *, overlong: Overlong, **settings: Any
+) -> LastLayerUncertainty:
+    """Return the uncertainty that its training pairs leave of a reward.
+
+    Raises:
+        PrivacyError: These are raw judgments.
+        UsageError: They are not the answers behind the reward, or a setting is out of range.
+        DataError: A pair cannot be read.
+    """
+    _refuse_other_pairs(reward, pairs)
+    return LastLayerUncertainty.of(
+        _features(reward, pairs, overlong),
+        reward.model.score.weight.detach().double().cpu().numpy()[0],
+        flip_probability=pairs.flip_probability,
+        **settings,
+    )
+
+
+def numbered(texts: Sequence[Text]) -> Integer[np.ndarray, " n"]:
+    """Return a number for each text, from 0 and the same for equal ones."""
+    known: dict[str, int] = {}
+    written = (json.dumps(text, sort_keys=True) for text in texts)
+    return np.array([known.setdefault(text, len(known)) for text in written], dtype=np.int64)
+
+
+def _refuse_other_pairs(reward: TextRewardModel, pairs: Any) -> None:
+    """Refuse raw pairs, and those that the reward was not trained on."""
+    if not isinstance(pairs, PrivatePairs):
+        raise PrivacyError(
+            "Uncertainty is measured on the randomized answers that the reward was trained on, "
+            f"got {type(pairs).__name__}. Nothing was measured. Pass what sordino.privatize "
+            "returned."
+        )
+    if pairs.artifact != reward.artifact:
+        raise UsageError(
+            "These are not the answers that this reward was trained on, so they do not say what "
+            "it learned. Nothing was measured. Pass the same private pairs."
+        )
+
+
+def _features(
+    reward: TextRewardModel, pairs: PrivatePairs, overlong: Overlong
+) -> Iterator[tuple[Float[np.ndarray, "b d"], Float[np.ndarray, "b d"]]]:
+    """Yield the features of first and second answers, one row for each person and question."""
+    tokens = DialogueTokens(reward.tokenizer, reward.max_length, overlong=overlong)
+    first, second, rows = tokens.pairs(pairs)
+    once = pairs.first_rows()
+    kept = [index for index, row in enumerate(rows) if once[row]]
+    size = _BATCHES * reward.batch_size
+    starts = range(0, len(kept), size)
+    for start in watched(starts, texts=2 * len(kept), steps=len(starts), what="Measuring"):
+        some = kept[start : start + size]
+        both = _stacked(reward, [*(first[i] for i in some), *(second[i] for i in some)])
+        yield both[: len(some)], both[len(some) :]
+
+
+def _stacked(reward: TextRewardModel, dialogues: list[Dialogue]) -> Float[np.ndarray, "n d"]:
+    """Return the feature of each dialogue, in order."""
+    stacked = np.empty((len(dialogues), reward.model.score.in_features))
+    for reading in read_dialogues(reward.model, dialogues, batch_size=reward.batch_size):
+        stacked[reading.where] = reading.features
+    return stacked
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RewardFeature:
+    """The score of a trained reward as the only feature of an answer.
+
+    Policies read texts with it. It was learned from answers of people, so nothing may be fitted
+    on it: the fit would promise what its own answers do, and not what went into the feature.
+
+    Args:
+        reward: The trained reward.
+    """
+
+    reward: TextRewardModel
+
+    @property
+    def dimension(self) -> int:
+        """Return the number of features, which is 1."""
+        return 1
+
+    @property
+    def feature_bound(self) -> float:
+        """Return the bound that every score is clipped to."""
+        return float(self.reward.reward_bound)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what the answers behind the feature were promised: fits refuse it."""
+        return self.reward.guarantee
+
+    def transform(
+        self, prompts: Sequence[Text], answers: Sequence[Text]
+    ) -> Float[np.ndarray, "n 1"]:
+        """Return the score of each answer as a column.
+
+        Raises:
+            DataError: An answer has no score; its index is named.
+        """
+        return self.reward.score(prompts, answers)[:, None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values; of the reward only what it was trained on."""
+        return {
+            "kind": "text-reward",
+            "dimension": self.dimension,
+            "feature_bound": self.feature_bound,
+            "artifact": self.reward.artifact,
+        }
+
+
+_DIGEST = "weights"  # among the settings of a saved reward; not of one that is in use
+
+
+def write_reward(reward: TextRewardModel, folder: Path, *, force: bool) -> None:
+    """Write a reward; the promise comes last, so that half a reward is not taken for one.
+
+    Raises:
+        UsageError: The folder exists and ``force`` is False.
+        FileSystemError: It cannot be written.
+    """
+    refuse_existing(folder, force=force)
+    with explained(f"The reward cannot be written to {folder.name}"), quiet():
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / PROMISE_FILE).unlink(missing_ok=True)
+        reward.model.save_pretrained(folder)
+        reward.tokenizer.save_pretrained(folder)
+        write_uncertainty(reward.uncertainty, folder)
+        training = {**reward.promise.training, _DIGEST: weights_digest(reward.model)}
+        replace(reward.promise, training=training).write(folder, title="Private reward model")
+
+
+def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]:
+    """Return the arguments that make the reward in a folder.
+
+    Raises:
+        FileSystemError: There is no such folder, or it cannot be read.
+        UsageError: It is no reward of ours, or it cannot be loaded.
+        DataError: A file is damaged, or was written by a newer version.
+    """
+    folder = checkpoint_folder(path)
+    promise = _promise(folder)
+    training = dict(promise.training)
+    digest = training.pop(_DIGEST, None)
+    try:
+        bound = positive("reward_bound", training.get("reward_bound"))
+        length = integer("max_length", training.get("max_length"), at_least=2)
+    except UsageError:  # without its words, which quote the file
+        raise DataError(
+            f"{PROMISE_FILE} does not say how the reward scores: reward_bound and max_length must "
+            "be numbers above 0. Train the reward again."
+        ) from None
+    model = load_reward_checkpoint(folder, device=device)
+    if digest not in {None, weights_digest(model)}:
+        raise DataError(
+            f"The weights in {folder.name} are not those that were saved: a file is damaged or was "
+            "exchanged. Nothing was loaded. Copy the folder again, or train the reward again."
+        )
+    return {
+        "model": model,
+        "tokenizer": load_tokenizer(folder),
+        "promise": replace(promise, training=training),
+        "reward_bound": bound,
+        "max_length": length,
+        "uncertainty": read_uncertainty(folder),
+    }
+
+
+def _promise(folder: Path) -> CheckpointPromise:
+    """Return what a folder promises; refuse one without a promise, and that of a policy."""
+    if not (folder / PROMISE_FILE).exists():
+        raise UsageError(
+            f"{str(folder)!r} holds no {PROMISE_FILE}, which says what the labels behind a reward "
+            "were promised. Nothing was loaded. Give a folder that TextRewardModel.save or a "
+            "trainer wrote."
+        )
+    promise = CheckpointPromise.read(folder)
+    if promise.kind != "reward":
+        raise UsageError(
+            f"{str(folder)!r} holds a {promise.kind}, not a reward. Nothing was loaded."
+        )
+    return promise
+
+
+def usable_tokenizer(tokenizer: Any) -> None:
+    """Refuse a tokenizer that cannot end or pad a text.
+
+    Raises:
+        UsageError: It lacks a token.
+    """
+    if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
+        raise UsageError(
+            "The tokenizer lacks a token that ends or pads a text, so nothing can be scored. Load "
+            "it with sordino.language.models.checkpoints.load_tokenizer."
+        )
+
+
+def usable_model(model: Any, tokenizer: Any, max_length: int) -> None:
+    """Refuse a model that is no reward; tell it which token pads.
+
+    Raises:
+        UsageError: It has no scalar head or unmerged adapters, or reads fewer tokens.
+    """
+    if hasattr(model, "merge_and_unload"):
+        raise UsageError(
+            "The model has adapters beside it, which a saved reward would lose. Merge them first: "
+            "model = model.merge_and_unload()."
+        )
+    if not hasattr(model, "score") or getattr(model.config, "num_labels", None) != 1:
+        raise UsageError(
+            f"{type(model).__name__} is no reward model: it needs one scalar head called 'score'. "
+            "Load it with sordino.language.models.checkpoints.load_reward_checkpoint."
+        )
+    most = context_length(model, tokenizer)
+    if integer("max_length", max_length, at_least=2) > most:
+        raise UsageError(
+            f"max_length must be at most {most}, which is what the model reads at once, got "
+            f"{max_length}."
+        )
+    model.config.get_text_config().pad_token_id = tokenizer.pad_token_id
+
+
+def promised(promise: Any, settings: Mapping[str, Any]) -> CheckpointPromise:
+    """Return the promise of a reward, with the settings that its scores depend on.
+
+    Raises:
+        PrivacyError: It is none.
+        UsageError: It is about a policy.
+    """
+    if not isinstance(promise, CheckpointPromise):
+        raise PrivacyError(
+            f"A reward needs the promise of the labels behind it, got {type(promise).__name__}. "
+            "Nothing was made. Pass what the trainer holds, or "
+            'CheckpointPromise.of(private_pairs, kind="reward").'
+        )
+    if promise.kind != "reward":
+        raise UsageError(f"The promise is about a {promise.kind}, not about a reward.")
+    return replace(promise, training={**promise.training, **settings})
+
 
 _FORMAT, _VERSION = "sordino.text-reward", 1
 

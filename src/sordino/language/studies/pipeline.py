@@ -1,51 +1,223 @@
-"""From randomized answers to a policy: one call for each stage, on the trainers of this package."""
+"""From randomized answers to a policy: one call for each stage, on the trainers of this package.
+
+What every stage does with a trainer: its settings, its run without a word, its last weights.
+
+Which texts a model can read, asked before anything is spent on the labels beside them.
+
+From raw pairs to a reward or a policy: noised sums of clipped gradients, paid for one by one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+from transformers import AutoConfig, PrinterCallback, TrainerCallback
+
 from sordino._files import write_json
+from sordino.errors import DataError, UsageError
+from sordino.language.central.dpo_trainer import CentralDPOTrainer
+from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.central.reward_trainer import CentralRewardTrainer
+from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
+from sordino.language.central.unit_rows import units_of
 from sordino.language.models.checkpoints import (
+    CAUSAL,
+    checkpoint_folder,
+    context_length,
     default_device,
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
+    offline,
+    quiet,
+    upstream,
 )
-from sordino.language.policies.dpo_training import PrivateDPOConfig, PrivateDPOTrainer
+from sordino.language.models.tokens import DialogueTokens
+from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
 from sordino.language.policies.group_updates import group_trainer
-from sordino.language.policies.rebel import RebelConfig, RebelTrainer
+from sordino.language.policies.rebel import RebelTrainer
+from sordino.language.policies.rollouts import RebelConfig
 from sordino.language.references.pretraining import both_answers, pretrain
 from sordino.language.references.texts_read import TextsRead
-from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny
+from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.studies._training_runs import (
-    Progress,
-    adapters,
-    log_of,
-    save_policy,
-    silence,
-)
-from sordino.language.studies.fitting import count_fitting, reference_tokenizer
 from sordino.language.training.policy_promises import folder_promises, policy_promise
-from sordino.language.training.training_terms import PolicyTerms, TrainingTerms
+from sordino.language.training.settings import PolicyTerms, TrainingTerms
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.private_pairs import PrivatePairs
+from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
+from sordino.privacy.ledger import Ledger
 
-__all__ = [
-    "TRAINING_LOG",
-    "PolicyTerms",
-    "TrainingTerms",
-    "build_reference",
-    "count_fitting",
-    "improve_policy",
-    "train_policy",
-    "train_reward",
-]
+Progress = Callable[[int, int], None]
+
+
+class _Reporter(TrainerCallback):  # type: ignore[misc, unused-ignore]
+    """Tells a bar how many steps are done."""
+
+    def __init__(self, progress: Progress) -> None:
+        """Keep whom to tell."""
+        self._progress = progress
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **ignored: Any) -> None:
+        """Tell it."""
+        del args, control, ignored
+        self._progress(state.global_step, state.max_steps)
+
+
+def silence(terms: TrainingTerms | PolicyTerms) -> dict[str, Any]:
+    """Return what every trainer is told: no report, no bar of its own, no half-done checkpoint."""
+    return {
+        "seed": terms.seed,
+        "logging_steps": terms.log_every,
+        "save_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+
+
+def adapters(rank: int, task: str) -> Any:
+    """Return low-rank adapters on every linear layer, or None for all weights."""
+    if not rank:
+        return None
+    from peft import LoraConfig  # noqa: PLC0415 (slow to import)
+
+    return LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type=task)
+
+
+def log_of(
+    trainer: Any, progress: Progress | None, *, resume: bool | None = None
+) -> list[dict[str, Any]]:
+    """Run a trainer; return its log, whose lines it prints nowhere else.
+
+    Args:
+        trainer: Ready to train.
+        progress: Called with (steps done, steps).
+        resume: Whether to go on from the last checkpoint in its folder.
+    """
+    trainer.remove_callback(PrinterCallback)
+    if progress is not None:
+        trainer.add_callback(_Reporter(progress))
+    with upstream(), quiet():
+        trainer.train(resume_from_checkpoint=resume)
+    return [_plain_row(row) for row in trainer.state.log_history]
+
+
+def save_policy(trainer: Any, folder: Path) -> None:
+    """Write a policy, without the pickled settings that transformers adds: they name folders."""
+    with quiet():
+        trainer.save_model(str(folder))
+    (folder / "training_args.bin").unlink(missing_ok=True)
+
+
+def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a line of the log without times, which differ from run to run."""
+    timed = ("_runtime", "_per_second", "total_flos")
+    return {name: value for name, value in row.items() if not name.endswith(timed)}
+
+
+def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False) -> DialogueTokens:
+    """Return how training would turn texts into tokens; no weights are read.
+
+    Args:
+        model: A checkpoint, of which only config and tokenizer are read.
+        terms: Of the training.
+        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
+
+    Raises:
+        FileSystemError: There is no such folder.
+        UsageError: The checkpoint cannot be used, or ``max_length`` is more than it reads.
+    """
+    folder = checkpoint_folder(model, kinds=CAUSAL) if writes else checkpoint_folder(model)
+    tokenizer = load_tokenizer(folder)
+    with offline(), quiet():
+        config = AutoConfig.from_pretrained(str(folder), local_files_only=True)
+    most = context_length(SimpleNamespace(config=config), tokenizer)
+    if terms.max_length is not None and terms.max_length > most:
+        raise UsageError(
+            f"max_length (--max-length) must be at most the {most} tokens that the model reads, "
+            f"got {terms.max_length}. Nothing was done."
+        )
+    return DialogueTokens(tokenizer, terms.max_length or most, terms.overlong)
+
+
+def count_fitting(
+    pairs: Comparisons, model: Path, terms: TrainingTerms, *, writes: bool = False
+) -> int:
+    """Return how many pairs fit a model; what could not be trained on is refused beforehand.
+
+    Args:
+        pairs: Raw or randomized; only their texts are read.
+        model: As for :func:`checkpoint_tokens`.
+        terms: Of the training.
+        writes: As for :func:`checkpoint_tokens`.
+
+    Raises:
+        DataError: An answer is empty or does not fit, and its pair is not to be left out.
+        FileSystemError: There is no such folder.
+        UsageError: The checkpoint cannot be used, or ``max_length`` is more than it reads.
+    """
+    return len(checkpoint_tokens(model, terms, writes=writes).pairs(pairs)[2])
+
+
+def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> Any:
+    """Return the tokenizer of a tiny reference, a function of public texts alone.
+
+    Args:
+        pairs: Only their prompts and answers are read.
+        size: Of the model.
+    """
+    return train_tokenizer([_plain(text) for both in both_answers(pairs) for text in both], size)
+
+
+def _plain(text: Text) -> str:
+    """Return what was said, without who said it."""
+    return text if isinstance(text, str) else "\n".join(turn["content"] for turn in text)
+
+
+def planned_tokens(pairs: Comparisons, size: TinyModel, terms: TrainingTerms) -> DialogueTokens:
+    """Return how a tiny reference that is not built yet would turn texts into tokens."""
+    return DialogueTokens(reference_tokenizer(pairs, size), size.context, terms.overlong)
+
+
+def refuse_unreadable(
+    tokens: DialogueTokens,
+    pairs: Comparisons,
+    parts: Mapping[str, Sequence[int]],
+    *,
+    answer_room: int,
+) -> None:
+    """Refuse texts that a study would stumble over after it has paid for their labels.
+
+    Args:
+        tokens: What turns the texts into tokens.
+        pairs: All of them; only their texts are read.
+        parts: Row numbers of each part, which must keep at least one pair.
+        answer_room: Most tokens of an answer that will be drawn.
+
+    Raises:
+        DataError: An answer is empty, or no pair of a part fits.
+        UsageError: Drawn answers would leave no room for a prompt.
+    """
+    if answer_room >= tokens.max_length:
+        raise UsageError(
+            f"The model reads {tokens.max_length} tokens, and answers of up to {answer_room} are "
+            "drawn from it: no prompt would be left. Nothing was done. Choose a model that reads "
+            "more."
+        )
+    kept = set(tokens.pairs(pairs)[2])
+    for name, rows in parts.items():
+        if kept.isdisjoint(rows):
+            raise DataError(
+                f"None of the {len(rows)} pairs of the part {name!r} has answers that fit the "
+                f"{tokens.max_length} tokens that the model reads. Nothing was done. Choose a "
+                "model that reads more."
+            )
+
 
 TRAINING_LOG = "training_log.json"
 """What training said of itself, beside the weights: randomized answers alone enter."""
@@ -277,3 +449,191 @@ def _arguments(folder: Path, terms: TrainingTerms, *, measured: bool) -> dict[st
         "eval_strategy": "steps" if measured else "no",
         **silence(terms),
     }
+
+
+_KEPT = 2  # checkpoints of a run that is under way
+
+
+def refuse_unusable(
+    pairs: Any,
+    model: Path,
+    terms: TrainingTerms,
+    privacy: CentralPrivacy,
+    *,
+    writes: bool = False,
+    declare_unread: bool = False,
+) -> tuple[str, ...]:
+    """Refuse pairs and a checkpoint that training would refuse; nothing is spent or written.
+
+    Returns:
+        What the promise is qualified by, as far as the checkpoint decides it.
+
+    Args:
+        pairs: Raw judgments.
+        model: A checkpoint.
+        terms: Of the training.
+        privacy: Says whose pairs form a unit.
+        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
+        declare_unread: Whether the user declares that it has read none of these records.
+
+    Raises:
+        DataError: An answer is empty or does not fit; which one is not said.
+        FileSystemError: There is no such folder.
+        PrivacyError: Persons are to be hidden, and are not known; or the checkpoint has read these
+            records, or nobody knows what it has read.
+        UsageError: The pairs are randomized already, or the checkpoint cannot be used.
+    """
+    tokens = checkpoint_tokens(model, terms, writes=writes)
+    units_of(pairs, tokens, privacy)
+    start = load_causal_model(model) if writes else load_reward_checkpoint(model)
+    read = TextsRead.on(start, tokens.tokenizer)
+    return read.caveats(TextsRead.of(pairs), declared=declare_unread)
+
+
+def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
+    pairs: Pairs,
+    model: Path,
+    folder: Path,
+    terms: TrainingTerms,
+    *,
+    privacy: CentralPrivacy,
+    ledger: Ledger,
+    declare_unread: bool = False,
+    simulate_seed: int | None = None,
+    save_every: int | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Write a reward that was trained on raw pairs, and return the log: rates and spend alone.
+
+    Args:
+        pairs: Raw judgments.
+        model: Checkpoint of a language model, or of a reward to go on from.
+        folder: Where the reward goes, with ``training_log.json``.
+        terms: How it is trained. Steps are those of ``privacy``; loss, epochs and ``batch_size``
+            have no meaning here.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        declare_unread: Whether you declare that ``model`` has read none of these records before.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+        save_every: Steps between two checkpoints within ``folder``; none are written without.
+        resume: Whether to go on from the last of them; the steps after it are paid for anew.
+        progress: Called with (steps done, steps), which are public.
+
+    Raises:
+        BudgetExceeded: The steps would pass the budget; nothing was drawn.
+        PrivacyError: The ledger is about another unit or relation, persons are not known, or
+            ``model`` has read these records, or nobody knows what it has read.
+        UsageError: A setting, the model or the pairs cannot be used.
+        DataError: An answer is empty or does not fit; which one is not said.
+
+    Guarantee:
+        What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
+        what the model it starts from promises, together; a run that was resumed promises what all
+        its entries on the ledger do. Shown by tests/language/test_central_pipeline.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1.
+    """
+    tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
+    trainer = CentralRewardTrainer(
+        start,
+        CentralRewardConfig(**_central_arguments(folder, terms, save_every)),
+        train_dataset=pairs,
+        privacy=privacy,
+        ledger=ledger,
+        processing_class=tokenizer,
+        peft_config=adapters(terms.lora, "SEQ_CLS"),
+        declare_unread=declare_unread,
+        simulate_seed=simulate_seed,
+    )
+    log = log_of(trainer, progress, resume=resume)
+    trainer.text_reward().save(folder, force=True)
+    _close(folder, log)
+    return log
+
+
+def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
+    pairs: Pairs,
+    model: Path,
+    folder: Path,
+    terms: TrainingTerms,
+    *,
+    privacy: CentralPrivacy,
+    ledger: Ledger,
+    declare_unread: bool = False,
+    simulate_seed: int | None = None,
+    save_every: int | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """Write a policy that DPO made of raw pairs, and return the log: rates and spend alone.
+
+    Args:
+        pairs: Raw judgments.
+        model: Checkpoint of the reference, which must be label-free.
+        folder: Where the policy goes, with ``training_log.json``.
+        terms: As for :func:`train_reward_centrally`; ``temperature`` is the KL strength.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be of the same unit and relation.
+        declare_unread: Whether you declare that ``model`` has read none of these records before.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+        save_every: Steps between two checkpoints within ``folder``; none are written without.
+        resume: Whether to go on from the last of them; the steps after it are paid for anew.
+        progress: Called with (steps done, steps), which are public.
+
+    Raises:
+        BudgetExceeded: The steps would pass the budget; nothing was drawn.
+        PrivacyError: The ledger is about another unit or relation, persons are not known, or
+            ``model`` has read these records, or nobody knows what it has read.
+        UsageError: A setting, the model or the pairs cannot be used.
+        DataError: An answer is empty or does not fit; which one is not said.
+
+    Guarantee:
+        As :func:`train_reward_centrally`. Shown by tests/language/test_central_pipeline.py.
+
+    Source:
+        Abadi et al. (2016), Algorithm 1.
+    """
+    tokenizer, start = load_tokenizer(model), load_causal_model(model)
+    trainer = CentralDPOTrainer(
+        start,
+        args=CentralDPOConfig(
+            **_central_arguments(folder, terms, save_every), temperature=terms.temperature
+        ),
+        train_dataset=pairs,
+        privacy=privacy,
+        ledger=ledger,
+        processing_class=tokenizer,
+        peft_config=adapters(terms.lora, "CAUSAL_LM"),
+        declare_unread=declare_unread,
+        simulate_seed=simulate_seed,
+    )
+    log = log_of(trainer, progress, resume=resume)
+    save_policy(trainer, folder)
+    _close(folder, log)
+    return log
+
+
+def _central_arguments(
+    folder: Path, terms: TrainingTerms, save_every: int | None
+) -> dict[str, Any]:
+    """Return what both trainers on raw pairs are told."""
+    kept: dict[str, Any] = {}
+    if save_every is not None:
+        kept = {"save_strategy": "steps", "save_steps": save_every, "save_total_limit": _KEPT}
+    return {
+        "output_dir": str(folder),
+        "learning_rate": terms.learning_rate,
+        "max_length": terms.max_length,
+        "overlong": terms.overlong,
+        **silence(terms),
+        **kept,
+    }
+
+
+def _close(folder: Path, log: list[dict[str, Any]]) -> None:
+    """Write the log, and take away the pickled settings of checkpoints: they name folders."""
+    write_json(folder / TRAINING_LOG, log, force=True)
+    for path in folder.glob("checkpoint-*/training_args.bin"):
+        path.unlink()

@@ -15,17 +15,13 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy
-from sordino.auditing.releases._coin_plan import Plan
+from sordino.auditing.releases._coin_plan import Plan, manifest_integers
 from sordino.auditing.releases._coin_search import association
-from sordino.auditing.releases.coins import (
-    CoinAttack,
-    attack_coins,
-    manifest_integers,
-    seed_findings,
-)
+from sordino.auditing.releases.coins import CoinAttack, attack_coins, seed_findings
+from sordino.auditing.releases.digests import id_recipes
 from sordino.auditing.releases.ids import id_channels
 from sordino.auditing.releases.reading import read_released
-from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin, id_recipes
+from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin
 from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse

@@ -6,21 +6,21 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sordino.auditing.runs.mechanisms import StatedMechanism, check_mechanism
-from sordino.auditing.runs.numbers import StatedNumbers
-from sordino.auditing.runs.perturbations import (
+from sordino.auditing.runs.claims import (
     StatedGaussian,
+    StatedMechanism,
+    StatedNumbers,
     StatedRankedTilt,
     StatedTilt,
     cap_of,
+    check_mechanism,
     together,
 )
-from sordino.mechanisms.label_gaussian import LabelGaussian
+from sordino.mechanisms.gaussian import joint_mechanisms
+from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranked_tilt import RankedPerturbation
-from sordino.mechanisms.ranking_gaussian import RankingGaussian
-from sordino.mechanisms.second_moment import joint_mechanisms
-from sordino.privacy.chain import Row, canonical_json
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.privacy.events import (
     GaussianEvent,
     NonPrivateEvent,
@@ -29,8 +29,9 @@ from sordino.privacy.events import (
     event_to_row,
 )
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.privacy.ledger_chain import Row, canonical_json
 from sordino.rewards.model import RewardModel
-from sordino.rewards.paid_record_metrics import record_metrics_mechanism
+from sordino.rewards.private_metric_releases import record_metrics_mechanism
 
 SIZES = [(0.01, 1e-9), (0.1, 1e-6), (1.0, 1e-6), (1.0, 1e-12), (4.0, 1e-3), (10.0, 1e-8)]
 RELATIONS = [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, REPLACE_ONE]

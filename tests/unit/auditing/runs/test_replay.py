@@ -21,7 +21,7 @@ from sordino.errors import (
     LedgerError,
     UsageError,
 )
-from sordino.privacy import chain
+from sordino.privacy import ledger_chain
 
 CANARY = "CANARY"
 RAW = {"prompt": CANARY, "chosen": f"{CANARY} yes, then", "rejected": f"{CANARY} no, sorry"}
@@ -101,16 +101,19 @@ def test_a_ledger_behind_a_link_is_read_with_what_waits_beside_it(run, tmp_path)
     (run / "spend.db").symlink_to(tmp_path / "kept.db")
     with closing(sqlite3.connect(tmp_path / "kept.db", isolation_level=None)) as held:
         held.execute("SELECT count(*) FROM rows").fetchone()
-        with chain.connect(tmp_path / "kept.db") as connection, chain.transaction(connection):
-            last = chain.read_rows(connection)[-1]
-            chain.append(connection, last, kind="budget", time="now", payload=budget(run))
+        with (
+            ledger_chain.connect(tmp_path / "kept.db") as connection,
+            ledger_chain.transaction(connection),
+        ):
+            last = ledger_chain.read_rows(connection)[-1]
+            ledger_chain.append(connection, last, kind="budget", time="now", payload=budget(run))
         assert finding(audit_run(run), "head").details["rows"] == 4
 
 
 def budget(run):
     """The budget of a run's ledger as a row holds it."""
     total = json.loads((run / "result.json").read_text())["certificate"]["ledger"]["total"]
-    return chain.canonical_json({"budget": total})
+    return ledger_chain.canonical_json({"budget": total})
 
 
 NEWER = {
@@ -289,7 +292,7 @@ def test_odd_things_beside_a_run_do_not_stop_an_audit(run, tmp_path):
 
 
 def test_a_crowd_of_files_is_looked_at_in_part(run, monkeypatch):
-    monkeypatch.setattr("sordino.auditing.runs.surroundings._MOST_FILES", 3)
+    monkeypatch.setattr("sordino.auditing.runs.stored._MOST_FILES", 3)
     for name in "abc":
         (run / name).write_text("nothing")
     found = finding(audit_run(run), "strays")

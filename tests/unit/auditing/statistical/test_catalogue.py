@@ -9,8 +9,8 @@ import pytest
 from sordino.auditing.statistical.catalogue import build_mechanism, catalogue_names
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

@@ -17,8 +17,8 @@ from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.auditing.statistical.games import learned_score, says_of_itself
 from sordino.errors import AuditRefuted, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable, WorstCase
-from sordino.mechanisms.exponential import ExponentialMechanism
 from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.bounded_range import bounded_range_for

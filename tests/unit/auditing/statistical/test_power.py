@@ -13,9 +13,13 @@ from sordino.auditing.statistical.bounds import (
     epsilon_from_counts,
     mu_from_counts,
     odds_ratio_refutes,
+    split_sizes,
 )
-from sordino.auditing.statistical.power import detectable_epsilon, detectable_mu, detectable_range
-from sordino.auditing.statistical.thresholds import split_sizes
+from sordino.auditing.statistical.distinguishing import (
+    detectable_epsilon,
+    detectable_mu,
+    detectable_range,
+)
 from sordino.errors import UsageError
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sordino.auditing.statistical.scores import (
+from sordino.auditing.statistical.bounds import (
     epsilon_cut,
     epsilon_from_scores,
     mu_cut,
@@ -18,8 +18,9 @@ from sordino.auditing.statistical.scores import (
     one_run_from_scores,
     range_cut,
     range_from_scores,
+    split,
+    split_sizes,
 )
-from sordino.auditing.statistical.thresholds import split, split_sizes
 from sordino.errors import DataError
 from sordino.privacy.gaussian import gaussian_epsilon
 

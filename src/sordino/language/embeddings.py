@@ -1,0 +1,388 @@
+"""What an answer says, as a sentence model of your own machine sees it: a bounded feature map.
+
+Sentence models from a folder of this machine: nothing is fetched, no foreign code is run.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino._files import explained, sha256_of
+from sordino._validate import integer, number, one_of
+from sordino.errors import FileSystemError, MissingExtra, UsageError
+from sordino.language.models.checkpoints import FOREIGN, offline, quiet, refuse_pickles, seeded
+from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
+from sordino.preferences.records import Text
+
+if TYPE_CHECKING:
+    from sordino.language.references.texts_read import TextsRead
+
+_MODULES = "modules.json"
+_RULES = {"Normalize", "Pooling"}  # parts that learn nothing
+_NEVER_READ = {".bin", ".gguf", ".h5", ".md", ".msgpack", ".onnx", ".ot", ".tflite"}
+
+
+def sentence_model_folder(path: str | Path) -> Path:
+    """Return the folder of a sentence model that can be loaded without trusting its author.
+
+    Args:
+        path: A folder that ``SentenceTransformer.save`` wrote. A name on a hub is refused at
+            once; nothing is ever fetched.
+
+    Raises:
+        FileSystemError: There is no such folder, or it cannot be read.
+        UsageError: It holds no sentence model, one that brings code of its own, one whose
+            weights are pickled, or one that needs files of another model.
+    """
+    if not isinstance(path, str | Path):
+        raise UsageError(f"path must be the path of a folder, got {type(path).__name__}.")
+    folder = Path(path)
+    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
+        raise FileSystemError(
+            f"There is no folder {str(path)!r}. Nothing was loaded, and nothing is ever fetched: "
+            "give the folder of a sentence model on this machine, as SentenceTransformer.save "
+            "writes it."
+        )
+    with explained(f"The folder {str(path)!r} cannot be read"):
+        _refuse_other_code(folder)
+        refuse_pickles(folder)
+        _refuse_adapters(folder)
+    return folder
+
+
+def model_digest(folder: Path) -> str:
+    """Return a SHA-256 over the names and contents of all files that can change an embedding.
+
+    Left out are hidden files, ``*.md``, and weights for other libraries, which are never read,
+    so that two copies of one model agree.
+
+    Args:
+        folder: The folder of a sentence model.
+
+    Raises:
+        FileSystemError: A file cannot be read.
+    """
+    digest = hashlib.sha256()
+    with explained("The sentence model cannot be read"):
+        for name in sorted(_read(folder)):
+            digest.update(os.fsencode(name) + b"\0" + sha256_of(folder / name).encode() + b"\n")
+    return digest.hexdigest()
+
+
+def load_sentence_model(folder: Path, device: str | None) -> Any:
+    """Return the model, ready to be used and not to be trained, in 32-bit floats.
+
+    Args:
+        folder: What :func:`sentence_model_folder` returned.
+        device: As PyTorch names it; an accelerator, if there is one, where it is None.
+
+    Raises:
+        MissingExtra: The extra ``language`` is not installed.
+        UsageError: The model or the device cannot be used.
+    """
+    library = _sentence_transformers()
+    try:
+        with offline(), quiet(), seeded():
+            model = library.SentenceTransformer(
+                str(folder),
+                device=device,
+                local_files_only=True,
+                trust_remote_code=False,
+                model_kwargs={"use_safetensors": True},
+            )
+        return model.float().eval()
+    except Exception as error:  # a loader raises whatever it meets
+        reason = (str(error).splitlines() or [""])[0]
+        raise UsageError(
+            f"The sentence model {str(folder)!r} cannot be loaded with device={device!r}: "
+            f"{type(error).__name__}: {reason}"
+        ) from error
+
+
+def readers_of(model: Any) -> list[Any]:
+    """Return the parts of a sentence model that may have learned from texts.
+
+    Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
+    has read: it is returned as it is.
+
+    Args:
+        model: What :func:`load_sentence_model` returned.
+    """
+    found: list[Any] = []
+    for part in model:
+        inner = getattr(part, "auto_model", None)
+        if inner is not None:
+            found += [inner, part.tokenizer]
+        elif type(part).__name__ not in _RULES:
+            found.append(part)
+    return found
+
+
+def _sentence_transformers() -> Any:
+    """Return the library; say what is missing where it is not installed."""
+    try:
+        import sentence_transformers  # noqa: PLC0415 (heavy: whoever does not use it must not wait)
+    except ImportError as error:
+        raise MissingExtra(
+            "Sentence embeddings need libraries that are not installed. Make sure you have "
+            "installed everything with: pip install 'sordino[language]'"
+        ) from error
+    return sentence_transformers
+
+
+def _refuse_other_code(folder: Path) -> None:
+    """Refuse a model whose parts are not those of sentence-transformers itself."""
+    try:
+        parts = json.loads((folder / _MODULES).read_bytes())
+        kinds = [part["type"] for part in parts]
+    except (FileNotFoundError, ValueError, TypeError, KeyError):
+        kinds = []
+    if not kinds:
+        raise UsageError(
+            f"{str(folder)!r} holds no sentence model: {_MODULES} is missing or malformed. Give a "
+            "folder that SentenceTransformer.save wrote."
+        )
+    if not all(
+        isinstance(kind, str) and kind.startswith("sentence_transformers.") for kind in kinds
+    ):
+        raise UsageError(
+            f"The model in {str(folder)!r} brings code of its own, which is never run. Nothing was "
+            "loaded. Choose a model of sentence-transformers' own parts."
+        )
+
+
+def _refuse_adapters(folder: Path) -> None:
+    """Refuse an adapter: what it is an adapter of lies elsewhere, and no digest would hold it."""
+    if any(folder.rglob("adapter_config.json")):
+        raise UsageError(
+            f"{str(folder)!r} holds an adapter of another model. Nothing was loaded. Merge the two "
+            "and save the whole model."
+        )
+
+
+def _read(folder: Path) -> Iterator[str]:
+    """Yield the names, below the folder, of the files that an embedding may depend on."""
+    for path in folder.rglob("*"):
+        name = path.relative_to(folder)
+        hidden = any(part.startswith(".") for part in name.parts)
+        foreign = bool(FOREIGN & set(name.parts)) or path.suffix.lower() in _NEVER_READ
+        if path.is_file() and not hidden and not foreign:
+            yield name.as_posix()
+
+
+_READ = 1 << 16  # characters of a text that are read: more than any sentence model takes in
+_LONG = 1000  # texts from which on a bar is shown to whoever watches
+
+
+@dataclass(frozen=True)
+class SentenceEmbeddings:
+    """What an answer says, how near it is to the prompt, and the shape of the answer.
+
+    A row holds, side by side and clipped as a whole to norm L:
+
+    - with ``with_shape``, the shape of the answer: the signals of ``HashedText``, not its words;
+    - w/√2 times the embedding of the answer, scaled to norm 1;
+    - w/√2 times the cosine between the embeddings of prompt and answer,
+
+    all times L, with w = ``embedding_norm``. The map is fixed by the files of the model and by
+    public constants, so it is independent of the data as long as the model was not trained on
+    them. A row depends on its own prompt and answer only, up to the last bits of 32-bit
+    arithmetic, which may vary with the texts that share its batch, and with the machine. With
+    ``batch_size=1`` nothing shares a batch, and on one machine a row is the same bit by bit; fits
+    that hide whole records always read texts so, and refuse a model that has read them before.
+
+    The model is read from its folder; nothing is ever fetched, no code that comes with a model
+    is run, and pickled weights are refused. Of a text at most the first 65,536 characters, and
+    of those as many tokens as the model takes, are read. A blank text has embedding 0.
+
+    Args:
+        path: The folder of a sentence model, as ``SentenceTransformer.save`` writes it.
+        feature_bound: L, within 1e-100 and 1e100; each row is clipped to it on its own.
+        embedding_norm: w, above 0 and at most 1: the share of L that the embedding takes.
+        with_shape: Whether the shape stands beside; False leaves the embedding and the cosine.
+        batch_size: Texts that are embedded at once, where texts are public.
+        device: As PyTorch names it, such as ``"cpu"``; an accelerator, if there is one, where it
+            is left out.
+        name: What a saved reward calls the model; the name of its folder if left out. A reward
+            knows the model by ``digest``, never by its name or its place.
+        declare_unread: Whether you declare that the model has not read the records that a fit
+            hides. It is needed where that is not known, and becomes a caveat.
+
+    Attributes:
+        digest: SHA-256 over the files of the model.
+
+    Raises:
+        MissingExtra: The extra ``language`` is not installed.
+        FileSystemError: There is no such folder; the network is not asked.
+        UsageError: A setting or the model cannot be used.
+
+    Example:
+        >>> features = SentenceEmbeddings("models/all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> reward = sordino.fit_reward(private, features=features)  # doctest: +SKIP
+    """
+
+    path: str | Path = field(compare=False)
+    _: KW_ONLY
+    feature_bound: float = 1.0
+    embedding_norm: float = 0.5
+    with_shape: bool = True
+    batch_size: int = field(default=32, compare=False)
+    device: str | None = field(default=None, compare=False)
+    name: str = field(default="", compare=False)
+    declare_unread: bool = field(default=False, compare=False)
+    digest: str = field(init=False)
+    _model: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Check the settings, then load the model; refuse what the bound could not hold for."""
+        folder = sentence_model_folder(self.path)
+        settings = {
+            "feature_bound": HashedText(1, feature_bound=self.feature_bound).feature_bound,
+            "with_shape": one_of("with_shape", self.with_shape, (True, False)),
+            "embedding_norm": _share("embedding_norm", self.embedding_norm),
+            "batch_size": integer("batch_size", self.batch_size, at_least=1),
+            "name": _name(self.name or folder.resolve().name),
+            "digest": model_digest(folder),
+            "_model": load_sentence_model(folder, self.device),
+        }
+        for name, value in settings.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the number of features."""
+        return len(SIGNALS) * self.with_shape + int(self._model.get_embedding_dimension()) + 1
+
+    def transform(
+        self, prompts: Sequence[Text], answers: Sequence[Text]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return one row for each prompt and answer, of norm at most L.
+
+        Args:
+            prompts: n texts or lists of chat messages.
+            answers: n texts or lists of chat messages.
+
+        Raises:
+            DataError: The lengths differ, an element is no text, or the model gave no finite
+                row for it; the message gives its index.
+        """
+        return self._bounded.transform(prompts, answers)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON values; of the model its name and digest, not its place."""
+        return {
+            "kind": "sentence-embeddings",
+            "name": self.name,
+            "digest": self.digest,
+            "dimension": self.dimension,
+            "feature_bound": self.feature_bound,
+            "embedding_norm": self.embedding_norm,
+            "with_shape": self.with_shape,
+        }
+
+    def _differences(
+        self, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
+    ) -> Float[np.ndarray, "n d"]:
+        """Return the rows of first minus those of second; each text is embedded once."""
+        rows = self.transform([*prompts, *prompts], [*first, *second])
+        return np.asarray(rows[: len(prompts)] - rows[len(prompts) :])
+
+    @cached_property
+    def _read(self) -> TextsRead:
+        """Return what the model has read, as far as it and its tokenizer say."""
+        from .references import texts_read  # noqa: PLC0415 (loads torch)
+
+        return texts_read.TextsRead.on(*readers_of(self._model))
+
+    def _has_read(self, private: Any) -> dict[str, bool]:
+        """Return whether some texts are among what the model has read; None asks for none."""
+        kind = type(self._read)
+        return self._read.beside(kind() if private is None else kind.of(private))
+
+    @property
+    def _alone(self) -> SentenceEmbeddings:
+        """Return the same map, with which no text shares a batch."""
+        found = copy.copy(self)
+        object.__setattr__(found, "batch_size", 1)
+        return found
+
+    @property
+    def _bounded(self) -> FunctionFeatures:
+        """Return the map that checks and clips what :meth:`_rows` returns."""
+        return FunctionFeatures(
+            self._rows,
+            dimension=self.dimension,
+            feature_bound=self.feature_bound,
+            name=self.name,
+        )
+
+    def _rows(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, "n d"]:
+        """Return the rows before they are clipped."""
+        asked, said = flatten(prompts, "prompts"), flatten(answers, "answers")
+        both = self._embedded([*asked, *said])
+        prompt, answer = both[: len(asked)], both[len(asked) :]
+        nearness = (prompt * answer).sum(axis=1, keepdims=True)
+        meaning = np.hstack([answer, nearness]) * (self.embedding_norm / np.sqrt(2))
+        parts = [_shape(asked, said), meaning] if self.with_shape else [meaning]
+        return np.hstack(parts) * self.feature_bound
+
+    def _embedded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
+        """Return one embedding of norm 1, or 0 for a blank text; equal texts are embedded once."""
+        cleaned = [_readable(text) for text in texts]
+        different = {text: row for row, text in enumerate(dict.fromkeys(filter(None, cleaned)))}
+        found = np.zeros((len(different) + 1, int(self._model.get_embedding_dimension())))
+        if different:
+            found[:-1] = _unit(self._encoded(list(different)))
+        return found[[different.get(text, -1) for text in cleaned]]
+
+    def _encoded(self, texts: list[str]) -> Float[np.ndarray, "n e"]:
+        """Return what the model says; the bar is for people, not for files."""
+        watched = sys.stderr.isatty() and len(texts) > _LONG
+        rows = self._model.encode(texts, batch_size=self.batch_size, show_progress_bar=watched)
+        return np.asarray(rows, dtype=np.float64)
+
+
+def _shape(asked: list[str], said: list[str]) -> Float[np.ndarray, "n s"]:
+    """Return the signals of the answers' shape, of norm at most 1."""
+    rows = HashedText(2 * len(SIGNALS), word_norm=0.0).transform(asked, said)
+    return np.asarray(rows[:, : len(SIGNALS)].toarray())
+
+
+def _readable(text: str) -> str:
+    """Return what is read of a text: nothing of a blank one, and no half of a character."""
+    if not text or text.isspace():
+        return ""
+    return text[:_READ].encode("utf-8", "replace").decode("utf-8")
+
+
+def _unit(rows: Float[np.ndarray, "n e"]) -> Float[np.ndarray, "n e"]:
+    """Return rows of norm 1; a row of zeros stays one."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(norms == 0, 1.0, norms))
+
+
+def _share(name: str, value: Any) -> float:
+    """Return a share of the feature bound."""
+    share = number(name, value)
+    if not 0 < share <= 1:
+        raise UsageError(f"{name} must be above 0 and at most 1, got {value!r}.")
+    return share
+
+
+def _name(value: Any) -> str:
+    """Return what a saved reward calls the model."""
+    if not isinstance(value, str) or not value:
+        raise UsageError(f"name must be a text that is not empty, got {value!r}.")
+    return value

@@ -1,1 +1,0 @@
-"""Features of text from a sentence model of your own machine."""

@@ -1,0 +1,300 @@
+"""Settings of direct preference optimization on randomized answers.
+
+A check before the first step: is the loss that trl computes the one that was meant?
+
+Policies straight from randomized answers: trl's DPO with the loss that knows the flips.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch.nn.utils.rnn import pad_sequence
+from trl import DPOConfig, DPOTrainer
+
+from sordino.errors import PrivacyError, UsageError
+from sordino.language.models.checkpoints import load_causal_model, upstream
+from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
+from sordino.language.models.tokens import Dialogue
+from sordino.language.models.trained_models import is_adapted, matching_tokenizer
+from sordino.language.training.losses import debiased_preference_loss
+from sordino.language.training.private_training import PrivateTraining, central_trainer
+from sordino.language.training.settings import PrivateTrainingSettings, own_settings
+from sordino.preferences.pairs import PrivatePairs
+
+_PLAIN = (
+    "the loss is the debiased logistic loss of beta times the gap of log ratios and nothing else, "
+    "which is checked when training starts"
+)
+
+
+@dataclass
+class PrivateDPOConfig(PrivateTrainingSettings, DPOConfig):
+    """Settings of :class:`PrivateDPOTrainer`; those of trl's ``DPOConfig``, less what is fixed.
+
+    Args:
+        beta: What the rest of the library calls the temperature: the KL strength, in units of
+            reward. The policy that is aimed at is the reference tilted by reward / beta.
+        loss_type: ``["robust"]``, trl's name of the debiased loss.
+        label_smoothing: Left out; the trainer sets it to the flip probability of the pairs.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    loss_type: list[str] = field(default_factory=lambda: ["robust"])
+    label_smoothing: float | None = field(default=None)
+
+    refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        **PrivateTrainingSettings.refused,
+        "loss_weights": (None, _PLAIN),
+        "use_weighting": (False, _PLAIN),
+        "f_divergence_type": ("reverse_kl", _PLAIN),
+        "ld_alpha": (None, _PLAIN),
+        "sync_ref_model": (False, "the KL strength counts from one fixed reference"),
+    }
+
+    def settle(self, flip_probability: float) -> None:
+        """Set the loss from the pairs, or refuse one that is set otherwise.
+
+        Args:
+            flip_probability: Of the answers that are trained on.
+
+        Raises:
+            UsageError: Another loss or another flip probability was asked for.
+        """
+        asked = list(self.loss_type)
+        if asked != ["robust"] and (asked != ["sigmoid"] or flip_probability > 0):
+            raise UsageError(
+                f"loss_type={asked!r} does not correct for labels that are flipped with "
+                f"probability {flip_probability:.6g}: of trl's losses only 'robust' does, and "
+                "'sigmoid' does not read label_smoothing at all. Nothing was trained. Leave "
+                "loss_type out."
+            )
+        given = self.label_smoothing
+        if given is not None and not math.isclose(given, flip_probability, rel_tol=1e-9):
+            raise UsageError(
+                f"label_smoothing={given!r} is not the probability {flip_probability:.9g} with "
+                "which the labels of these pairs are flipped. Nothing was trained. Leave it out: "
+                "it is read from the pairs."
+            )
+        self.loss_type, self.label_smoothing = ["robust"], flip_probability
+
+
+_GAPS = (-1.5, 0.5, 3.0)  # of the rewards of a pair; two would do to tell one loss from another
+_LOOKED_AT = 64  # pairs, of which the shortest is taken
+_ATOL = 1e-3
+_PROMPT, _ANSWERS = "prompt_ids", ("chosen_ids", "rejected_ids")
+
+
+def refuse_other_losses(trainer: Any, flip_probability: float) -> None:
+    """Compare the loss of a trainer with the debiased one, where the answer is known.
+
+    The log-probabilities of one short pair are computed in another way than trl computes them,
+    and the reference is set so that the gap of the rewards is a given number. With DeepSpeed the
+    weights are in pieces before training starts, and nothing is checked.
+
+    Args:
+        trainer: A trainer of trl's DPO.
+        flip_probability: Of its labels.
+
+    Raises:
+        PrivacyError: They differ, so training would follow another loss.
+
+    Source:
+        docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.
+    """
+    if trainer.is_deepspeed_enabled:
+        return
+    rows = trainer.train_dataset.select_columns([_PROMPT, *_ANSWERS])
+    some = rows.select(range(min(_LOOKED_AT, len(rows))))
+    row = min(some, key=lambda row: sum(map(len, row.values())))
+    aux, trainer.aux_loss_enabled = trainer.aux_loss_enabled, False
+    known, trainer.precompute_ref_logps = trainer.precompute_ref_logps, True
+    try:
+        with upstream(), torch.no_grad(), evaluating(trainer.model):
+            _compare(trainer, row, flip_probability)
+    finally:
+        trainer.aux_loss_enabled, trainer.precompute_ref_logps = aux, known
+        trainer._metrics["eval"].clear()  # noqa: SLF001 (they are of the check)
+
+
+def _compare(trainer: Any, row: dict[str, list[int]], flips: float) -> None:
+    """Compare the losses of one row at each gap."""
+    device = next(trainer.model.parameters()).device
+    chosen, rejected = answer_log_probabilities(trainer.model, _both(row, device)).float().chunk(2)
+    size = float(chosen.abs() + rejected.abs()) * torch.finfo(trainer.model.dtype).eps
+    batch = {name: part.to(device) for name, part in trainer.data_collator([row]).items()}
+    for gap in _GAPS:
+        batch["ref_chosen_logps"] = chosen - gap / trainer.beta
+        batch["ref_rejected_logps"] = rejected
+        found = float(trainer.compute_loss(trainer.model, dict(batch)))
+        meant = float(debiased_preference_loss(torch.tensor(gap), flips))
+        slope = (2 - 2 * flips) / (1 - 2 * flips)  # how fast the loss may change with the gap
+        if not math.isclose(
+            found, meant, abs_tol=slope * (_ATOL + 4 * trainer.beta * size), rel_tol=0
+        ):
+            raise PrivacyError(
+                f"At a gap of {gap:g} the trainer's loss is {found:.6g}, and the debiased loss of "
+                f"labels that are flipped with probability {flips:.6g} is {meant:.6g}. Nothing was "
+                "trained. Use a version of trl that this library was tested with."
+            )
+
+
+def _both(row: dict[str, list[int]], device: Any) -> Completions:
+    """Return both answers of a row after their prompt."""
+    answers = [torch.tensor(row[name]) for name in _ANSWERS]
+    prompts = torch.tensor([row[_PROMPT]] * 2)
+    read = [torch.ones_like(answer) for answer in answers]
+    parts = (
+        prompts,
+        torch.ones_like(prompts),
+        pad_sequence(answers, batch_first=True),
+        pad_sequence(read, batch_first=True),
+    )
+    return Completions(*(part.to(device) for part in parts))
+
+
+class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
+    """Trains a policy on randomized answers by direct preference optimization.
+
+    The loss is trl's ``"robust"`` with the flip probability of the pairs, which is the debiased
+    loss; without flips it is the ordinary one. Before the first step it is compared with
+    :func:`~sordino.language.training.losses.debiased_preference_loss` on one pair of the data. No
+    pair is left out and no answer is cut without being asked for, and no token straddles the
+    border between prompt and answer. The metrics ``rewards/accuracies`` and ``rewards/margins`` are
+    corrected for the flips; all others are of the answers that the randomized labels prefer.
+
+    Args:
+        model: The folder of a causal model, or such a model.
+        reference: What the policy stays close to: a folder, a model, or the model as it is now
+            if left out. It must not have been trained on the preferred answers alone.
+        args: Settings; defaults if left out.
+        train_dataset: Private pairs of texts.
+        eval_dataset: Private pairs to measure on; checkpoints then speak for these answers too.
+        processing_class: The tokenizer; the one in the model's folder if left out.
+        peft_config: Adapters to train instead of the whole model; without them it is the
+            reference.
+        callbacks: As in transformers.
+        optimizers: An optimizer and a schedule, as in transformers.
+        privacy: A :class:`~sordino.language.central.privacy_terms.CentralPrivacy`, to train on raw
+            judgments instead: what comes back then is a ``CentralDPOTrainer``, which also takes the
+            ``ledger`` that pays.
+
+    Raises:
+        PrivacyError: The pairs are raw judgments, and no ``privacy`` is given.
+        UsageError: A setting, the model or the tokenizer cannot be used.
+        DataError: The pairs hold no texts, or an answer is empty or longer than the model reads.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``train_dataset.guarantee`` says: training is post-processing. Answers of another
+        release to measure on add theirs, and so do checkpoints to start from and to stay near.
+        Shown by tests/language/test_dpo_training.py.
+
+    Source:
+        docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.
+    """
+
+    kind = "policy"
+
+    def __new__(cls, *given: Any, privacy: Any = None, **named: Any) -> Any:
+        """Return a trainer of raw pairs where it is said what they are promised."""
+        if privacy is None:
+            return super().__new__(cls)
+        return central_trainer(cls.kind, *given, privacy=privacy, **named)
+
+    def __init__(  # noqa: PLR0913 (trl's)
+        self,
+        model: Any,
+        reference: Any = None,
+        args: PrivateDPOConfig | None = None,
+        *,
+        train_dataset: PrivatePairs,
+        eval_dataset: PrivatePairs | None = None,
+        processing_class: Any = None,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        privacy: None = None,  # noqa: ARG002 (where it is given, another trainer is made)
+    ) -> None:
+        """Set everything up; nothing is trained yet."""
+        args = own_settings(args, PrivateDPOConfig)
+        policy = load_causal_model(model) if isinstance(model, str | Path) else model
+        tokenizer = matching_tokenizer(policy, processing_class)
+        self._start(policy, args, tokenizer)
+        known = {"loss": "dpo", "temperature": args.beta}
+        starts = (policy, reference or policy)
+        rows, held_out = self._admit(train_dataset, eval_dataset, *starts, **known)
+        args.settle(self._flips["train"])
+        adapted = peft_config is not None or is_adapted(policy)
+        with upstream():
+            super().__init__(
+                model=policy,
+                ref_model=_fixed(
+                    reference, policy, needed=not (adapted or args.precompute_ref_log_probs)
+                ),
+                args=args,
+                train_dataset=rows,
+                eval_dataset=held_out,
+                processing_class=tokenizer,
+                peft_config=peft_config,
+                callbacks=list(callbacks or []),
+                optimizers=optimizers,
+            )
+
+    @staticmethod
+    def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
+        """Return the prompt, which both answers share, and the answers."""
+        return {
+            "prompt_ids": preferred.prompt,
+            "chosen_ids": preferred.answer,
+            "rejected_ids": other.answer,
+        }
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001
+        """Check the loss on one pair, then train as :meth:`PrivateTraining.train` says."""
+        refuse_other_losses(self, self._flips["train"])
+        return super().train(resume_from_checkpoint)
+
+    def compute_loss(
+        self,
+        model: Any,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,  # noqa: FBT001, FBT002 (transformers')
+        num_items_in_batch: Any = None,
+    ) -> Any:
+        """Return trl's robust loss of a batch, with the flips of the pairs it comes from.
+
+        Source:
+            docs/local.md, "Debiased likelihood".
+        """
+        self.loss_types, self.label_smoothing = ["robust"], self._flips[self._mode]
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
+
+    def _summaries(self, mode: str) -> dict[str, float]:
+        """Return trl's metrics, with accuracy and margin corrected for the flips."""
+        flips = self._flips[mode]
+        means = {
+            name: float(torch.tensor(values, dtype=torch.float64).mean())
+            for name, values in self._metrics[mode].items()
+        }
+        if "rewards/margins" in means:
+            means["rewards/margins"] /= 1 - 2 * flips
+            means["rewards/accuracies"] = (means["rewards/accuracies"] - flips) / (1 - 2 * flips)
+        return means
+
+
+def _fixed(reference: Any, policy: Any, *, needed: bool) -> Any:
+    """Return a reference that training the policy does not move."""
+    if isinstance(reference, str | Path):
+        return load_causal_model(reference)
+    if reference is None and not needed:
+        return None
+    return copy.deepcopy(policy) if reference is None or reference is policy else reference

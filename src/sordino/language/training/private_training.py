@@ -1,0 +1,384 @@
+"""What makes a trainer of trl private: it reads randomized answers, and says what they promise.
+
+From randomized answers to the rows that a trainer reads: which answer comes first, as tokens.
+
+Where a killed run goes on, and with which answers.
+
+Which trainer raw pairs get: one that clips gradients, if it is said what they are promised.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, TypeAlias
+
+from datasets import Dataset
+from transformers import Trainer
+
+from sordino.errors import ConvergenceError, PrivacyError, UsageError
+from sordino.language.models.checkpoints import context_length, upstream
+from sordino.language.models.promises import CheckpointPromise, Kind
+from sordino.language.models.tokens import Dialogue, DialogueTokens
+from sordino.language.models.trained_models import is_adapted, plain, refuse_unknown_adapters
+from sordino.language.references.texts_read import TextsRead
+from sordino.preferences.pairs import Pairs, PrivatePairs
+
+from .policy_promises import folder_promises
+from .settings import PrivateTrainingSettings
+
+Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
+"""From the preferred and the other answer to the columns of a data set."""
+
+
+def private_pairs(name: str, pairs: Any) -> PrivatePairs:
+    """Return pairs that a model may be trained on.
+
+    Raises:
+        PrivacyError: They are raw judgments.
+        UsageError: They are no pairs of ours.
+    """
+    if isinstance(pairs, Pairs):
+        raise PrivacyError(
+            f"{name} holds raw judgments; a model trained on them would give them away. Nothing "
+            "was trained. Randomize them first with sordino.privatize(pairs, "
+            "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that sordino "
+            "privatize wrote; or train on them with clipped, noised gradients, with "
+            "privacy=CentralPrivacy(...) and a ledger. To record an infinite spend instead, pass "
+            "them through sordino.privatization.unprotected.use_unprotected(pairs, "
+            "sordino.NonPrivate(), ledger=...) with a ledger whose budget is infinite."
+        )
+    if not isinstance(pairs, PrivatePairs):
+        raise UsageError(
+            f"{name} must be private pairs, from sordino.privatize or sordino.read_pairs, got "
+            f"{type(pairs).__name__}. Nothing was trained."
+        )
+    return pairs
+
+
+def preference_rows(pairs: PrivatePairs, tokens: DialogueTokens, row: Row) -> Dataset:
+    """Return a data set whose chosen answer is the one that the randomized label prefers.
+
+    Raises:
+        DataError: The pairs hold no texts, or an answer cannot be used.
+    """
+    first, second, kept = tokens.pairs(pairs)
+    liked = pairs.answers[kept] == 1
+    rows = [
+        row(one, other) if prefers else row(other, one)
+        for one, other, prefers in zip(first, second, liked, strict=True)
+    ]
+    return Dataset.from_dict({name: [each[name] for each in rows] for name in rows[0]})
+
+
+def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromise:
+    """Return the promise of a checkpoint that also carries metrics on other randomized answers.
+
+    Answers of the same release are covered already. Those of another one may be of the same
+    people, so the losses add up.
+
+    Raises:
+        PrivacyError: The other answers are not private at all, or promise something else.
+    """
+    if math.isinf(pairs.guarantee.epsilon) > math.isinf(promise.guarantee.epsilon):
+        raise PrivacyError(
+            "eval_dataset holds judgments that are not randomized, and a checkpoint carries the "
+            "metrics on them. Nothing was trained. Randomize them as well, or measure the saved "
+            "model with sordino.language.judging.contests, where you alone see the result."
+        )
+    return promise.with_those_of(CheckpointPromise.of(pairs, kind=promise.kind))
+
+
+LAST_WRITTEN = "trainer_state.json"
+"""The last file of a checkpoint: without it, it was not finished."""
+
+
+def resumable(
+    wanted: str | Path | bool | None,  # noqa: FBT001 (transformers')
+    output: str | Path,
+    promise: CheckpointPromise | None,
+) -> tuple[str | None, CheckpointPromise | None]:
+    """Return the folder of the checkpoint to go on from, or None to start, and what both promise.
+
+    A checkpoint may speak for more than this run: for what it started from, or was measured on.
+
+    Args:
+        wanted: A folder, True for the last complete checkpoint, or None.
+        output: Where the checkpoints of the run are.
+        promise: Of the run that wants to go on; None if nothing private enters it.
+
+    Raises:
+        PrivacyError: The checkpoint was made with other answers.
+        UsageError: There is no checkpoint, or it was made with other settings.
+        DataError: Its ``sordino.json`` is malformed.
+        FileSystemError: It has none.
+    """
+    if wanted is None or wanted is False:
+        return None, promise
+    folder = complete_checkpoint(wanted, output)
+    if promise is None:
+        return str(folder), next(iter(folder_promises(folder)), None)
+    found = CheckpointPromise.read(folder)
+    if found.artifact != promise.artifact:
+        raise PrivacyError(
+            f"The checkpoint {str(folder)!r} was trained on other answers than these, so its "
+            "promise would not speak for what comes out. Nothing was trained. Resume with the "
+            "answers that the run began with; they are never randomized again."
+        )
+    if (found.kind, dict(found.training)) != (promise.kind, dict(promise.training)):
+        raise UsageError(
+            f"The checkpoint {str(folder)!r} was made with other settings: {dict(found.training)} "
+            f"and now {dict(promise.training)}. Nothing was trained."
+        )
+    return str(folder), promise.with_those_of(found)
+
+
+def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
+    """Return the folder of a checkpoint that was written to its end.
+
+    Args:
+        wanted: A folder, or True for the last one.
+        output: Where the checkpoints of the run are.
+
+    Raises:
+        UsageError: There is none.
+    """
+    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
+    if folder is None or not (folder / LAST_WRITTEN).is_file():
+        raise UsageError(
+            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
+            "was trained. Leave resume_from_checkpoint out to start from the beginning."
+        )
+    return folder
+
+
+def _last(output: Path) -> Path | None:
+    """Return the last checkpoint that was written to its end."""
+    complete = {
+        int(step): folder
+        for folder in output.glob("checkpoint-*")
+        if (step := folder.name.removeprefix("checkpoint-")).isdigit()
+        and (folder / LAST_WRITTEN).is_file()
+    }
+    return complete[max(complete)] if complete else None
+
+
+class PrivateTraining(Trainer):
+    """The part that trainers of rewards and of policies share; trl's trainer comes after it.
+
+    Labels enter as :class:`~sordino.preferences.private_pairs.PrivatePairs` and in no other way,
+    so everything here is post-processing: metrics, checkpoints and resuming spend nothing.
+    """
+
+    kind: ClassVar[Kind]
+    _promise: CheckpointPromise
+    _read: TextsRead  # without privacy
+    _tokens: DialogueTokens
+    _flips: dict[str, float]
+
+    def _start(self, model: Any, args: PrivateTrainingSettings, tokenizer: Any) -> None:
+        """Settle how texts become tokens."""
+        refuse_unknown_adapters(model)
+        length = context_length(model, tokenizer)
+        if args.max_length is not None and args.max_length > length:
+            raise UsageError(
+                f"max_length must be at most the {length} tokens that the model reads, got "
+                f"{args.max_length}."
+            )
+        self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)
+
+    def _admit(self, train: Any, held_out: Any, *starts: Any, **training: Any) -> tuple[Any, Any]:
+        """Return the rows of both sets of pairs, and settle what checkpoints promise.
+
+        Models to start from, whose folders say what they were trained on, are part of it.
+        """
+        pairs = private_pairs("train_dataset", train)
+        rows = preference_rows(pairs, self._tokens, self._row)
+        known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
+        read = TextsRead.on(*starts, self._tokens.tokenizer)
+        self._read = read.with_those_of(TextsRead.of(pairs))
+        promise = CheckpointPromise.of(pairs, kind=self.kind, **known, **training)
+        self._promise = promise.with_those_of(*folder_promises(*starts))
+        self._flips = {"train": pairs.flip_probability, "eval": pairs.flip_probability}
+        return rows, None if held_out is None else self._held_out(held_out)
+
+    def _held_out(self, held_out: Any) -> Any:
+        """Return the rows of pairs to measure on; from now on checkpoints speak for them too."""
+        pairs = private_pairs("eval_dataset", held_out)
+        self._promise = covering(self._promise, pairs)
+        self._flips["eval"] = pairs.flip_probability
+        return preference_rows(pairs, self._tokens, self._row)
+
+    @staticmethod
+    def _row(preferred: Dialogue, other: Dialogue) -> dict[str, list[int]]:
+        """Return the columns that trl's collator reads."""
+        raise NotImplementedError
+
+    def _summaries(self, mode: str) -> dict[str, float]:
+        """Return the means of what was seen since the last log."""
+        raise NotImplementedError
+
+    @property
+    def _mode(self) -> str:
+        """Return whether the model learns or is measured."""
+        return "train" if self.model.training else "eval"
+
+    def _prepare_dataset(self, dataset: Any, *_: Any) -> Any:
+        """Return the rows as they are: trl would tokenize again and leave long ones out."""
+        return dataset
+
+    def _send_telemetry(self) -> None:
+        """Tell nobody."""
+
+    def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
+        """Train, from the start or from where a checkpoint stands; nothing is spent.
+
+        Args:
+            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
+                complete one in ``args.output_dir``.
+
+        Raises:
+            PrivacyError: The checkpoint was made with other answers.
+            UsageError: There is no checkpoint, or it was made with other settings.
+            ConvergenceError: The loss is not finite any more.
+        """
+        folder, promise = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
+        model = self.accelerator.unwrap_model(self.model)
+        # another trainer may have trained the same object since this one was made
+        self._promise = (promise or self._promise).with_those_of(*folder_promises(model))
+        self._write_marks(model)
+        with upstream():
+            return super().train(resume_from_checkpoint=folder)
+
+    def evaluate(
+        self,
+        eval_dataset: PrivatePairs | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+    ) -> dict[str, float]:
+        """Return metrics on randomized answers, corrected for the flips; they are free.
+
+        Args:
+            eval_dataset: Private pairs, or None for those that the trainer was made with.
+            ignore_keys: As in transformers.
+            metric_key_prefix: What the names of the metrics start with.
+
+        Raises:
+            PrivacyError: The pairs are not private.
+            UsageError: There are none.
+        """
+        if eval_dataset is None and self.eval_dataset is None:
+            raise UsageError("There are no pairs to evaluate on: pass eval_dataset.")
+        before = self._flips["eval"]
+        try:
+            rows = None if eval_dataset is None else self._held_out(eval_dataset)
+            with upstream():
+                return dict(super().evaluate(rows, ignore_keys, metric_key_prefix))
+        finally:
+            self._flips["eval"] = before
+
+    def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
+        """Log the means of the metrics, or stop if they are numbers no more.
+
+        Raises:
+            ConvergenceError: A metric is not finite.
+        """
+        means = self._summaries(self._mode)
+        wrong = [name for name, value in means.items() if not math.isfinite(value)]
+        if wrong:
+            raise ConvergenceError(
+                f"{wrong[0]} is not finite any more, so training stopped at step "
+                f"{self.state.global_step}. Lower learning_rate, or start from an earlier "
+                "checkpoint."
+            )
+        self._metrics[self._mode] = defaultdict(list, {name: [means[name]] for name in means})
+        super().log(logs, start_time)
+
+    def merged(self) -> Any:
+        """Return the model as transformers knows it, adapters merged into a copy of its weights.
+
+        Without adapters the weights are those of the trainer, not a copy.
+        """
+        self._write_marks(self.model)
+        return plain(self.accelerator.unwrap_model(self.model))
+
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
+        """Write model, tokenizer, promise and model card to a folder that transformers loads.
+
+        Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
+        them apart, as resuming needs them.
+        """
+        sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        if _internal_call or sharded or not is_adapted(self.model):
+            super().save_model(output_dir, _internal_call)
+        elif self.args.should_save:
+            self._write_marks(self.model)
+            folder = Path(output_dir or self.args.output_dir)
+            self.merged().save_pretrained(folder)
+            self.processing_class.save_pretrained(folder)
+            self._write_promise(folder)
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        """Write a checkpoint with its promise."""
+        self._write_marks(self.accelerator.unwrap_model(self.model))
+        with upstream():
+            super()._save(output_dir, state_dict)
+        if self.args.should_save:
+            self._write_promise(Path(output_dir or self.args.output_dir))
+
+    def create_model_card(self, *_: Any, **__: Any) -> None:
+        """Write the promise where trl writes a card that says nothing about privacy."""
+        if self.is_world_process_zero():
+            self._write_promise(Path(self.args.output_dir))
+
+    def _write_marks(self, model: Any) -> None:
+        """Write into a model what it promises, and what it has read without privacy."""
+        self._promise.mark(model)
+        self._read.mark(model)
+
+    def _write_promise(self, folder: Path) -> None:
+        """Write promise and card."""
+        self._write_marks(self.accelerator.unwrap_model(self.model))
+        self._promise.write(folder, title=f"A private {self.kind}")
+
+
+_HOMES = {
+    "reward": ("reward_trainer", "CentralRewardTrainer"),
+    "policy": ("dpo_trainer", "CentralDPOTrainer"),
+}
+
+
+def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
+    """Return a trainer on raw pairs.
+
+    Args:
+        kind: ``"reward"`` or ``"policy"``.
+        given: What the trainer takes by position.
+        privacy: What is promised.
+        named: What it takes by name.
+
+    Raises:
+        UsageError: The promise is none, or there is no ledger.
+        PrivacyError: There are pairs to measure on.
+    """
+    from sordino.language.central.privacy_terms import CentralPrivacy  # noqa: PLC0415 (a circle)
+
+    if not isinstance(privacy, CentralPrivacy):
+        raise UsageError(
+            "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
+            f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
+            "epsilon alone promises nothing. Nothing was trained."
+        )
+    if named.get("ledger") is None:
+        raise UsageError("Raw pairs are paid for: pass the ledger. Nothing was trained.")
+    if named.pop("eval_dataset", None) is not None:
+        raise PrivacyError(
+            "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
+            "trained. Leave eval_dataset out, and measure on public pairs afterwards."
+        )
+    home, name = _HOMES[kind]
+    trainer = getattr(import_module(f"sordino.language.central.{home}"), name)
+    return trainer(*given, privacy=privacy, **named)

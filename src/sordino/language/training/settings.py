@@ -1,0 +1,196 @@
+"""Settings that every private trainer shares, and those of trl that it refuses.
+
+Public settings of training: on randomized answers, and against a private reward.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, TypeVar, get_args
+
+import torch
+
+from sordino import _validate
+from sordino._validate import integer, non_negative, one_of, positive
+from sordino.errors import UsageError
+from sordino.language.models.checkpoints import default_device
+from sordino.language.models.tokens import Overlong
+
+Settings = TypeVar("Settings", bound="PrivateTrainingSettings")
+
+_NETWORK = "nothing is ever sent or fetched; upload the saved folder yourself"
+_LOADED = "models come from a folder of this machine, in 32-bit floats and without foreign code"
+_TOKENIZER = "set it on the tokenizer, and pass that as processing_class"
+_IGNORED = "the flips of the labels are known and corrected for; nothing else would read it"
+_REFUSED: Mapping[str, tuple[Any, str]] = {
+    "push_to_hub": (False, _NETWORK),
+    "trust_remote_code": (False, _LOADED),
+    "model_init_kwargs": (None, _LOADED),
+    "pad_token": (None, _TOKENIZER),
+    "eos_token": (None, _TOKENIZER),
+    "chat_template_path": (None, _TOKENIZER),
+    "label_smoothing_factor": (0.0, _IGNORED),
+}
+
+
+@dataclass
+class PrivateTrainingSettings:
+    """What differs from the settings of trl, for rewards and policies alike.
+
+    Args:
+        gradient_checkpointing: Off unless it is asked for, where trl has it on.
+        bf16: Left out, 16-bit floats are used on accelerators that have them, and never on the
+            processor, where asking for them is refused.
+        report_to: Nothing is reported unless it is asked for.
+        dataloader_pin_memory: Where there is an accelerator.
+        max_length: Most tokens of prompt and answer together; what the model reads if left out.
+            A longer prompt loses its beginning, an answer is never cut.
+        overlong: What happens to a pair of which an answer alone is longer: ``"refuse"`` or
+            ``"drop"``.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    gradient_checkpointing: bool | None = field(default=None)
+    bf16: bool | None = field(default=None)
+    report_to: str | list[str] | None = field(default="none")
+    dataloader_pin_memory: bool = field(default_factory=lambda: default_device() != "cpu")
+    max_length: int | None = field(default=None)
+    overlong: Overlong = field(default="refuse")
+
+    refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be used before anything is set up with it."""
+        self.check()
+        self.bf16 = self._sixteen_bits() if self.bf16 is None else self.bf16
+        super().__post_init__()  # type: ignore[misc]  # of the settings of trl beside it
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        _validate.one_of("overlong", self.overlong, get_args(Overlong))
+        if self.max_length is not None:
+            _validate.integer("max_length", self.max_length, at_least=2)
+        for name, (permitted, reason) in self.refused.items():
+            if getattr(self, name, permitted) != permitted:
+                raise UsageError(
+                    f"{name} must be left at {permitted!r}, got {getattr(self, name)!r}: {reason}. "
+                    "Nothing was trained."
+                )
+        halves = [name for name in ("bf16", "fp16") if getattr(self, name)]
+        if halves and self._on_processor:
+            raise UsageError(
+                f"{halves[0]}=True needs an accelerator, and training runs on the processor. "
+                "Nothing was trained. Leave it out."
+            )
+
+    @property
+    def _on_processor(self) -> bool:
+        """Return whether training runs without an accelerator."""
+        return bool(self.use_cpu) or default_device() == "cpu"  # type: ignore[attr-defined]
+
+    def _sixteen_bits(self) -> bool:
+        """Return whether to use 16-bit floats where nobody said."""
+        asked_otherwise = self.fp16 or self._on_processor  # type: ignore[attr-defined]
+        return not asked_otherwise and torch.cuda.is_bf16_supported()
+
+
+def own_settings(args: Any, kind: type[Settings]) -> Settings:
+    """Return settings of a trainer as a copy, so that one object may serve several trainers.
+
+    Raises:
+        UsageError: They are of another kind, or cannot be used.
+    """
+    found = kind() if args is None else args
+    if not isinstance(found, kind):
+        raise UsageError(f"args must be a {kind.__name__}, got {type(found).__name__}.")
+    found.check()
+    return copy.copy(found)
+
+
+Update = Literal["rebel", "rloo", "grpo"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingTerms:
+    """Public settings of training on randomized answers.
+
+    Attributes:
+        loss: ``"debiased"`` or ``"mixture"``.
+        epochs: Passes over the pairs.
+        head_epochs: Passes before them that train the head of a reward alone.
+        batch_size: Pairs in each step.
+        learning_rate: Of AdamW, at its largest.
+        max_length: Most tokens of prompt and answer; None for the model's context.
+        overlong: What happens to a pair with an answer that does not fit.
+        lora: Rank of low-rank adapters; 0 trains every weight.
+        temperature: KL strength of DPO, in units of reward.
+        seed: Of the order of the pairs, which is public.
+        log_every: Steps between two entries of the log; held-out answers are measured as often.
+    """
+
+    loss: str = "debiased"
+    epochs: float = 1.0
+    head_epochs: float = 0.0
+    batch_size: int = 16
+    learning_rate: float = 1e-4
+    max_length: int | None = None
+    overlong: Overlong = "refuse"
+    lora: int = 0
+    temperature: float = 0.1
+    seed: int = 0
+    log_every: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be trained with."""
+        one_of("loss", self.loss, ("debiased", "mixture"))
+        one_of("overlong", self.overlong, get_args(Overlong))
+        for name in ("epochs", "learning_rate", "temperature"):
+            positive(name, getattr(self, name))
+        non_negative("head_epochs", self.head_epochs)
+        for name, least in {"batch_size": 1, "lora": 0, "seed": 0, "log_every": 1}.items():
+            integer(name, getattr(self, name), at_least=least)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PolicyTerms:
+    """Public settings of improving a policy on a private reward.
+
+    Attributes:
+        update: ``"rebel"``, ``"rloo"`` or ``"grpo"``.
+        temperature: KL strength, in units of reward.
+        pessimism: How much the reward is lowered where answers are unlike those compared.
+        steps: Updates.
+        batch_size: Prompts in each step of REBEL; answers in each step of the others.
+        learning_rate: Of AdamW, at its largest.
+        max_new_tokens: Longest answer that is tried.
+        seed: Of what is tried, which is public.
+        log_every: Steps between two entries of the log.
+    """
+
+    update: Update = "rebel"
+    temperature: float = 0.1
+    pessimism: float = 0.0
+    steps: int = 100
+    batch_size: int = 16
+    learning_rate: float = 1e-5
+    max_new_tokens: int = 64
+    seed: int = 0
+    log_every: int = 10
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be improved with."""
+        one_of("update", self.update, get_args(Update))
+        for name in ("temperature", "learning_rate"):
+            positive(name, getattr(self, name))
+        non_negative("pessimism", self.pessimism)
+        for name in ("steps", "batch_size", "max_new_tokens", "log_every"):
+            integer(name, getattr(self, name), at_least=1)
+        integer("seed", self.seed, at_least=0)

@@ -1,0 +1,143 @@
+"""Bounds that float rounding never makes too small: sizes, and distances between rows.
+
+How far one more record moves the penalty of an action that was seen a number of times.
+
+Sizes as fractions, for formulas whose rounding must never make a bound too small.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float
+from scipy.linalg import blas
+from scipy.sparse import csr_array, issparse
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+
+from .gibbs_draws import rounded_up
+
+UP: Final = 1 + 2.0**-40
+"""More than a few dozen roundings take from a formula without cancellation."""
+
+_LEAST, _MOST = 1e-60, 1e60  # no product of the formulas leaves the range of normal floats
+
+
+def size(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return a public size as a float; refuse what would overflow or underflow in a formula.
+
+    Raises:
+        UsageError: The value is not within 1e-60 and 1e60, nor 0 where that is permitted.
+    """
+    result = _validate.number(name, value)
+    if not (_LEAST <= result <= _MOST or (zero and result == 0)):
+        also = "0, or " if zero else ""
+        raise UsageError(f"{name} must be {also}within {_LEAST} and {_MOST}, got {value!r}.")
+    return result
+
+
+def public_rows(name: str, rows: Any, *, d: int | None = None) -> Any:
+    """Return public rows as floats, dense or as a sparse array by rows.
+
+    Raises:
+        DataError: Not two dimensions, not d columns, not finite, or not a usable size.
+    """
+    if issparse(rows):
+        rows = csr_array(rows)
+        values = _validate.finite_array(name, rows.data, ndim=1)
+        rows = csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
+    else:
+        rows = values = _validate.finite_array(name, rows, ndim=2)
+    if d is not None and rows.shape[1] != d:
+        raise DataError(f"{name} must have {d} columns, got shape {rows.shape}.")
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest and not _LEAST <= largest <= _MOST:
+        raise DataError(f"{name}: the largest number must be 0, or within {_LEAST} and {_MOST}.")
+    return rows
+
+
+def dense_blocks(rows: Any, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
+    """Yield consecutive rows, dense, a number of them at a time."""
+    for first in range(0, rows.shape[0], count):
+        block = rows[first : first + count]
+        yield block.toarray() if issparse(block) else block
+
+
+def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
+    """Return the largest Euclidean distance between two rows, rounded up.
+
+    Distances come from products of rows less the first one, whose norms are distances too: a
+    square is wrong by less than (4d + 16)·2^-52 of the largest square.
+
+    Example:
+        >>> round(farthest_rows(np.array([[0.0], [3.0], [-1.0]])), 9)
+        4.0
+    """
+    centered = rows - rows[:1]
+    largest = float(np.abs(centered).max(initial=0.0))
+    if largest == 0:
+        return 0.0
+    centered = centered / (scale := math.ldexp(1.0, math.frexp(largest)[1]))
+    squares = np.einsum("kd,kd->k", centered, centered)
+    most = float(squares.max())
+    slack = most * (4 * rows.shape[1] + 16) * 2.0**-52
+    for first in range(0, len(rows), 1024):
+        block = slice(first, first + 1024)
+        # SciPy's BLAS, because the rows come from it: two pools of threads wait for each other.
+        products = blas.dgemm(1.0, centered[block].T, centered.T, trans_a=1)
+        most = max(most, float((squares[block, np.newaxis] + squares - 2 * products).max()))
+    return math.sqrt(most + slack) * scale * UP
+
+
+def penalty_step(size: float, *, step: float = 1.0) -> float:
+    """Return 1/√size − 1/√(size + step), without cancellation.
+
+    What a pessimistic score loses is β/√(count + shrinkage), or β times a norm in the inverse of
+    a second moment of least eigenvalue ``size`` that one record raises by at most ``step``.
+
+    Args:
+        size: What was seen before, > 0.
+        step: What one record adds, > 0.
+
+    Raises:
+        UsageError: An argument is not positive and finite.
+
+    Source:
+        docs/intrinsic.md, "Setting and lemmas".
+
+    Example:
+        >>> round(penalty_step(1.0), 6)
+        0.292893
+    """
+    size, step = _validate.positive("size", size), _validate.positive("step", step)
+    before, after = math.sqrt(size), math.sqrt(size + step)
+    # (after − before)/(before·after), with after − before = step/(before + after)
+    return step / (before + after) / before / after
+
+
+MORE: Final = 1 + Fraction(1, 2**48)  # above eight roundings of floats, or many of 50 digits
+SMALLEST: Final = math.ulp(0.0)  # above what an underflow can lose
+
+
+def exact(name: str, value: float) -> Fraction:
+    """Return value as a fraction; refuse what is below zero or not finite."""
+    result = _validate.non_negative(name, value)
+    if result == math.inf:
+        raise UsageError(f"{name} must be finite, got {value!r}.")
+    return Fraction(result)
+
+
+def penalty_moves(penalty: float, size: Fraction) -> Fraction:
+    """Return how far one record beyond ``size`` moves the penalty, at least."""
+    strength = exact("penalty", penalty)
+    return strength * (Fraction(penalty_step(float(size))) * MORE + Fraction(SMALLEST))
+
+
+def rounded_total(moved: Fraction, inexactness: float) -> float:
+    """Return a score range as a float that is no smaller."""
+    return rounded_up(moved + 4 * exact("inexactness", inexactness), "score range")

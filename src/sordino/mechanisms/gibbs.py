@@ -1,0 +1,641 @@
+"""Actions drawn with probability ∝ reference · exp(withheld score / temperature), exactly.
+
+Scores on which a Gibbs policy shows as much of one record as it ever can.
+
+One action drawn with probability ∝ reference · exp(total score / temperature), exactly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from jaxtyping import Float, Int64, Real
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.privacy import accounting
+from sordino.privacy.bounded_range import bounded_range_for
+from sordino.privacy.events import BoundedRangeEvent
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    Guarantee,
+    NeighboringRelation,
+    Trust,
+    Unit,
+)
+
+from .base import WorstCase
+from .gibbs_draws import (
+    DIGITS,
+    FLOOR,
+    SLACK,
+    checked_reference,
+    draw_actions,
+    log_chances,
+    log_of_chance,
+    range_of_draw,
+    rounded_up,
+    thresholds,
+)
+from .grid import least_that_keeps, matrix
+
+Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
+"""One score for each action, in units of reward."""
+
+
+@dataclass(frozen=True)
+class GibbsSampling:
+    """Draw actions from a policy of an estimate that nobody else ever sees.
+
+    P(a) ∝ reference(a) · exp(score(a) / temperature). The scores are those of an estimate that a
+    curator withholds; how far one change of the data can move them is bounded by whoever made
+    the estimate, and is a setting here. Actions more than e^30 times less likely than the
+    likeliest are drawn as if they were e^30 times less likely.
+
+    Args:
+        temperature: KL strength in units of the scores, finite and > 0; large stays with the
+            reference.
+        score_range: Bound on max h − min h over the actions that can be drawn, where h is the
+            change of the scores between any two neighboring data sets; finite and ≥ 0.
+        reference: Public probabilities of at most 2^16 actions, summing to 1. An action of
+            probability 0 is never drawn.
+        neighbors: The relation that ``score_range`` is about.
+        draws: How many independent draws one release makes, all from this policy.
+
+    Raises:
+        UsageError: A setting is outside what is permitted.
+
+    Guarantee:
+        Each draw has bounded range (so pure ε, δ = 0) :attr:`bounded_range` under ``neighbors``,
+        if ``score_range`` bounds what it says. Chances are exact multiples of 2^-128 whose
+        distance from the formula is part of the bound: no arithmetic caveat of the draw; that of
+        the scores is the estimate's. Shown by tests/soundness/test_gibbs_sampling.py.
+
+    Source:
+        KLDP, Lemma 1 (pure), with the range of the change instead of twice its size;
+        docs/intrinsic.md, "Setting and lemmas".
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+        >>> policy = GibbsSampling(
+        ...     0.01, score_range=0.5, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE, draws=3)
+        >>> policy.release([0.0, 1.0], entropy=entropy(None)).tolist(), policy.event.draws
+        ([1, 1, 1], 3)
+    """
+
+    temperature: float
+    score_range: float = field(kw_only=True)
+    reference: tuple[float, ...] = field(kw_only=True)
+    neighbors: NeighboringRelation = field(kw_only=True)
+    draws: int = field(default=1, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        checked = {
+            "temperature": _validate.positive("temperature", self.temperature),
+            "score_range": _validate.non_negative("score_range", self.score_range),
+            "reference": checked_reference(self.reference, least=1),
+            "draws": _validate.integer("draws", self.draws, at_least=1),
+        }
+        if checked["score_range"] == math.inf:
+            raise UsageError("score_range must be finite: nothing bounds what one change shows.")
+        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+        for name, value in checked.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def bounded_range(self) -> float:
+        """Return the length of the interval that holds the log-ratios of one draw."""
+        several = sum(chance > 0 for chance in self.reference) > 1
+        return range_of_draw(self.score_range, self.temperature) if several else 0.0
+
+    @property
+    def event(self) -> BoundedRangeEvent:
+        """Return what one release does, for the ledger: independent draws from one policy."""
+        return BoundedRangeEvent(self.bounded_range, draws=self.draws)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return the range of the change of the scores.
+
+        Raises:
+            PrivacyError: ``score_range`` was stated for another relation.
+        """
+        if neighbors is not self.neighbors:
+            raise PrivacyError(
+                f"score_range was bounded under {self.neighbors.name}; it says nothing under "
+                f"{getattr(neighbors, 'name', neighbors)}. Nothing was drawn."
+            )
+        return self.score_range
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises without a δ: the sum over its draws.
+
+        Args:
+            unit: Whose change ``score_range`` is about.
+            neighbors: What one change is.
+            trust: Who saw the data.
+
+        Raises:
+            PrivacyError: ``score_range`` was stated for another relation.
+        """
+        self.sensitivity(neighbors)
+        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
+        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(self, values: Scores, *, entropy: Entropy) -> Int64[np.ndarray, " draws"]:
+        """Return the drawn actions, as indices.
+
+        Args:
+            values: One score for each action; the estimate's, so confidential.
+            entropy: Source of 64-bit words, two for each draw; a release needs system entropy.
+
+        Raises:
+            DataError: There is not one finite score for each action.
+
+        Guarantee:
+            As the class; draws noise, so the spend must already be on a ledger.
+        """
+        return draw_actions(self._log_weights(values), self.draws, entropy=entropy)
+
+    def repeat(
+        self, values: Scores, trials: int, *, entropy: Entropy
+    ) -> Int64[np.ndarray, "trials draws"]:
+        """Return independent releases of the same made-up scores, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        drawn = draw_actions(self._log_weights(values), trials * self.draws, entropy=entropy)
+        return drawn.reshape(trials, self.draws)
+
+    def log_probabilities(self, values: Scores) -> Float[np.ndarray, " k"]:
+        """Return the log-probabilities that a release draws from, −∞ for never; confidential.
+
+        Raises:
+            DataError: As :meth:`release`.
+        """
+        return log_chances(thresholds(self._log_weights(values)))
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        rows = np.asarray(outputs).reshape(-1, self.draws)
+        one, other = (self.log_probabilities(scores) for scores in (case.one, case.other))
+        return np.asarray((one[rows] - other[rows]).sum(axis=1))
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return scores of which one action moves by the whole range, around even odds.
+
+        The action is the likeliest under the reference; before and after the change its odds
+        against all others together are e^{±range/2}.
+
+        Raises:
+            PrivacyError: ``score_range`` was stated for another relation.
+        """
+        moves = self.sensitivity(neighbors) / 2
+        scores = np.zeros(len(self.reference))
+        first = int(np.argmax(self.reference))
+        rest = 1 - self.reference[first] or 1.0
+        even = -self.temperature * math.log(self.reference[first] / rest)
+        one, other = scores.copy(), scores.copy()
+        one[first], other[first] = even + moves, even - moves
+        return WorstCase(one, other)
+
+    def _log_weights(self, values: Scores) -> Iterator[Decimal]:
+        """Return the log-weights of all actions, up to a constant, in 50 digits."""
+        if len(values) != len(self.reference):
+            raise DataError(
+                f"values must have one score for each of {len(self.reference)} actions, got "
+                f"{len(values)}. Nothing was drawn."
+            )
+        exact = [v if isinstance(v, Decimal) else Decimal(float(v)) for v in values]
+        for index, score in enumerate(exact):
+            if not score.is_finite():
+                raise DataError(f"values must be finite: index {index} is not. Nothing was drawn.")
+        most, temperature = max(exact), Decimal(self.temperature)
+        for score, chance in zip(exact, self.reference, strict=True):
+            # less the largest first: 50 digits of what is left, however large the scores are
+            behind = DIGITS.divide(DIGITS.subtract(score, most), temperature)
+            yield DIGITS.add(log_of_chance(chance), behind) if chance else Decimal("-Infinity")
+
+
+def least_temperature(score_range: float, bounded_range: float) -> float:
+    """Return the least temperature at which one draw has at most a bounded range.
+
+    Args:
+        score_range: Bound on the range of the change of the scores, finite and ≥ 0.
+        bounded_range: What one draw may have, > 0.
+
+    Returns:
+        ``score_range / bounded_range``, raised by what arithmetic needs; 1 for scores that never
+        change, which are as private at any other.
+
+    Raises:
+        UsageError: No finite temperature keeps it.
+
+    Guarantee:
+        ``GibbsSampling(result, score_range=score_range, ...).bounded_range <= bounded_range``.
+
+    Source:
+        docs/intrinsic.md, "Choosing temperature and regularization": η = ρ/ε.
+
+    Example:
+        >>> round(least_temperature(0.5, 1.0), 9)
+        0.5
+    """
+    score_range = _validate.non_negative("score_range", score_range)
+    room = Fraction(_validate.positive("bounded_range", bounded_range)) - SLACK
+    if room <= 0:
+        raise UsageError(
+            f"bounded_range={bounded_range!r} is kept by no finite temperature. Use a larger "
+            "epsilon, or draw from the reference, which costs nothing."
+        )
+    if score_range == 0:
+        return 1.0
+    temperature = rounded_up(Fraction(score_range) / room, "temperature")
+    while range_of_draw(score_range, temperature) > bounded_range:
+        temperature = math.nextafter(temperature, math.inf)
+    return temperature
+
+
+_REST: Final = 2.0  # all other actions together are e^-2 as likely as the rarer of the two
+_CELLS: Final = 1 << 18  # numbers in a case, at most
+_LARGEST: Final = 1e12  # more records than any case holds
+
+
+def odds_case(
+    reference: tuple[float, ...],
+    *,
+    bound: float,
+    steps: int,
+    temperature: float,
+    neighbors: NeighboringRelation,
+) -> WorstCase:
+    """Return scores between which the odds of two actions move by all that one record can.
+
+    The two are the likeliest under the reference. Both inputs share records that make the rest
+    negligible and place the two so that their odds move from one side of even to the other,
+    where a count of draws tells most of them, as far as 2^18 numbers allow.
+
+    Args:
+        reference: Public probabilities, at least two above 0.
+        bound: Range that the scores of one record are cut to.
+        steps: How many steps make the bound.
+        temperature: KL strength in units of the scores.
+        neighbors: What one change is.
+
+    Raises:
+        UsageError: No such records bring the two actions within e^30 of each other, where
+            they would have to be for the change to show in full.
+    """
+    first, second = np.argsort(-np.array(reference), kind="stable")[:2].tolist()
+    record = bound / temperature
+    lowers = neighbors is REPLACE_ONE  # the record of the other input raises the likely action
+    width = 2 * record if lowers else record
+    lead = math.log(reference[first]) - math.log(reference[second])
+    aim = (record if lowers else 0.0) - width / 2
+    rest = 0.0 if len(reference) == 2 else math.log(len(reference)) + _REST  # noqa: PLR2004
+    lifts = [max(0.0, -aim - lead) + rest, max(0.0, aim + lead) + rest]
+    heights, rows = _heights(lifts, temperature / bound, steps, len(reference))
+    before = (heights[1] - heights[0]) * rows / steps * record - lead - (width - record)
+    if width < 2 * FLOOR and not -FLOOR < before < FLOOR - width:
+        raise UsageError(
+            f"No worst case of at most {_CELLS} numbers attains the bounded range at "
+            f"temperature={temperature!r}: the reference is too uneven, or the grid too coarse. "
+            "Audit with a more even reference, or a finer grid."
+        )
+    one, other = np.zeros((2, rows + 1, len(reference)))
+    one[:rows, [first, second]] = other[:rows, [first, second]] = heights / steps * bound
+    one[rows, second] = bound
+    other[rows, first] = bound if lowers else 0.0
+    return WorstCase(one, other[:rows] if neighbors is ADD_OR_REMOVE_ONE else other)
+
+
+def _heights(
+    lifts: list[float], records: float, steps: int, k: int
+) -> tuple[Float[np.ndarray, " 2"], int]:
+    """Return the two scores in steps, and how many records of them lift two actions so far.
+
+    Args:
+        lifts: How far the two actions should rise above all others.
+        records: How many records at the bound raise an action by 1.
+        steps: How many steps make the bound.
+        k: Number of actions.
+    """
+    wanted = np.array(lifts) * min(records, _LARGEST)
+    rows = math.ceil(min(wanted.max(), _CELLS // k))
+    shares = wanted / max(wanted.max(), rows, math.ulp(0.0))
+    return np.ceil(shares * steps), rows
+
+
+_FINEST: Final = 2**40  # steps of one record: 2^20 records of a chunk then sum below 2^63
+_STEPS: Final = 2**20
+_DIVIDES: Final = 1e-9  # a bound of 1.0 is ten steps of 0.1, whatever their last bits say
+_EXPONENTIAL_CELLS: Final = 1 << 20  # numbers held at once
+
+
+@dataclass(frozen=True)
+class ExponentialMechanism:
+    """Draw one of k actions, the likelier the higher the records score it in total.
+
+    P(a) ∝ reference(a) · exp(Σ_i score_i(a) / temperature). Each record gives k scores. Before
+    they are summed, the least of them (over the actions that can be drawn) is subtracted, what
+    exceeds ``bound`` is cut to ``bound``, and the result is rounded to a whole number of steps:
+    record by record, whatever the others are. Actions more than e^30 times less likely than the
+    likeliest are drawn as if they were e^30 times less likely.
+
+    Args:
+        temperature: KL strength in units of the scores, finite and > 0; large stays with the
+            reference.
+        bound: Range (greatest minus least) that the scores of one record are cut to, > 0.
+        reference: Public probabilities of the 2 to 2^16 actions, summing to 1. An action of
+            probability 0 is never drawn; at least two have more.
+        neighbors: The relation that :attr:`event` is about, as the ledger keeps it.
+        grid: Step that scores are rounded to, ``bound``·2^-20 if left out; made a little smaller
+            where ``bound`` is no whole number of steps.
+
+    Raises:
+        UsageError: A setting is outside what is permitted.
+
+    Guarantee:
+        One release has bounded range (so pure ε, δ = 0) :meth:`bounded_range`, for unit
+        ``"record"`` under every relation and for unit ``"label"`` under ``REPLACE_ONE``; who
+        sees the scores is the caller's to say. Bounds are enforced record by record, sums are
+        sums of integers, and probabilities are exact multiples of 2^-128 whose distance from
+        the formula is part of the bound: no arithmetic caveat. Shown by
+        tests/soundness/test_exponential_mechanism.py.
+
+    Source:
+        McSherry & Talwar 2007; bounded range: Durfee & Rogers 2019, Definition 3.1;
+        docs/privacy.md, "Bounded range".
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+        >>> choice = ExponentialMechanism(
+        ...     0.01, bound=1.0, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE)
+        >>> choice.release(np.array([[0.0, 1.0]]), entropy=entropy(None)).tolist()
+        [1]
+    """
+
+    temperature: float
+    bound: float = field(kw_only=True)
+    reference: tuple[float, ...] = field(kw_only=True)
+    neighbors: NeighboringRelation = field(kw_only=True)
+    grid: float | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        for name in ("temperature", "bound"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        object.__setattr__(self, "reference", checked_reference(self.reference))
+        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+        _validate.positive("2·bound", 2 * self.bound)
+        if self.grid is not None:
+            object.__setattr__(self, "grid", _validate.positive("grid", self.grid))
+            if not 1 <= self.bound / self.grid <= _FINEST:
+                raise UsageError(
+                    f"grid must be at most bound={self.bound!r} and at least bound·2^-40, got "
+                    f"{self.grid!r}. Leave it out to take bound·2^-20."
+                )
+
+    @classmethod
+    def calibrated(
+        cls,
+        epsilon: float,
+        *,
+        delta: float,
+        bound: float,
+        reference: tuple[float, ...],
+        neighbors: NeighboringRelation,
+        grid: float | None = None,
+    ) -> ExponentialMechanism:
+        """Return the mechanism of least temperature whose one draw keeps (epsilon, delta).
+
+        Args:
+            epsilon: Bound on the privacy loss of one draw, finite and at least 0.
+            delta: Failure probability in [0, 1); 0 for a pure promise.
+            bound: Range that the scores of one record are cut to.
+            reference: Public probabilities of the actions.
+            neighbors: What one change is.
+            grid: Step that scores are rounded to; ``bound``·2^-20 if left out.
+
+        Raises:
+            UsageError: A setting is outside what is permitted, or nothing but noise keeps it.
+
+        Guarantee:
+            The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the class.
+
+        Source:
+            docs/privacy.md, "Bounded range" (the inverse of ``bounded_range_delta``).
+
+        Example:
+            >>> choice = ExponentialMechanism.calibrated(
+            ...     1.0, delta=0.0, bound=1.0, reference=(0.5, 0.5), neighbors=REPLACE_ONE)
+            >>> round(choice.temperature, 9), choice.event.bounded_range <= 1.0
+            (2.0, True)
+        """
+        target = bounded_range_for(epsilon, delta)
+        room = Fraction(target) - SLACK
+        if room <= 0:
+            raise UsageError(
+                f"epsilon={epsilon!r} with delta={delta!r} is kept by no finite temperature. "
+                "Use a larger epsilon, or draw from the reference, which costs nothing."
+            )
+        settings: dict[str, Any] = {"bound": bound, "reference": reference, "grid": grid}
+        start = cls(1.0, neighbors=neighbors, **settings).sensitivity(neighbors)
+        temperature = rounded_up(Fraction(start) / room, "temperature")
+        make = partial(cls, neighbors=neighbors, **settings)
+        return least_that_keeps(temperature, make, lambda made: made.event.bounded_range <= target)
+
+    @property
+    def _steps(self) -> int:
+        """Return how many steps make the bound: a whole number, so that none of it is lost."""
+        return _STEPS if self.grid is None else math.ceil(self.bound / self.grid - _DIVIDES)
+
+    @property
+    def _support(self) -> Int64[np.ndarray, " s"]:
+        """Return the actions that can be drawn."""
+        return np.flatnonzero(np.array(self.reference) > 0)
+
+    @property
+    def event(self) -> BoundedRangeEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return BoundedRangeEvent(self.bounded_range(self.neighbors))
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return the largest range (over actions) of the change of the total scores.
+
+        A record that comes, goes or becomes empty moves the totals by its own scores, whose
+        range is ``bound``. One that is replaced moves them by a difference: 2·``bound``.
+        """
+        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        return 2 * self.bound if neighbors is REPLACE_ONE else self.bound
+
+    def bounded_range(self, neighbors: NeighboringRelation) -> float:
+        """Return the length of the interval that holds all log-ratios of one draw.
+
+        The sensitivity over the temperature, at most 60 (no two actions are more than e^30
+        apart), plus 2^-64 for arithmetic; rounded up.
+
+        Source:
+            docs/privacy.md, "Bounded range".
+
+        Guarantee:
+            An upper bound for every two neighboring inputs, of the probabilities that are really
+            drawn from; shown by tests/soundness/test_exponential_mechanism.py.
+        """
+        return range_of_draw(self.sensitivity(neighbors), self.temperature)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what drawing one action promises: ε = bounded range, δ = 0.
+
+        Args:
+            unit: ``"record"``, or ``"label"`` under ``REPLACE_ONE``: the scores of one record
+                are replaced by any others.
+            neighbors: What one change is.
+            trust: Who saw the raw scores.
+
+        Raises:
+            PrivacyError: For one person; for a label under another relation.
+
+        Guarantee:
+            As the class; under ``REPLACE_SPECIAL`` an empty record is a row of equal scores.
+        """
+        if unit not in {"record", "label"} or (unit == "label" and neighbors is not REPLACE_ONE):
+            raise PrivacyError(
+                "The exponential mechanism bounds one row of scores, so it promises nothing for "
+                f"unit={unit!r} under {getattr(neighbors, 'name', neighbors)}. Use unit='record', "
+                "or unit='label' with REPLACE_ONE; for a person, add up the scores of each person "
+                "to one row first, which is then cut as a whole."
+            )
+        event = BoundedRangeEvent(self.bounded_range(neighbors))
+        loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=0.0)
+        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Real[np.ndarray, "n k"], *, entropy: Entropy
+    ) -> Int64[np.ndarray, " 1"]:
+        """Return one drawn action, as an array of one index.
+
+        Args:
+            values: Scores, one row for each record and one column for each action; no rows draw
+                from the reference (floored as all policies).
+            entropy: Source of 64-bit words, two of which are taken; a release needs system
+                entropy.
+
+        Raises:
+            DataError: The columns are not k, or a row is not finite; only its index is named.
+
+        Guarantee:
+            Bounded range of :meth:`bounded_range`, δ = 0; draws noise, so the spend must already
+            be on a ledger.
+        """
+        return draw_actions(self._log_weights(values), 1, entropy=entropy)
+
+    def repeat(
+        self, values: Real[np.ndarray, "n k"], trials: int, *, entropy: Entropy
+    ) -> Int64[np.ndarray, "trials 1"]:
+        """Return independent releases of the same made-up scores, one in each row.
+
+        Raises:
+            DataError: As :meth:`release`.
+            UsageError: ``trials`` is no whole number of at least 0.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        return draw_actions(self._log_weights(values), trials, entropy=entropy)[:, None]
+
+    def log_probabilities(self, values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
+        """Return the log-probabilities that a release of these scores draws from, −∞ for never.
+
+        They are a function of the raw scores: confidential, for audits and studies only.
+
+        Raises:
+            DataError: As :meth:`release`.
+        """
+        return log_chances(thresholds(self._log_weights(values)))
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row.
+
+        Raises:
+            UsageError: An output is no action that can be drawn.
+        """
+        drawn = np.asarray(outputs).reshape(-1)
+        if not np.isin(drawn, self._support).all():
+            raise UsageError("outputs must be indices of actions that can be drawn.")
+        drawn = drawn.astype(np.int64)
+        one, other = (self.log_probabilities(values)[drawn] for values in (case.one, case.other))
+        return np.asarray(one - other)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return neighbors between which the odds of two actions move by the whole bounded range.
+
+        The two are the likeliest under the reference. Records that both inputs share make the
+        rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
+        game finds the range in few draws.
+
+        Raises:
+            UsageError: No input of that size brings the two within e^30 of each other.
+        """
+        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        return odds_case(
+            self.reference,
+            bound=self.bound,
+            steps=self._steps,
+            temperature=self.temperature,
+            neighbors=neighbors,
+        )
+
+    def _log_weights(self, values: Any) -> Iterator[Decimal]:
+        """Return the log-weights of all actions, up to a constant, in 50 digits.
+
+        Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what
+        SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
+        """
+        totals = self._totals(values)
+        most = max(totals.values())
+        unit = DIGITS.multiply(Decimal(self._steps), Decimal(self.temperature))
+        step = DIGITS.divide(Decimal(self.bound), unit)
+        for action, chance in enumerate(self.reference):
+            if chance == 0:
+                yield Decimal("-Infinity")
+            else:
+                behind = DIGITS.multiply(Decimal(totals[action] - most), step)
+                yield DIGITS.add(log_of_chance(chance), behind)
+
+    def _totals(self, values: Any) -> dict[int, int]:
+        """Return the total of every action that can be drawn, in steps; no sum overflows."""
+        scores = _validate.finite_array("values", matrix(values), ndim=2)
+        if scores.shape[1] != len(self.reference):
+            raise DataError(
+                f"values must have one column for each of {len(self.reference)} actions, got "
+                f"{scores.shape[1]}. Nothing was drawn."
+            )
+        support, rows = self._support, max(1, _EXPONENTIAL_CELLS // scores.shape[1])
+        totals = [0] * len(support)
+        for start in range(0, len(scores), rows):
+            part = scores[start : start + rows, support]
+            sums = _in_steps(part, self.bound, self._steps).sum(axis=0).tolist()
+            totals = [total + more for total, more in zip(totals, sums, strict=True)]
+        return dict(zip(support.tolist(), totals, strict=True))
+
+
+def _in_steps(
+    scores: Float[np.ndarray, "n s"], bound: float, steps: int
+) -> Int64[np.ndarray, "n s"]:
+    """Return each row less its least score in steps of bound/steps, cut and rounded."""
+    with np.errstate(over="ignore"):  # an infinite difference is cut like any other
+        above = (scores - scores.min(axis=1, keepdims=True)) / bound
+    return np.asarray(np.rint(np.minimum(above, 1.0) * steps), dtype=np.int64)

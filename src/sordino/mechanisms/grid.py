@@ -1,0 +1,441 @@
+"""Sums of clipped vectors in whole steps of a grid, and exact noise for them.
+
+Every bound here is enforced by integer arithmetic: floating point only says where a vector
+points.
+
+Sums over the rows of a matrix, wherever it is: in memory, or in pieces that an engine reads.
+
+The least noise that keeps a promise: computed, then compared with what it states.
+
+Discrete Laplace noise, drawn exactly from integers: no float stands between words and noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import reduce
+from typing import Any, Final, TypeAlias, TypeVar
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64
+from scipy import sparse
+from scipy.sparse.linalg import norm as sparse_norm
+
+from sordino import _validate
+from sordino._random import Entropy, normals
+from sordino.engines.engine import PiecedRows
+from sordino.errors import DataError, UsageError
+
+PersonIds = Sequence[str | int] | np.ndarray
+
+GRID_SLACK = 1 + 2.0**-20
+"""What the grid may cost μ: see :class:`sordino.mechanisms.gaussian.GaussianMechanism`."""
+
+STEPS_OF_NOISE = (2**12, 2**52)
+"""Least and most noise in steps; above, a saturated draw would be thinkable."""
+
+_MOST = 2**62  # of the square of a norm, and of a sum: both fit 64 bits
+_CHUNK = 1 << 20
+_LOW_BITS = 12
+
+
+def matrix(values: object) -> np.ndarray:
+    """Return values if they are an array of two dimensions.
+
+    Raises:
+        DataError: They are not, or hide some of their numbers, which would be used all the same;
+            it is not said how many rows there are.
+    """
+    if not isinstance(values, np.ndarray):
+        raise DataError(f"values must be a NumPy array, got {type(values).__name__}.")
+    if isinstance(values, np.ma.MaskedArray):
+        raise DataError(
+            "values must be an array without a mask: what is masked would be used like the rest. "
+            "Nothing was released. Leave out those rows, or fill them (values.filled(0))."
+        )
+    if values.ndim != 2:  # noqa: PLR2004 - records and coordinates
+        raise DataError(f"values must be an array of 2 dimensions, got {values.ndim}.")
+    return values
+
+
+def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
+    """Return values as an array of floats with one vector in each row.
+
+    Args:
+        values: Finite numbers in two dimensions; any number of rows, at least one column.
+        most: Largest norm in steps of the grid: its square times the columns must fit 64 bits.
+
+    Raises:
+        DataError: The array cannot be used; it is not said how many rows there are.
+    """
+    values = matrix(values)
+    widest = _MOST // most**2
+    if not 1 <= values.shape[1] <= widest:
+        raise DataError(
+            f"values must have between 1 and {widest} columns on this grid, got "
+            f"{values.shape[1]}. A coarser grid allows more."
+        )
+    return _validate.finite_array("values", values, ndim=2)
+
+
+def clipped_rows(
+    vectors: Float[np.ndarray, "n d"], most: int, step: float
+) -> Int64[np.ndarray, "n d"]:
+    """Return every vector in whole steps, cut to a norm of at most ``most`` steps.
+
+    Guarantee:
+        The squared norm of each row is at most most², in integers, and depends on nothing but
+        that row. Shown by tests/soundness/test_gaussian_mechanism.py.
+    """
+    return _shortened(_steps(vectors, most, step), most)
+
+
+def clipped_sum(
+    vectors: Float[np.ndarray, "n d"], most: int, step: float
+) -> Int64[np.ndarray, " d"]:
+    """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps.
+
+    Args:
+        vectors: Any finite numbers, of any size.
+        most: Largest norm of one vector, in steps; at most 2^26.
+        step: Step of the grid.
+
+    Returns:
+        The sum in steps, each coordinate cut to ±2^62. Cutting brings no two sums further apart,
+        and Python's integers hold any number of records before it.
+
+    Guarantee:
+        The squared norm of what one row adds is at most most², in integers, and depends on
+        nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
+    """
+    width = vectors.shape[1]
+    rows = max(1, _CHUNK // width)
+    total = np.zeros(width, dtype=object)
+    for start in range(0, len(vectors), rows):
+        part = clipped_rows(vectors[start : start + rows], most, step)
+        total += part.sum(axis=0).astype(object)
+    return np.array([min(max(int(x), -_MOST), _MOST) for x in total], dtype=np.int64)
+
+
+def outer_products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
+    """Return the sum of the outer products of integer rows as Python's integers.
+
+    A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply exactly.
+    """
+    high = (steps >> _LOW_BITS).astype(np.float64)
+    low = (steps & (2**_LOW_BITS - 1)).astype(np.float64)
+    parts = (high.T @ high, high.T @ low, low.T @ low)
+    top, cross, bottom = (part.astype(np.int64).astype(object) for part in parts)
+    middle = cross + cross.T
+    return np.asarray((top << 2 * _LOW_BITS) + (middle << _LOW_BITS) + bottom, dtype=object)
+
+
+def refuse_persons(*, given: bool, most: int | None) -> None:
+    """Refuse person ids that would be ignored, and a cap without them.
+
+    Raises:
+        UsageError: Ids are given and ``most`` (records of one person) is not, or the reverse.
+    """
+    if given and most is None:
+        raise UsageError(
+            "persons is used only with records_per_person, which is not set. Nothing was "
+            "released. Leave persons out, or set records_per_person."
+        )
+    if not given and most is not None:
+        raise UsageError(
+            f"persons is needed with records_per_person={most}: one id for each row. Nothing was "
+            "released."
+        )
+
+
+def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
+    """Return which rows count: the first ``most`` of each person, by that person's rows alone.
+
+    Args:
+        persons: The id of each row's person, text or whole numbers.
+        n: How many rows there are.
+        most: How many rows of one person count.
+
+    Raises:
+        DataError: An id cannot be used, or there is not one for each row.
+    """
+    seen: dict[str, int] = {}
+    counts = np.zeros(n, dtype=bool)
+    for index, person in enumerate(_validate.person_ids(persons, n)):
+        seen[person] = seen.get(person, 0) + 1
+        counts[index] = seen[person] <= most
+    return counts
+
+
+def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarray, "n d"]:
+    """Return public vectors rounded to whole steps; refuse what the grid does not hold.
+
+    Args:
+        values: In steps, before rounding.
+        most: Largest norm of a vector, at most 2^24; beyond it integers could overflow.
+
+    Raises:
+        DataError: A vector is longer, or holds what is no finite number.
+    """
+    steps = np.rint(values)
+    if not (np.einsum("ij,ij->i", steps, steps) <= most**2).all():  # also NaN
+        raise DataError(
+            "These features are too far apart in size to be rounded to the grid. Nothing was "
+            "spent. Measure the features in one unit, or leave out the columns that are tiny "
+            "beside the others."
+        )
+    return np.asarray(steps, dtype=np.int32)
+
+
+def with_noise(
+    total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return whole numbers with discrete Gaussian noise of this scale.
+
+    Args:
+        total: What to hide.
+        scale: Parameter of the noise (its standard deviation), in steps.
+        entropy: Only a source that says ``simulated`` gives rounded floating-point noise.
+
+    Guarantee:
+        Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
+        result to 64 bits, which is post-processing.
+    """
+    draw = _study_noise if entropy.randomness == "simulated" else _exact_noise
+    return draw(total, scale, entropy)
+
+
+def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[np.ndarray, "n d"]:
+    """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``.
+
+    Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
+    summation, and so on the other rows. What is no number counts as 0: as an integer it would be
+    the least there is, whose square is 0 in 64 bits.
+    """
+    largest = np.abs(vectors).max(axis=1, keepdims=True)
+    # a huge row is cut, a tiny one rounds to 0
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        shape = vectors / np.where(largest > 0, largest, 1.0)
+        size = np.minimum(largest / step, float(most))
+        steps = np.nan_to_num(shape * size, copy=False, nan=0.0)
+    return np.asarray(np.rint(steps), dtype=np.int64)
+
+
+def _shortened(steps: Int64[np.ndarray, "n d"], most: int) -> Int64[np.ndarray, "n d"]:
+    """Return rows of integers of at most ``most`` each, with a norm of at most ``most``.
+
+    A longer row is multiplied by most/L and cut toward zero, L a whole number of at least its
+    norm: each coordinate is then at most |k|·most/L, so that the norm is at most ``most``.
+    """
+    square = (steps * steps).sum(axis=1)
+    long = square > most * most
+    length = root_above(square[long])[:, np.newaxis]
+    steps[long] = np.sign(steps[long]) * (np.abs(steps[long]) * most // length)
+    return steps
+
+
+def root_above(square: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return the least whole numbers whose squares are at least these (at most 2^62)."""
+    near = np.sqrt(square.astype(np.float64)).astype(np.int64)
+    root = np.maximum(near - 1, 0)  # below, where the float may have been rounded up
+    for _ in range(3):
+        root += root * root < square
+    return root
+
+
+def _exact_noise(
+    total: Int64[np.ndarray, " size"], scale: float, _entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return the total with exact discrete Gaussian noise, which OpenDP draws from the system."""
+    import opendp.prelude as dp  # noqa: PLC0415 - it costs import time
+
+    dp.enable_features("contrib")
+    space = dp.vector_domain(dp.atom_domain(T="i64")), dp.l2_distance(T="f64")
+    return np.array(dp.m.make_gaussian(*space, scale=scale)(total.tolist()), dtype=np.int64)
+
+
+def _study_noise(
+    total: Int64[np.ndarray, " size"], scale: float, entropy: Entropy
+) -> Int64[np.ndarray, " size"]:
+    """Return the total with rounded normal noise of a seeded stream, one word for each number."""
+    return np.asarray(total + np.rint(normals(entropy, len(total)) * scale).astype(np.int64))
+
+
+T = TypeVar("T")
+
+Rows: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
+AnyRows: TypeAlias = Rows | PiecedRows
+
+_PART: Final = 1 << 20  # numbers held at once, densely
+
+
+def row_sum(rows: AnyRows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
+    """Return the sum of ``task(block)`` over blocks of the rows, each of them dense.
+
+    Args:
+        rows: The matrix.
+        task: From some rows to their part; can be pickled.
+        add: From two parts to their sum.
+    """
+    if isinstance(rows, PiecedRows):
+        total: T = rows.fold(_Dense(task, add), add)
+        return total
+    return reduce(add, (task(part) for _, part in dense_parts(rows)))
+
+
+@dataclass(frozen=True)
+class _Dense:
+    """A task on a block as it was read: it may be sparse, and labels may stand beside it."""
+
+    task: Callable[[np.ndarray], Any]
+    add: Callable[[Any, Any], Any]
+
+    def __call__(self, _first: int, block: Any, *_others: Any) -> Any:
+        """Return the sum over its dense parts."""
+        return reduce(self.add, (self.task(part) for _, part in dense_parts(block)))
+
+
+def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]]]:
+    """Yield the rows in order, some thousands of numbers at a time, each part as a dense array."""
+    height = max(1, _PART // rows.shape[1])
+    for start in range(0, rows.shape[0], height):
+        part: Any = rows[start : start + height]
+        yield slice(start, start + height), part.toarray() if sparse.issparse(part) else part
+
+
+def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
+    """Return min(1, longest/‖x‖): how much each row counts, whatever the others are.
+
+    Args:
+        rows: x.
+        longest: Above 0; with infinity every row counts 1.
+    """
+    if longest == np.inf:
+        return np.ones(rows.shape[0])
+    lengths = (sparse_norm if sparse.issparse(rows) else np.linalg.norm)(rows, axis=1)
+    return np.asarray(longest / np.maximum(lengths, longest))
+
+
+def counting_less(rows: AnyRows, longest: float) -> AnyRows:
+    """Return the rows times their weights, so that none is longer than ``longest``."""
+    if longest == np.inf:
+        return rows
+    if isinstance(rows, PiecedRows):
+        return replace(rows, read=_CountingLess(rows.read, longest))
+    weights = row_weights(rows, longest)[:, np.newaxis]
+    if sparse.issparse(rows):
+        return sparse.csr_array(sparse.csr_array(rows).multiply(weights))
+    return np.asarray(rows * weights)
+
+
+@dataclass(frozen=True)
+class _CountingLess:
+    """From a piece to its blocks, whose rows are multiplied by their weights."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    longest: float
+
+    def __call__(self, piece: Any) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks."""
+        for first, block, *others in self.read(piece):
+            yield first, counting_less(block, self.longest), *others
+
+
+Made = TypeVar("Made")
+
+
+def least_that_keeps(
+    start: float, make: Callable[[float], Made], keeps: Callable[[Made], bool]
+) -> Made:
+    """Return what is made of the least size, from ``start`` up, whose own statement is kept.
+
+    A formula gives the size up to the last bits of a float; it is raised by twice as many of them
+    until the promise that is really stated holds.
+
+    Args:
+        start: Size from the formula: a standard deviation, a temperature.
+        make: Makes a mechanism of a size.
+        keeps: Whether what it states is at most what was asked for.
+
+    Example:
+        >>> least_that_keeps(1.0, float, lambda size: size >= 1.0)
+        1.0
+    """
+    size, more = start, 2.0**-52
+    while not keeps(made := make(size)):
+        size, more = size * (1 + more), 2 * more
+    return made
+
+
+_WORD: Final = 64
+_BLOCK: Final = 64  # words asked for at once
+
+
+def words_of(entropy: Entropy) -> Iterator[int]:
+    """Yield independent uniform 64-bit words, asked for in blocks.
+
+    Guarantee:
+        None of its own: what is drawn from them states one, as
+        :class:`~sordino.mechanisms.count_test.CountTest` does.
+    """
+    while True:
+        yield from entropy.words(_BLOCK).tolist()
+
+
+def laplace_noise(rate: Fraction, words: Iterator[int]) -> int:
+    """Return Z with P(Z = z) = e^{−rate·|z|}·(1 − e^{−rate})/(1 + e^{−rate}), exactly.
+
+    It is the difference of two independent numbers that are geometric with factor e^{−rate}.
+    """
+    return _geometric(rate, words) - _geometric(rate, words)
+
+
+def _geometric(rate: Fraction, words: Iterator[int]) -> int:
+    """Return G ≥ 0 with P(G ≥ k) = e^{−rate·k}, exactly.
+
+    With rate = s/t in lowest terms, X = u + t·w has P(X ≥ x) = e^{−x/t} if u < t is drawn with
+    weight e^{−u/t} and w with weight e^{−w}. Then ⌊X/s⌋ ≥ k if and only if X ≥ k·s.
+
+    Source:
+        Canonne, Kamath & Steinke 2020, Algorithm 2.
+    """
+    steps, unit = rate.numerator, rate.denominator
+    while not _survives(part := _below(unit, words), unit, words):
+        pass
+    whole = 0
+    while _survives(1, 1, words):
+        whole += 1
+    return (part + unit * whole) // steps
+
+
+def _survives(part: int, unit: int, words: Iterator[int]) -> bool:
+    """Return True with probability e^{−part/unit}, exactly, for part ≤ unit.
+
+    Coins of probability x, x/2, x/3, ... are tossed until one fails, x = part/unit. More than k
+    succeed or not with probability x^k/k!, so the first to fail is an odd one with probability
+    1 − x + x²/2! − x³/3! + ... = e^{−x}.
+    """
+    tossed = 1
+    while _below(unit * tossed, words) < part:
+        tossed += 1
+    return tossed % 2 == 1
+
+
+def _below(bound: int, words: Iterator[int]) -> int:
+    """Return a uniform whole number from 0 to bound − 1, exactly.
+
+    As many words as the bound has make one number; what is beyond its last whole multiple of the
+    bound is drawn anew.
+    """
+    if bound == 1:
+        return 0
+    count = -(-bound.bit_length() // _WORD)
+    span = 1 << (_WORD * count)
+    while True:
+        drawn = 0
+        for _ in range(count):
+            drawn = drawn << _WORD | next(words)
+        if drawn < span - span % bound:
+            return drawn % bound

@@ -1,0 +1,859 @@
+"""Public vectors in whole steps of a grid: which count, how far a label moves their noised sum.
+
+What every release of a sum says of its noise, once all that is public about it is known.
+
+All that labels say about a reward, Σ y_i x_i, released once with exact Gaussian noise.
+
+The vectors x_i are public and only the labels are private. So the noise may have the shape of
+the vectors, and a label moves the released sum by a vector of integers that is known beforehand.
+
+The noised sum of labels whose vectors are in many files: exact partial sums, noise once.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
+from functools import reduce
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64, Integer
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.engines.engine import PiecedRows
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.privacy import accounting
+from sordino.privacy.events import UNDECIDED, GaussianEvent
+from sordino.privacy.gaussian import gaussian_mu
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+
+from .base import WorstCase
+from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
+from .grid import (
+    GRID_SLACK,
+    STEPS_OF_NOISE,
+    PersonIds,
+    Rows,
+    counting_less,
+    dense_parts,
+    first_rows,
+    refuse_persons,
+    root_above,
+    whole_steps,
+    with_noise,
+)
+from .randomized_response import label_array
+
+Order = Sequence[int] | Int64[np.ndarray, " k"]
+
+FINER: Final = 2**6
+"""Lengths are rounded up to this part of a step."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelStatistic:
+    """What was released, with all that is known about its noise; both are public.
+
+    Attributes:
+        value: T̃, the noised Σ y_i x_i over the rows that count.
+        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
+        used: Which rows count.
+    """
+
+    value: Float[np.ndarray, " d"]
+    _: KW_ONLY
+    factor: Float[np.ndarray, "d r"]
+    used: Bool[np.ndarray, " n"]
+
+    def __repr__(self) -> str:
+        """Return sizes; no number of the sum."""
+        return f"LabelStatistic(n={len(self.used)}, d={len(self.value)})"
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V."""
+        return np.asarray(self.factor @ self.factor.T)
+
+
+def counted_rows(
+    n: int,
+    persons: PersonIds | None,
+    rows: Order | None,
+    most: int | None,
+) -> Bool[np.ndarray, " n"]:
+    """Return which rows count: the first of each person, in order of preference."""
+    order = np.arange(n) if rows is None else np.asarray(rows)
+    if order.ndim != 1 or (order.size and order.dtype.kind not in "iu"):
+        raise DataError("rows must be row numbers in one dimension. Nothing was released.")
+    order = order.astype(np.int64)
+    if ((order < 0) | (order >= n)).any() or len(np.unique(order)) != len(order):
+        raise DataError("rows must be numbers of rows, each at most once. Nothing was released.")
+    if persons is not None and most is not None:
+        ids = _validate.person_ids(persons, n)  # also of rows that do not count
+        order = order[first_rows([ids[i] for i in order], len(order), most)]
+    used = np.zeros(n, dtype=bool)
+    used[order] = True
+    return used
+
+
+def half_steps(
+    differences: Rows,
+    used: Bool[np.ndarray, " n"],
+    whiten: Float[np.ndarray, "r d"],
+    *,
+    longest: float,
+) -> Int32[np.ndarray, "n r"]:
+    """Return every whitened row that counts, halved and rounded to the grid; else zeros.
+
+    A row that does not count is not read: its product may be no number, and no number times 0 is
+    not 0.
+
+    Args:
+        differences: x_i.
+        used: Which rows count; all of them are inside the ellipsoid.
+        whiten: From a row to steps.
+        longest: What no half row of them is longer than, in steps; at most 2^24.
+
+    Raises:
+        DataError: A row that counts leaves the grid.
+    """
+    turned = np.ascontiguousarray(whiten.T) / 2
+    halves = np.zeros((len(used), len(whiten)), dtype=np.int32)
+    for part, values in dense_parts(differences):
+        counted = used[part]
+        with np.errstate(over="ignore", invalid="ignore"):  # it is refused, and not warned of
+            turned_rows = values[counted] @ turned
+        halves[part][counted] = whole_steps(turned_rows, longest)
+    return halves
+
+
+def times_of(labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return how often each label contributes its row's halves: 0, 1 (undecided) or 2 times."""
+    known = label_array(labels)
+    return np.asarray(np.where(known == UNDECIDED, 1, 2 * known.astype(np.int64)))
+
+
+def lengths(halves: Int32[np.ndarray, "n r"]) -> Int64[np.ndarray, " n"]:
+    """Return ‖2h‖ of every row in parts of a step, rounded up by integer arithmetic."""
+    squares = np.empty(len(halves), dtype=np.int64)
+    for part, values in dense_parts(halves):
+        wide = values.astype(np.int64)
+        squares[part] = np.einsum("ij,ij->i", wide, wide)
+    return moves_of(squares)
+
+
+def moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+    """Return ‖2h‖ from ‖h‖², in parts of a step, rounded up by integer arithmetic."""
+    return root_above((2 * FINER) ** 2 * squares)
+
+
+def farthest(
+    moves: Int64[np.ndarray, " n"], persons: PersonIds | None
+) -> tuple[float, Int64[np.ndarray, " k"]]:
+    """Return how far one change moves the sum at most, in steps, and its rows.
+
+    One change replaces the label of one row, or of all rows of one person: then the triangle
+    inequality adds their lengths.
+    """
+    n = len(moves)
+    names = range(n) if persons is None else _validate.person_ids(persons, n)
+    numbers: dict[str | int, int] = {}
+    codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    sums = np.zeros(len(numbers), dtype=np.int64)
+    np.add.at(sums, codes, moves)
+    worst = int(sums.argmax())
+    rows = np.flatnonzero((codes == worst) & (moves > 0))
+    # Rounding a whole number to a float is part of what the allowance for the grid covers.
+    return int(sums[worst]) / FINER, rows
+
+
+@runtime_checkable
+class SumSettings(Protocol):
+    """The mechanism that a design is made with: its settings, and what they promise."""
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations."""
+        ...
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does."""
+        ...
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, in its own noise."""
+        ...
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises."""
+        ...
+
+
+class DesignedSum(ABC):
+    """A release of which everything but labels or orders is known: its noise is a number.
+
+    Attributes:
+        mechanism: The settings.
+        moved: How many steps one change moves the sum at most, rounded up: Δ.
+
+    Guarantee:
+        None of its own: each design states one. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py and
+        tests/soundness/test_ranking_gaussian_mechanism.py.
+    """
+
+    mechanism: Any
+    moved: float
+
+    @property
+    @abstractmethod
+    def step(self) -> Float[np.ndarray, "d r"]:
+        """Return what one step in each direction is worth: from steps to the released sum."""
+
+    @property
+    def scale(self) -> float:
+        """Return the standard deviation of the noise in steps of the grid."""
+        return float(self.moved * GRID_SLACK / self.mechanism.mu)
+
+    @property
+    def factor(self) -> Float[np.ndarray, "d r"]:
+        """Return F with covariance FFᵀ."""
+        return self.step * self.scale
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V: known before anything is spent."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        settings: SumSettings = self.mechanism
+        return settings.event
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, in its own noise."""
+        settings: SumSettings = self.mechanism
+        return settings.sensitivity(neighbors)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises: what the mechanism does."""
+        settings: SumSettings = self.mechanism
+        return settings.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Integer[np.ndarray, " m"], *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return the noised sum alone: the value of ``statistic``.
+
+        Raises:
+            DataError: Values are not what ``statistic`` takes.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return np.asarray(self.statistic(values, entropy=entropy).value)
+
+    @abstractmethod
+    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> Any:
+        """Return the noised sum with what is known of it.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+
+    def refuse_unusable_noise(self) -> None:
+        """Refuse noise that the grid is too coarse or too fine for.
+
+        Raises:
+            UsageError: It is.
+        """
+        least, most = STEPS_OF_NOISE
+        if not least <= self.scale <= most:
+            raise UsageError(
+                f"The noise must be between {least} and {most} steps of the grid, and it would be "
+                f"{self.scale:.6g}. Nothing was released. Choose another grid than "
+                f"{self.mechanism.grid!r}, or another epsilon."
+            )
+
+
+_GRIDS = (2.0**-24, 2.0**-12)
+_SHORT = 0.25  # of the feature bound: most differences of answers are longer
+_USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
+_FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
+
+
+@dataclass(frozen=True)
+class LabelGaussian:
+    """Release Σ y_i x_i over all labels with noise that hides any one of them.
+
+    A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
+    The likelihood reads labels through this sum only, so fitting it costs nothing more. With
+    ``longest`` the sum is Σ w_i y_i x_i, w_i = min(1, longest/‖x_i‖): the noise must hide the
+    longest row, and a weighted likelihood reads this sum only too.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0: of one label, and of all labels
+            of one person if ``records_per_person`` is given.
+        delta: Failure probability, in (0, 1).
+        shaped: Noise in the shape that has nearly the least variance in all; False for the
+            same noise in every direction.
+        records_per_person: How many rows of one person count (m); the others are left out,
+            whatever their labels. Needed for unit ``"person"``.
+        longest: Rows that are longer count less, as said above; every row counts 1 if left out.
+        grid: Step of the grid, relative to the longest x_i as the noise measures it: 2^-24 to
+            2^-12.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        GaussianEvent of :attr:`mu` for unit ``"label"`` under ``REPLACE_ONE``, and for unit
+        ``"person"`` with ``records_per_person`` (caveat ``labels-only``): for any labels, any
+        x_i and any number of them; no arithmetic caveat. A label contributes 0, h or 2h, whole
+        numbers that depend on the public w_i x_i alone, so one change moves the sum by at most
+        ‖2h‖, which is computed in integers and rounded up; for a person, by the sum of these over
+        their rows. The noise is exactly discrete, with the allowance for its grid of
+        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py.
+
+    Source:
+        docs/central.md, "Label privacy, one Gaussian release". Differs: rounding to even steps,
+        so that an undecided label is a whole number of steps too.
+
+    Example:
+        >>> noise = LabelGaussian(epsilon=1.0, delta=1e-6)
+        >>> round(noise.mu, 6)
+        0.236704
+        >>> design = noise.prepare(np.array([[3.0, 0.0], [0.0, 0.1]]))
+        >>> np.sqrt(np.diag(design.covariance)).round(3).tolist()
+        [12.674, 0.446]
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float
+    shaped: bool = True
+    records_per_person: int | None = None
+    longest: float = math.inf
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gaussian noise keeps."""
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        _validate.failure_probability("delta", self.delta, zero=False)
+        _validate.one_of("shaped", self.shaped, (True, False))
+        if (most := self.records_per_person) is not None:
+            most = _validate.integer("records_per_person", most, at_least=1)
+            object.__setattr__(self, "records_per_person", most)
+        if self.longest != math.inf:
+            object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
+        if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
+            raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
+        if self.mu == 0:
+            raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
+        # The longest row is 1/grid steps, whatever the rows are: what they will be refused for is
+        # known here, before anything else of the same run was paid for.
+        steps, (least, most) = 1 / (self.grid * self.mu), STEPS_OF_NOISE
+        if not least <= steps <= most / (self.records_per_person or 1):
+            raise UsageError(
+                f"epsilon={self.epsilon!r} leaves noise of {steps:.3g} steps of the grid "
+                f"({self.grid!r}), of which {least} to {most} can be drawn. Nothing was released. "
+                "Give another epsilon."
+            )
+
+    @classmethod
+    def for_sizes(
+        cls, epsilon: float, *, n: int, d: int, feature_bound: float, **settings: Any
+    ) -> LabelGaussian:
+        """Return the mechanism whose noise suits so many labels and features of texts.
+
+        The noise is as large as the longest row that it must hide. So rows beyond a quarter of
+        the bound count less; and where the noise then is small beside what labels scatter, as
+        much less only as keeps it so, and it is shaped. Only public sizes decide.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release": with c = L/4 and s² = 0.3 L²
+            the usual ‖x‖², r = 4d(c/μ)²/(ns²); for r < 1/32 c grows by √(1/(32r)) and the noise
+            is shaped.
+
+        Args:
+            epsilon: As for the class.
+            n: Number of labels.
+            d: Number of features.
+            feature_bound: Bound L on the norm of one answer's features.
+            settings: ``delta`` and what else the class takes.
+
+        Example:
+            >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
+            >>> found = [LabelGaussian.for_sizes(4.0, n=n, **sizes) for n in (500, 20_000)]
+            >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
+            [(0.25, False), (1.084, True)]
+        """
+        noise = cls(epsilon, **settings, shaped=False, longest=_SHORT * feature_bound)
+        usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
+        share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
+        if share >= _FAINT:
+            return noise
+        return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations, with the grid's cost.
+
+        It is the largest value that the accountant shows to keep (epsilon, delta).
+        """
+        mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
+        while mu > 0 and self._loss(mu) > self.epsilon:
+            mu, less = mu * (1 - less), 2 * less
+        return mu
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return GaussianEvent(self.mu)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, measured in its own noise: μ.
+
+        Raises:
+            PrivacyError: Under another relation than ``REPLACE_ONE``.
+        """
+        if neighbors != REPLACE_ONE:
+            relation = getattr(neighbors, "name", neighbors)
+            raise PrivacyError(
+                "Noise on labels hides which label a row has, and every row is public: nothing is "
+                f"promised under {relation}. Use REPLACE_ONE, or a mechanism for records."
+            )
+        return self.mu
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one label, or to all labels of one person.
+
+        Args:
+            unit: ``"label"``; or ``"person"`` if ``records_per_person`` is set.
+            neighbors: What one change is: ``REPLACE_ONE``.
+            trust: Who saw the raw labels.
+
+        Raises:
+            PrivacyError: For another unit or relation, or for a person whose number of rows
+                has no limit.
+
+        Guarantee:
+            At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
+            for which it is more than enough.
+        """
+        self.sensitivity(neighbors)
+        if unit == "person" and self.records_per_person is None:
+            raise PrivacyError(
+                "One person may have any number of labels, so nothing is promised with "
+                "unit='person'. Set records_per_person, the most rows of one person that count, "
+                "or use unit='label'."
+            )
+        if unit not in ("label", "person"):
+            raise PrivacyError(
+                f"Noise on labels protects labels, not unit={unit!r}: prompts and answers are "
+                "public here. Use unit='label', or a mechanism for records."
+            )
+        return Guarantee(
+            self._loss(self.mu),
+            delta=self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+            caveats=("labels-only",) if unit == "person" else (),
+        )
+
+    def prepare(
+        self,
+        differences: Rows,
+        *,
+        persons: PersonIds | None = None,
+        rows: Order | None = None,
+    ) -> LabelDesign:
+        """Return the release made ready for public vectors: it reads no label and spends nothing.
+
+        Args:
+            differences: x_i, one in each row; dense or compressed sparse rows.
+            persons: The public id of each row's person, text or whole numbers; exactly if
+                ``records_per_person`` is set.
+            rows: Which rows may count, in order of preference; all of them, in their order, if
+                left out. The first ``records_per_person`` of each person count. The choice must
+                not depend on labels.
+
+        Raises:
+            DataError: A vector, an id or a row cannot be used, or no row that counts is
+                different from 0.
+            UsageError: ``persons`` is missing or is not used; or so much loss is allowed that
+                the noise would be below 2^12 steps of the grid.
+        """
+        refuse_persons(given=persons is not None, most=self.records_per_person)
+        differences = checked_rows("differences", differences)
+        if self.longest != math.inf:
+            differences = checked_rows("differences", counting_less(differences, self.longest))
+        used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
+        fitted = differences if used.all() else differences[used]
+        ellipsoid = (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
+        # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
+        halves = half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
+        design = LabelDesign(self, ellipsoid, halves, used, persons)
+        design.refuse_unusable_noise()
+        return design
+
+    def release(
+        self, labels: Integer[np.ndarray, " n"], *, design: LabelDesign, entropy: Entropy
+    ) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            labels: Each 0, 1 or 2 (undecided), one for each row of the design.
+            design: What :meth:`prepare` of an equal mechanism returned.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: A label is something else, or there is not one for each row.
+            UsageError: The design was prepared with other settings.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        if design.mechanism != self:
+            raise UsageError(
+                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
+                "this mechanism promises. Nothing was released. Prepare it again."
+            )
+        return design.statistic(labels, entropy=entropy)
+
+    def _loss(self, mu: float) -> float:
+        """Return the epsilon that the accountant shows for this much noise."""
+        events = [(GaussianEvent(mu), 1)]
+        return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelDesign(DesignedSum):
+    """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
+
+    Made by :meth:`LabelGaussian.prepare`, from public vectors alone.
+
+    Attributes:
+        mechanism: The settings.
+        ellipsoid: The shape of the noise.
+        halves: What an undecided label of each row contributes, in steps: h_i; a 1 contributes
+            2h_i and a 0 nothing. Rows that do not count hold zeros.
+        used: Which rows count.
+        persons: Whose rows they are, if all of one person change together.
+        moved: How many steps one change moves the sum at most, rounded up: Δ.
+        worst: The rows of a change that may move it as far: one row, or one person's.
+
+    Guarantee:
+        As :class:`LabelGaussian` states it; nothing here is read from a label. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py.
+    """
+
+    mechanism: LabelGaussian
+    ellipsoid: Ellipsoid
+    halves: Int32[np.ndarray, "n r"]
+    used: Bool[np.ndarray, " n"]
+    persons: PersonIds | None = None
+    moved: float = field(init=False)
+    worst: Int64[np.ndarray, " k"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what the noise must hide: nobody else may say it."""
+        moved, worst = farthest(lengths(self.halves), self.persons)
+        object.__setattr__(self, "moved", moved)
+        object.__setattr__(self, "worst", worst)
+        for steps in (self.halves, self.used):
+            steps.setflags(write=False)
+
+    def __repr__(self) -> str:
+        """Return settings and sizes."""
+        n, r = self.halves.shape
+        return f"LabelDesign({self.mechanism!r}, n={n}, rank={r})"
+
+    @property
+    def step(self) -> Float[np.ndarray, "d r"]:
+        """Return what one step in each direction is worth: from steps to the released sum."""
+        return self.ellipsoid.unwhiten * self.mechanism.grid
+
+    def statistic(self, labels: Integer[np.ndarray, " n"], *, entropy: Entropy) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            labels: Each 0, 1 or 2 (undecided), one for each row.
+            entropy: As for :meth:`LabelGaussian.release`.
+
+        Raises:
+            DataError: A label is something else, or there is not one for each row.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        value = np.asarray(self.repeat(labels, 1, entropy=entropy)[0])
+        return LabelStatistic(value, factor=self.factor, used=self.used)
+
+    def repeat(
+        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases of the same made-up labels, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private labels.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        total = np.tile(self._total(values), trials)
+        noised = with_noise(total, self.scale, entropy).astype(np.float64)
+        return np.asarray(noised.reshape(trials, -1) @ self.step.T)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self._total(side) / self.scale for side in (case.one, case.other))
+        whitened = outputs @ (self.ellipsoid.whiten.T / (self.mechanism.grid * self.scale))
+        return np.asarray((whitened - (one + other) / 2) @ (one - other))
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return labels that differ in the row, or the person, that moves the sum farthest.
+
+        The labels of one row attain the sensitivity. Those of one person are turned to one side
+        as far as they can be; if the person's vectors are parallel they attain it too. Labels of
+        rows that do not count differ as well: they are promised to change nothing.
+        """
+        self.sensitivity(neighbors)
+        vectors = self.halves[self.worst].astype(np.float64)
+        side = vectors @ np.linalg.svd(vectors, full_matrices=False)[2][0] > 0
+        one, other = np.zeros((2, len(self.halves)), dtype=np.int8)
+        one[self.worst], other[self.worst] = side, ~side
+        one[~self.used] = 1
+        return WorstCase(one, other)
+
+    def _total(self, labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
+        """Return the exact sum of what the labels contribute, in steps."""
+        if len(times := times_of(labels)) != len(self.halves):
+            raise DataError("Labels must be as many as the rows of the design: none was released.")
+        total = np.zeros(self.halves.shape[1], dtype=np.int64)
+        for part, halves in dense_parts(self.halves):
+            total += times[part] @ halves.astype(np.int64)
+        return total
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecedStatistic:
+    """What was released of labels in many files, with all that is known about its noise.
+
+    Attributes:
+        value: T̃, the noised Σ y_i x_i over the rows that count.
+        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
+        rows: How many rows count.
+        squares: Σ‖x_i‖².
+        longest: The largest ‖x_i‖.
+        scale: Standard deviation of the noise, in steps of its grid.
+    """
+
+    value: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d r"]
+    rows: int
+    squares: float
+    longest: float
+    scale: float
+
+    def __repr__(self) -> str:
+        """Return sizes; no number of the sum."""
+        return f"PiecedStatistic(n={self.rows}, d={len(self.value)})"
+
+
+@dataclass(frozen=True, eq=False)
+class PiecedLabels:
+    """A release of labels whose public vectors an engine reads.
+
+    Made by :meth:`prepare`, from public vectors alone.
+
+    Attributes:
+        mechanism: The settings.
+        ellipsoid: The shape of the noise.
+
+    Guarantee:
+        That of :class:`~sordino.mechanisms.label_gaussian.LabelGaussian`, with the same integers
+        and the same noise. How far a label may move the sum is measured in the same task, and on
+        the same integers, that are summed: so it holds however machines round, and wherever and
+        however often a task runs. For unit ``"person"`` it is the longest row times
+        ``records_per_person``. Noise is drawn here, once, and in no task. Shown by
+        tests/soundness/test_pieced_labels.py.
+    """
+
+    mechanism: LabelGaussian
+    ellipsoid: Ellipsoid
+
+    @classmethod
+    def prepare(cls, mechanism: LabelGaussian, rows: PiecedRows) -> PiecedLabels:
+        """Return the release made ready: it reads no label and spends nothing.
+
+        Raises:
+            DataError: A vector cannot be used, or all are 0.
+            UsageError: There are too many directions.
+        """
+        shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
+        return cls(mechanism, shape(counting_less(rows, mechanism.longest)))
+
+    def total(self, rows: PiecedRows) -> PiecedTotal:
+        """Return the sum without noise, which is as secret as the labels, and spends nothing.
+
+        So whatever is wrong with the files or the grid is found before anything is spent.
+
+        Args:
+            rows: What :meth:`prepare` was given; its blocks hold (number, vectors, labels), each
+                label 0, 1 or 2 (undecided).
+
+        Raises:
+            DataError: There are other rows than before: the files changed while they were read.
+            UsageError: So much loss is allowed, or so little, that the noise would be below 2^12
+                steps of the grid or above 2^52.
+        """
+        whiten = self.ellipsoid.whiten / self.mechanism.grid
+        # No row is longer than 1 as the noise measures it; more than twice that was not there.
+        found = rows.fold(
+            _Steps(whiten.T / 2, 1 / self.mechanism.grid, self.mechanism.longest), _Sum.plus
+        )
+        if found.rows != rows.shape[0]:
+            raise DataError("The input changed while it was read. Nothing was released.")
+        moved = found.moved * (self.mechanism.records_per_person or 1) / FINER
+        return PiecedTotal(found, self._usable_noise(moved))
+
+    def release_total(self, total: PiecedTotal, *, entropy: Entropy) -> PiecedStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            total: From :meth:`total`.
+            entropy: As for :meth:`~sordino.mechanisms.label_gaussian.LabelGaussian.release`.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        noised = with_noise(total.found.total, total.scale, entropy).astype(np.float64)
+        step = self.ellipsoid.unwhiten * self.mechanism.grid
+        return self.described(total, np.asarray(step @ noised))
+
+    def described(self, total: PiecedTotal, value: Float[np.ndarray, " d"]) -> PiecedStatistic:
+        """Return a noised sum with what is public of it."""
+        found, scale = total.found, total.scale
+        step = self.ellipsoid.unwhiten * self.mechanism.grid
+        return PiecedStatistic(
+            value=value,
+            factor=step * scale,
+            rows=found.rows,
+            squares=found.squares,
+            longest=found.longest,
+            scale=scale,
+        )
+
+    def statistic(self, rows: PiecedRows, *, entropy: Entropy) -> PiecedStatistic:
+        """Return both steps in one; the spend must already be on a ledger.
+
+        Raises:
+            DataError: As :meth:`total`.
+            UsageError: As :meth:`total`.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        return self.release_total(self.total(rows), entropy=entropy)
+
+    def _usable_noise(self, moved: float) -> float:
+        """Return the noise in steps; refuse what the grid is too coarse or too fine for.
+
+        Raises:
+            UsageError: It is.
+        """
+        scale, (least, most) = moved * GRID_SLACK / self.mechanism.mu, STEPS_OF_NOISE
+        if least <= scale <= most:
+            return scale
+        raise UsageError(
+            f"The noise must be between {least} and {most} steps of the grid, and it would be "
+            f"{scale:.6g}. Nothing was released. Choose another grid than "
+            f"{self.mechanism.grid!r}, or another epsilon."
+        )
+
+
+@dataclass(eq=False)
+class _Sum:
+    """What some rows contribute, in whole steps, and what is public of the rows.
+
+    Attributes:
+        total: Σ over rows of 0, 1 or 2 times h_i.
+        moved: The largest ‖2h_i‖ of them, in parts of a step, rounded up.
+        rows: How many.
+        squares: Σ‖x_i‖².
+        longest: The largest ‖x_i‖.
+    """
+
+    total: Int64[np.ndarray, " r"]
+    moved: int
+    rows: int
+    squares: float
+    longest: float
+
+    def plus(self, other: _Sum) -> _Sum:
+        """Take in what other rows contribute."""
+        self.total += other.total
+        self.moved = max(self.moved, other.moved)
+        self.rows += other.rows
+        self.squares += other.squares
+        self.longest = max(self.longest, other.longest)
+        return self
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecedTotal:
+    """A sum that has no noise yet: keep it secret.
+
+    Attributes:
+        found: What the rows contribute.
+        scale: The noise that hides it, in steps.
+    """
+
+    found: _Sum
+    scale: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Steps:
+    """The task: a block of rows and labels in whole steps, added up.
+
+    Attributes:
+        turned: Takes a row (as a row vector) to h_i, before rounding.
+        longest: Largest ‖h_i‖ that can be; beyond it squares would not be exact.
+        counted: As the mechanism's ``longest``.
+    """
+
+    turned: Float[np.ndarray, "d r"]
+    longest: float
+    counted: float = np.inf
+
+    def __call__(self, _first: int, block: Any, labels: Integer[np.ndarray, " n"]) -> _Sum:
+        """Return the sum of one block."""
+        parts = [self._part(values, times_of(labels[part])) for part, values in dense_parts(block)]
+        return reduce(_Sum.plus, parts)
+
+    def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:
+        """Return the sum of some rows.
+
+        Raises:
+            DataError: A row is longer than the noise was made for.
+        """
+        halves = np.rint(counting_less(values, self.counted) @ self.turned)
+        squares = np.einsum("ij,ij->i", halves, halves)
+        if not squares.max() <= self.longest**2:  # also NaN
+            raise DataError("The input changed while it was read. Nothing was released.")
+        # Whole numbers below 2^53 throughout: the products and sums of these floats are exact.
+        total = (times.astype(np.float64) @ halves).astype(np.int64)
+        sizes = np.einsum("ij,ij->i", values, values)
+        moved = int(moves_of(squares.max(keepdims=True).astype(np.int64))[0])
+        return _Sum(total, moved, len(values), float(sizes.sum()), float(np.sqrt(sizes.max())))

@@ -1,0 +1,245 @@
+"""A private test of how often the rarest arm was pulled, which a bandit's draws may build on."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from decimal import (
+    MAX_EMAX,
+    MIN_EMIN,
+    Context,
+    Decimal,
+    DivisionByZero,
+    InvalidOperation,
+    Overflow,
+    localcontext,
+)
+from fractions import Fraction
+from typing import Final
+
+import numpy as np
+from jaxtyping import Float, Int64, Integer
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import PrivacyError, UsageError
+from sordino.privacy import accounting
+from sordino.privacy.events import ApproximateEvent
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+
+from .base import WorstCase
+from .grid import laplace_noise, words_of
+from .score_sensitivity import checked_counts
+
+_LEAST: Final = 1e-12  # with less the margin is beyond all counts, and soon beyond 64 bits
+_MOST: Final = 2**62
+_FIRST_DIGITS: Final = 60
+
+
+@dataclass(frozen=True)
+class CountTest:
+    """Release a number that is, but for probability δ, no larger than the least count of any arm.
+
+    v = min_a N_a − 1 + Z − c, with Z discrete Laplace, P(Z = z) ∝ e^{−ε|z|}, and the least margin
+    c ≥ 0 for which P(Z > c) ≤ δ. Whoever knows v may then trust every arm to have v records
+    beside any one record, and release draws whose score range is that of
+    :func:`~sordino.mechanisms.arm_sensitivity.mean_range_after_test`. If v < 1, nothing is trusted:
+    draw from the reference.
+
+    Args:
+        epsilon: ε, bound on the privacy loss of v; finite and at least 1e-12.
+        delta: δ in (0, 1), failure probability: that v exceeds what holds without the one record.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        :attr:`event` on a ledger, (ε, δ) for unit ``"record"`` under every relation, and bounded
+        ranges for the draws on top: twice ``mean_range_after_test(v)``, over the temperature, under
+        ``REPLACE_ONE`` and once otherwise. Exact: Z is drawn by integers alone and c is decided
+        in as many digits as it takes, so there is no arithmetic caveat. Shown by
+        tests/soundness/test_count_test.py.
+
+        Proof. Let m be the least count in the records that two neighbors D and D′ share. Each
+        has one record more, or none, so its own least count is m or m + 1: the two v are shifted
+        by at most 1, and their log-ratio is at most ε everywhere. Call v > m a failure. Under
+        either data set v ≤ m + Z − c, so it has probability at most P(Z > c) ≤ δ. Where v ≤ m,
+        all arms have v records beside the one that differs, and the score range of v bounds the
+        draws. Change what follows a failure into draws from the reference: what is left is a
+        pure ε and draws of bounded range, which compose to some (ε*, δ*) as the ledger says. The
+        change moves what happens under D, on failures alone, so that for any outcomes S
+        P(S) ≤ P(S, no failure) + δ ≤ e^{ε*}·P′(S, no failure) + δ* + δ ≤ e^{ε*}·P′(S) + δ* + δ.
+        That is what (ε, δ) with those bounded ranges composes to.
+
+    Source:
+        Dwork & Lei 2009 (propose, test, release); docs/intrinsic.md, "Propose, test, release".
+
+    Example:
+        >>> from sordino._random import entropy
+        >>> test = CountTest(1.0, delta=1e-6)
+        >>> test.margin
+        13
+        >>> int(test.release(np.array([500, 900]), entropy=entropy(None))[0]) < 550
+        True
+    """
+
+    epsilon: float
+    delta: float = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        epsilon = _validate.positive("epsilon", self.epsilon)
+        delta = _validate.failure_probability("delta", self.delta, zero=False)
+        if epsilon < _LEAST:
+            raise UsageError(
+                f"epsilon must be at least {_LEAST:g}, got {self.epsilon!r}: the noise would "
+                "exceed all counts."
+            )
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
+
+    @property
+    def margin(self) -> int:
+        """Return the least c ≥ 0 with P(Z > c) = e^{−ε(c + 1)}/(1 + e^{−ε}) ≤ δ."""
+        epsilon, delta = _smaller(self.epsilon), _smaller(self.delta)
+        with localcontext(_context(_FIRST_DIGITS)):
+            enough = -(delta * (1 + (-epsilon).exp())).ln() / epsilon
+            margin = max(0, math.ceil(enough) - 1)
+        while not _keeps(margin, epsilon, delta):
+            margin += 1
+        while margin and _keeps(margin - 1, epsilon, delta):
+            margin -= 1
+        return margin
+
+    @property
+    def event(self) -> ApproximateEvent:
+        """Return what one release does, for the ledger: (ε, δ), the draws to come apart."""
+        return ApproximateEvent(self.epsilon, self.delta)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return 1: no change of one record moves the least count by more.
+
+        Under ``REPLACE_ONE`` neither: two data sets that share all records but one each have the
+        least count of those that they share, or one more.
+        """
+        _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
+        return 1.0
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises, the failures that draws may build on included.
+
+        Args:
+            unit: ``"record"``: one pull of an arm.
+            neighbors: What one change is; the promise is the same under each.
+            trust: Who saw the raw records.
+
+        Raises:
+            PrivacyError: For another unit.
+
+        Guarantee:
+            (ε, δ); without any draws on top v alone is pure ε.
+        """
+        self.sensitivity(neighbors)
+        if unit != "record":
+            raise PrivacyError(
+                "A test of counts hides which arm one record pulled, so it promises nothing for "
+                f"unit={unit!r}. Nothing was released. Use unit='record', with one record for "
+                "each person; where only rewards are private (unit='label'), counts are public "
+                "and need no test."
+            )
+        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=self.delta)
+        return Guarantee(loss, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Integer[np.ndarray, " k"], *, entropy: Entropy
+    ) -> Int64[np.ndarray, " 1"]:
+        """Return v, as an array of one number; below 1 it says that nothing may be trusted.
+
+        Args:
+            values: How many records each arm has; the set of arms is public.
+            entropy: Source of 64-bit words; a release needs system entropy. How many are taken
+                depends on the words alone.
+
+        Raises:
+            DataError: These are not whole numbers of at least 0; only an index is named.
+
+        Guarantee:
+            As the class; draws noise, so the spend must already be on a ledger.
+        """
+        return self._drawn(values, 1, entropy)
+
+    def repeat(
+        self, values: Integer[np.ndarray, " k"], trials: int, *, entropy: Entropy
+    ) -> Int64[np.ndarray, "trials 1"]:
+        """Return independent releases of the same made-up counts, one in each row.
+
+        Raises:
+            DataError: As :meth:`release`.
+            UsageError: ``trials`` is no whole number of at least 0.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=0)
+        return self._drawn(values, trials, entropy)[:, None]
+
+    def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        drawn = np.asarray(outputs, dtype=np.int64).reshape(-1)
+        one, other = (np.abs(drawn - self._middle(counts)) for counts in (case.one, case.other))
+        return np.asarray(self.epsilon * (other - one))
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return counts of neighbors whose least counts differ by 1.
+
+        Every output then tells the two apart by exactly ε. Under ``REPLACE_ONE`` the record of
+        the first arm becomes one of the second.
+        """
+        self.sensitivity(neighbors)
+        second = 2 if neighbors is REPLACE_ONE else 1
+        return WorstCase(np.array([1, 1]), np.array([0, second]))
+
+    def _middle(self, counts: Integer[np.ndarray, " k"]) -> int:
+        """Return the v of noise 0."""
+        return int(checked_counts("values", counts).min()) - 1 - self.margin
+
+    def _drawn(
+        self, values: Integer[np.ndarray, " k"], trials: int, entropy: Entropy
+    ) -> Int64[np.ndarray, " trials"]:
+        """Return independent v, cut to ±2^62, which no longer depends on the data."""
+        middle, words = self._middle(values), words_of(entropy)
+        rate = Fraction(_smaller(self.epsilon))
+        drawn = [middle + laplace_noise(rate, words) for _ in range(trials)]
+        return np.array([min(max(v, -_MOST), _MOST) for v in drawn], dtype=np.int64)
+
+
+def _smaller(value: float) -> Decimal:
+    """Return the smaller of a float and the decimal number that it prints as, exactly.
+
+    0.1 is written for a float that is a little larger; whoever adds up what is written must not
+    be told too little.
+    """
+    return min(Decimal(value), Decimal(repr(value)))
+
+
+def _context(digits: int) -> Context:
+    """Return arithmetic of so many digits, in which nothing is too small."""
+    traps = [InvalidOperation, DivisionByZero, Overflow]
+    return Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=traps)
+
+
+def _keeps(margin: int, epsilon: Decimal, delta: Decimal) -> bool:
+    """Return whether e^{−ε(c + 1)} ≤ δ·(1 + e^{−ε}), exactly.
+
+    The two are never equal: powers of e with different rational exponents are independent over
+    the rationals (Lindemann). So some number of digits tells them apart. Each side is wrong by
+    less than 10^20 units of its last digit, or else one of them is negligible.
+    """
+    digits = _FIRST_DIGITS
+    while True:
+        with localcontext(_context(digits)):
+            tail = (-epsilon * (margin + 1)).exp()
+            room = delta * (1 + (-epsilon).exp())
+            if abs(tail - room) > room.scaleb(20 - digits):
+                return tail < room
+        digits *= 2

@@ -1,0 +1,876 @@
+"""How far one ballot can move a sum of its candidates' vectors, whole numbers bounded from above.
+
+All bounds hold for every two orders with ties, not only for strict ones: the weights of an order
+with ties are the average of those of the strict orders that break its ties, and a norm of a
+difference is convex, so that it is largest between two strict orders.
+
+Slates of candidates in flat arrays, and the ranks that ballots give them.
+
+Slate i holds the flat candidates ``starts[i]:starts[i+1]``. Ranks are doubled, so that average
+ranks of ties are whole numbers: 2, 4, ..., 2K for a strict order of K candidates.
+
+Public candidates in whole steps of a grid, and what a ballot makes of them.
+
+A release of rankings whose slates are known: from orders to their noised sum.
+
+All that rankings say about a reward, released once as one sum with exact Gaussian noise.
+
+Candidates and their features are public and only their order is private. The sum is that of ranks
+(Borda) or that of first choices; what one ballot can move it by is a whole number of steps that is
+bounded beforehand, for every order with ties.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property, lru_cache
+from itertools import permutations
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Int32, Int64, Integer
+from scipy import sparse
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import DataError, UsageError
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+
+from .base import WorstCase
+from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
+from .grid import PersonIds, Rows, dense_parts, refuse_persons, whole_steps, with_noise
+from .label_sum import (
+    DesignedSum,
+    LabelGaussian,
+    LabelStatistic,
+    Order,
+    SumSettings,
+    counted_rows,
+    farthest,
+)
+
+EXACT_UP_TO: Final = 5
+"""Slates of at most so many candidates are tried on all pairs of orders."""
+
+_UP: Final = 1 + 2.0**-24  # above rounding, which is below K²√r 2^-53 relative
+_BLOCK: Final = 1 << 20
+
+
+@lru_cache(maxsize=8)
+def order_differences(size: int) -> Int64[np.ndarray, "u k"]:
+    """Return every difference of the ranks of two strict orders, once up to its sign.
+
+    Example:
+        >>> order_differences(2).tolist()
+        [[1, -1]]
+    """
+    orders = np.array(list(permutations(range(size))), dtype=np.int64)
+    gaps: np.ndarray = np.unique((orders - orders[:, np.newaxis]).reshape(-1, size), axis=0)
+    first = gaps[np.arange(len(gaps)), (gaps != 0).argmax(axis=1)]
+    return np.asarray(gaps[first > 0])
+
+
+def borda_moves(
+    vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
+) -> Float[np.ndarray, " g"]:
+    """Return an upper bound on ‖Σ_a (rank_a − rank′_a) v_a‖ over any two orders, of each slate.
+
+    Exact up to five candidates. Above, the smaller of two bounds: Σ_j d_j ρ_(j) with
+    d = (K−1, K−1, K−3, K−3, ...) and ρ the lengths of v_a less their mean, longest first; and
+    the largest singular value of those vectors times √(K(K² − 1)/3), the distance between an
+    order and its reverse.
+
+    Args:
+        vectors: v, of slates with K candidates each; exact if they are whole numbers.
+
+    Source:
+        docs/central.md, "Rankings".
+
+    Example:
+        >>> float(borda_moves(np.array([[[1.0], [-1.0], [-1.0]]]))[0].round(9))
+        4.0
+    """
+    size = vectors.shape[1]
+    found = np.empty(len(vectors))
+    bound = _by_all_orders if size <= EXACT_UP_TO else _by_lengths_and_spectrum
+    step = max(1, _BLOCK // (size * max(vectors.shape[2], size)))
+    for first in range(0, len(vectors), step):
+        part = vectors[first : first + step].astype(np.float64)
+        found[first : first + step] = bound(part - part[:, :1])
+    return found
+
+
+def _by_all_orders(vectors: Float[np.ndarray, "g k r"]) -> Float[np.ndarray, " g"]:
+    """Return the largest move over all pairs of strict orders, rounded up.
+
+    A square is a sum of r·K² products, with absolute values of at most 12² times the square of
+    the longest vector together: it is wrong by less than (r + 32)·2^-44 of that square.
+    """
+    g, size, width = vectors.shape
+    gaps = order_differences(size)
+    products = (vectors @ vectors.transpose(0, 2, 1)).reshape(g, -1)
+    pairs = (gaps[:, :, np.newaxis] * gaps[:, np.newaxis]).reshape(len(gaps), -1)
+    largest = np.zeros(g)
+    rows = max(1, _BLOCK // len(gaps))
+    for first in range(0, g, rows):
+        block = slice(first, first + rows)
+        largest[block] = (products[block] @ pairs.T.astype(np.float64)).max(axis=1)
+    longest = np.einsum("gkr,gkr->gk", vectors, vectors).max(axis=1)
+    return np.asarray(np.sqrt(largest + longest * ((width + 32) * 2.0**-44)) * (1 + 2.0**-50))
+
+
+def _by_lengths_and_spectrum(vectors: Float[np.ndarray, "g k r"]) -> Float[np.ndarray, " g"]:
+    """Return the smaller of two bounds on the largest move, rounded up."""
+    size = vectors.shape[1]
+    centered = vectors - vectors.mean(axis=1, keepdims=True)
+    lengths = np.sort(np.linalg.norm(centered, axis=2), axis=1)[:, ::-1]
+    steps = size - 1 - 2 * (np.arange(size) // 2)
+    products = centered @ centered.transpose(0, 2, 1)
+    top = np.linalg.eigvalsh(products)[:, -1]
+    slack = products.trace(axis1=1, axis2=2) * 2.0**-30  # more than eigenvalues lose to rounding
+    spectral = np.sqrt((top + slack) * (size * (size**2 - 1) / 3))
+    return np.asarray(np.minimum(lengths @ steps.astype(np.float64), spectral) * _UP)
+
+
+def choice_moves(
+    vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
+) -> Float[np.ndarray, " g"]:
+    """Return the largest distance between two vectors of each slate, rounded up.
+
+    Source:
+        docs/central.md, "Rankings": one choice replaced by another; the mean of several choices
+        lies between them.
+
+    Example:
+        >>> float(choice_moves(np.array([[[0.0], [3.0], [5.0]]]))[0].round(5))
+        5.0
+    """
+    found = np.zeros(len(vectors))
+    for one in range(vectors.shape[1] - 1):
+        for part in range(0, len(vectors), step := max(1, _BLOCK // vectors[0].size)):
+            block = vectors[part : part + step].astype(np.float64)
+            gaps = np.linalg.norm(block[:, one + 1 :] - block[:, one : one + 1], axis=2)
+            found[part : part + step] = np.maximum(found[part : part + step], gaps.max(axis=1))
+    return found * _UP
+
+
+def farthest_orders(
+    vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
+) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
+    """Return the ranks of two orders that move the sum far, or farthest along a direction.
+
+    Up to five candidates and without a direction they are as far apart as any two.
+    """
+    size = len(vectors)
+    if along is None and size <= EXACT_UP_TO:
+        gaps = order_differences(size)
+        target = gaps[np.linalg.norm(gaps @ vectors, axis=1).argmax()]
+        orders = np.array(list(permutations(range(1, size + 1))), dtype=np.int64)
+        known = {tuple(order) for order in orders}
+        one = next(order for order in orders if tuple(order - target) in known)
+        return one, one - target
+    centered = vectors - vectors.mean(axis=0)
+    if along is None:
+        along = np.linalg.svd(centered, full_matrices=False)[2][0]
+    place = np.argsort(np.argsort(-(centered @ along), kind="stable")).astype(np.int64)
+    return place + 1, size - place
+
+
+def farthest_choices(
+    vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
+) -> tuple[int, int]:
+    """Return two candidates as far apart as any two, or farthest along a direction."""
+    if along is not None:
+        reach = vectors @ along
+        return int(reach.argmax()), int(reach.argmin())
+    gaps = np.linalg.norm(vectors[:, np.newaxis] - vectors, axis=2)
+    one, other = np.unravel_index(int(gaps.argmax()), gaps.shape)
+    return int(one), int(other)
+
+
+_FEW = 9  # candidates up to which every pair is a row; above, candidates less their mean
+
+
+@dataclass(frozen=True, eq=False)
+class SizeGroup:
+    """All slates with the same number of candidates.
+
+    Attributes:
+        slates: Which slates, in order.
+        rows: Their flat candidates: position in the slate, then slate.
+    """
+
+    slates: Int64[np.ndarray, " g"]
+    rows: Int64[np.ndarray, "k g"]
+
+    @property
+    def size(self) -> int:
+        """Return the number of candidates, K."""
+        return len(self.rows)
+
+
+def checked_starts(starts: Integer[np.ndarray, " s"], m: int) -> Int64[np.ndarray, " s"]:
+    """Return where slates start, with the end of the last one; there may be none.
+
+    Raises:
+        DataError: They do not cut ``m`` candidates into slates of at least two.
+    """
+    given = np.asarray(starts)
+    if given.ndim != 1 or given.dtype.kind not in "iu" or not len(given):
+        raise DataError("starts must be whole numbers in one dimension, from 0 to the end.")
+    cuts = given.astype(np.int64)
+    if cuts[0] != 0 or cuts[-1] != m:
+        raise DataError(f"starts must begin with 0 and end with {m}, the number of candidates.")
+    small = np.diff(cuts) < 2  # noqa: PLR2004
+    if small.any():
+        raise DataError(
+            f"Every slate must hold at least two candidates: slate {int(np.argmax(small))} does "
+            "not. Leave it out; it says nothing."
+        )
+    return cuts
+
+
+def groups_by_size(starts: Int64[np.ndarray, " s"]) -> Iterator[SizeGroup]:
+    """Yield the slates of each size, smallest first."""
+    sizes = np.diff(starts)
+    for size in np.unique(sizes):
+        slates = np.flatnonzero(sizes == size)
+        yield SizeGroup(slates, starts[slates] + np.arange(size)[:, np.newaxis])
+
+
+def part_of(
+    starts: Int64[np.ndarray, " s"], slates: Int64[np.ndarray, " g"]
+) -> tuple[Int64[np.ndarray, " p"], Int64[np.ndarray, " t"]]:
+    """Return the flat candidates of some slates one after the other, and where each starts."""
+    sizes = np.diff(starts)[slates]
+    cuts = np.concatenate([[0], np.cumsum(sizes)])
+    inside = np.arange(cuts[-1]) - np.repeat(cuts[:-1], sizes)
+    return np.repeat(starts[slates], sizes) + inside, cuts
+
+
+def centering(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
+    """Return the matrix that subtracts from every candidate the mean of its slate."""
+    sizes = np.diff(starts)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    m = int(starts[-1])
+    member = sparse.csr_array((np.ones(m), (np.arange(m), owner)), shape=(m, len(sizes)))
+    means = sparse.csr_array((1 / sizes[owner], (owner, np.arange(m))), shape=(len(sizes), m))
+    return sparse.csr_array(sparse.eye_array(m, format="csr") - member @ means)
+
+
+def pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
+    """Return the matrix whose products with features are differences that span all of them.
+
+    One row for each pair of candidates of a slate; for a slate of more than nine candidates one
+    for each candidate, less the mean.
+    """
+    m, parts = int(starts[-1]), []
+    for group in groups_by_size(starts):
+        if group.size <= _FEW:
+            high, low = np.triu_indices(group.size, 1)
+            parts.append(_signs(group.rows[high].ravel(), group.rows[low].ravel(), m))
+        else:
+            parts.append(centering(starts)[np.sort(group.rows.ravel())])
+    return sparse.csr_array(sparse.vstack(parts))
+
+
+def _signs(
+    plus: Int64[np.ndarray, " p"], minus: Int64[np.ndarray, " p"], m: int
+) -> sparse.csr_array:
+    """Return rows with a 1 and a −1 each."""
+    count = np.arange(len(plus))
+    values = np.repeat([1.0, -1.0], len(plus))
+    places = np.concatenate([count, count]), np.concatenate([plus, minus])
+    return sparse.csr_array((values, places), shape=(len(plus), m))
+
+
+def doubled_ranks(
+    values: Integer[np.ndarray, " m"], starts: Int64[np.ndarray, " s"]
+) -> Int64[np.ndarray, " m"]:
+    """Return doubled average ranks of ballots, one after the other, as 64-bit integers.
+
+    Raises:
+        DataError: They are not as many as the candidates, or a ballot's are not those of an
+            order with ties; only its index is named.
+    """
+    ranks = np.asarray(values)
+    if ranks.shape != (int(starts[-1]),) or ranks.dtype.kind not in "iu":
+        raise DataError(
+            f"Doubled ranks must be {int(starts[-1])} whole numbers in one dimension, one for each "
+            "candidate of each ballot. Nothing was released."
+        )
+    ranks = ranks.astype(np.int64)
+    for group in groups_by_size(starts):
+        wrong = ~_averages(np.sort(ranks[group.rows], axis=0))
+        if wrong.any():
+            raise DataError(
+                f"Doubled ranks of ballot {int(group.slates[np.argmax(wrong)])} are not those of "
+                "an order: 2, 4, 6, ... from the best, and twice the average where candidates "
+                "tie. Nothing was released."
+            )
+    return ranks
+
+
+def _averages(ordered: Int64[np.ndarray, "k g"]) -> Bool[np.ndarray, " g"]:
+    """Return which sorted columns hold twice the average of the places of every run of equals."""
+    k = len(ordered)
+    place = np.arange(1, k + 1)[:, np.newaxis]
+    new = np.ones(ordered.shape, dtype=bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    last = np.ones(ordered.shape, dtype=bool)
+    last[:-1] = new[1:]
+    first_place = np.maximum.accumulate(np.where(new, place, 0), axis=0)
+    last_place = np.minimum.accumulate(np.where(last, place, k + 1)[::-1], axis=0)[::-1]
+    return np.asarray((first_place + last_place == ordered).all(axis=0))
+
+
+Statistic: TypeAlias = Literal["borda", "first-choice"]
+
+_FINER: Final = 2**6  # moves are rounded up to this part of a step
+_MOST: Final = 2**62  # of a sum: it fits 64 bits
+_PART: Final = 1 << 20
+
+
+@dataclass(frozen=True, eq=False)
+class SlateSteps:
+    """Candidates on the grid.
+
+    Attributes:
+        ellipsoid: The shape of the noise.
+        unit: What one step is worth in whitened coordinates.
+        vectors: κ, one for each flat candidate: its vector less the mean of its slate, weighted,
+            in steps. Those of slates that nobody ranks are zeros.
+        moves: How far one ballot on each slate can move the sum at most, in 64ths of a step.
+    """
+
+    ellipsoid: Ellipsoid
+    unit: float
+    vectors: Int32[np.ndarray, "m r"]
+    moves: Int64[np.ndarray, " slates"]
+
+
+def of_slates(
+    features: Rows,
+    starts: Int64[np.ndarray, " s"],
+    ranked: Int64[np.ndarray, " n"],
+    statistic: Statistic,
+    *,
+    shaped: bool,
+    grid: float,
+) -> SlateSteps:
+    """Return the candidates of the slates that are ranked, in steps.
+
+    Source:
+        docs/central.md, "Rankings".
+
+    Args:
+        features: φ of every flat candidate.
+        starts: Where slates start.
+        ranked: The slate of every ballot that counts.
+        statistic: Which sum is released.
+        shaped: Noise in the shape of the least variance that holds the pair differences.
+        grid: Step of the grid, relative to the longest weighted vector.
+
+    Raises:
+        DataError: No two candidates of a slate differ.
+        UsageError: A sum could take more than 62 bits.
+    """
+    live = np.unique(ranked)
+    rows, cuts = part_of(starts, live)
+    known: Any = features[rows]
+    fit = least_noise_ellipsoid if shaped else isotropic_ellipsoid
+    ellipsoid = fit(pair_signs(cuts) @ known)
+    weighted, longest = _weighted(known, cuts, ellipsoid, statistic)
+    unit = grid * 2 * longest
+    vectors = np.zeros((int(starts[-1]), ellipsoid.rank), dtype=np.int32)
+    vectors[rows] = whole_steps(weighted / unit, 1 / grid)
+    _refuse_long_sums(cuts, len(ranked), grid)
+    moves = np.zeros(len(starts) - 1, dtype=np.int64)
+    moves[live] = _moves(vectors[rows], cuts, statistic)
+    return SlateSteps(ellipsoid, unit, vectors, moves)
+
+
+def _weighted(
+    features: Any, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
+) -> tuple[Float[np.ndarray, "m r"], float]:
+    """Return whitened vectors less their slate's mean, times w/2 or 1, and the longest."""
+    sizes = np.repeat(np.diff(starts), np.diff(starts)).astype(np.float64)
+    weights = 1 / (sizes * (sizes - 1)) if statistic == "borda" else np.ones(len(sizes))
+    turned = np.ascontiguousarray(ellipsoid.whiten.T)
+    inside = np.empty((len(sizes), ellipsoid.rank))
+    centered = centering(starts) @ features
+    for part, values in dense_parts(centered):
+        inside[part] = (values @ turned) * weights[part, np.newaxis]
+    return inside, float(np.sqrt(np.einsum("ij,ij->i", inside, inside).max()))
+
+
+def _moves(
+    vectors: Int32[np.ndarray, "m r"], starts: Int64[np.ndarray, " s"], statistic: Statistic
+) -> Int64[np.ndarray, " slates"]:
+    """Return how far one ballot moves the sum at most, rounded up.
+
+    Doubled ranks move by twice what ranks do. The mean of a tie for the first choice is rounded
+    to whole steps, at most half a step away in each coordinate, on both sides of a change.
+    """
+    found = np.empty(len(starts) - 1)
+    for group in groups_by_size(starts):
+        inside = vectors[group.rows.T].astype(np.int64)
+        if statistic == "borda":
+            found[group.slates] = 2 * borda_moves(inside)
+        else:
+            found[group.slates] = choice_moves(inside) + np.sqrt(vectors.shape[1])
+    return np.ceil(found * _FINER).astype(np.int64)
+
+
+def _refuse_long_sums(starts: Int64[np.ndarray, " s"], ballots: int, grid: float) -> None:
+    """Refuse what might not fit 64 bits: K² (1/2 + grid)/grid steps for each ballot."""
+    size = int(np.diff(starts).max())
+    if ballots * size**2 / grid > _MOST:
+        raise UsageError(
+            f"A sum over so many ballots of {size} candidates could pass 62 bits on the grid "
+            f"{grid!r}. Nothing was released. Choose a coarser grid."
+        )
+
+
+def middle(
+    features: Rows, starts: Int64[np.ndarray, " s"], ranked: Int64[np.ndarray, " n"]
+) -> Float[np.ndarray, " d"]:
+    """Return Σ over ballots of the mean of their slate: what no order changes, and public.
+
+    w Σ_a (K − rank_a) = 1 for every order, as is the number of first choices.
+
+    Source:
+        docs/central.md, "Rankings".
+    """
+    sizes = np.diff(starts)
+    shares = np.bincount(ranked, minlength=len(sizes)) / sizes
+    known: Any = features
+    return np.asarray(known.T @ np.repeat(shares, sizes))
+
+
+def ballot_sum(
+    vectors: Int32[np.ndarray, "m r"],
+    rows: Int64[np.ndarray, " f"],
+    sizes: Int64[np.ndarray, " f"],
+    doubled: Int64[np.ndarray, " f"],
+) -> Int64[np.ndarray, " r"]:
+    """Return Σ (K + 1 − 2·rank)κ exactly.
+
+    Args:
+        vectors: κ of every flat candidate.
+        rows: Which candidate every doubled rank is about.
+        sizes: K of its ballot.
+        doubled: Twice the average ranks.
+    """
+    times = np.zeros(len(vectors), dtype=np.int64)
+    np.add.at(times, rows, sizes + 1 - doubled)
+    return _times(times, vectors)
+
+
+def top_sum(
+    vectors: Int32[np.ndarray, "m r"],
+    rows: Int64[np.ndarray, " f"],
+    ballots: Int64[np.ndarray, " f"],
+    doubled: Int64[np.ndarray, " f"],
+) -> Int64[np.ndarray, " r"]:
+    """Return Σ over ballots of κ of the best candidate, exactly; of a tie the rounded mean.
+
+    The t candidates that tie as the best have the doubled rank t + 1, the least of the ballot.
+
+    Args:
+        vectors: κ of every flat candidate.
+        rows: Which candidate every doubled rank is about.
+        ballots: Of which ballot, never falling.
+        doubled: Twice the average ranks.
+    """
+    begin = np.flatnonzero(np.diff(ballots, prepend=-1))
+    least = np.minimum.reduceat(doubled, begin)
+    owner = np.repeat(np.arange(len(begin)), np.diff(begin, append=len(ballots)))
+    top = doubled == least[owner]
+    alone = top & (doubled == 2)  # noqa: PLR2004 - twice rank 1
+    total = _times(np.bincount(rows[alone], minlength=len(vectors)), vectors)
+    tied = np.flatnonzero(top & ~alone)
+    places = np.flatnonzero(np.diff(owner[tied], prepend=-1))
+    ends = np.append(places, len(tied))
+    step = max(1, _PART // vectors.shape[1] // max(1, int(least.max(initial=1))))
+    for first in range(0, len(places), step):
+        cuts = ends[first : first + step + 1]
+        inside = vectors[rows[tied[cuts[0] : cuts[-1]]]].astype(np.int64)
+        sums = np.add.reduceat(inside, cuts[:-1] - cuts[0], axis=0)
+        count = np.diff(cuts)[:, np.newaxis]
+        total += ((2 * sums + count) // (2 * count)).sum(axis=0)
+    return total
+
+
+def _times(
+    times: Int64[np.ndarray, " m"], vectors: Int32[np.ndarray, "m r"]
+) -> Int64[np.ndarray, " r"]:
+    """Return Σ times·κ in 64-bit integers."""
+    total = np.zeros(vectors.shape[1], dtype=np.int64)
+    for part, values in dense_parts(vectors):
+        total += times[part] @ values.astype(np.int64)
+    return total
+
+
+@runtime_checkable
+class RankingSettings(SumSettings, Protocol):
+    """What a design is made with: the settings of ``RankingGaussian``, and what they promise."""
+
+    @property
+    def statistic(self) -> str:
+        """Return which sum it is."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class RankingDesign(DesignedSum):
+    """A release of rankings whose slates are known: a mechanism from orders to their noised sum.
+
+    Made by :meth:`RankingGaussian.prepare`, from public features alone.
+
+    Attributes:
+        mechanism: The settings.
+        steps: The candidates on the grid.
+        starts: Where slates start.
+        slates: Which slate each ballot ranks.
+        used: Which ballots count.
+        persons: Whose ballots they are, if all of one person change together.
+        moved: How many steps one change moves the sum at most, rounded up: Δ.
+        worst: The ballots of a change that may move it as far: one, or one person's.
+        offset: The public part of the sum, which no order changes.
+
+    Guarantee:
+        As :class:`RankingGaussian` states it; nothing here is read from a ballot. Shown by
+        tests/soundness/test_ranking_gaussian_mechanism.py.
+    """
+
+    mechanism: RankingSettings
+    _: KW_ONLY
+    steps: SlateSteps
+    starts: Int64[np.ndarray, " s"]
+    slates: Int64[np.ndarray, " n"]
+    used: Bool[np.ndarray, " n"]
+    persons: PersonIds | None = None
+    offset: Float[np.ndarray, " d"]
+    moved: float = field(init=False)
+    worst: Int64[np.ndarray, " k"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Find what the noise must hide: nobody else may say it."""
+        moved, worst = farthest(np.where(self.used, self.steps.moves[self.slates], 0), self.persons)
+        object.__setattr__(self, "moved", moved)
+        object.__setattr__(self, "worst", worst)
+        self.used.setflags(write=False)
+        self.steps.moves.setflags(write=False)
+
+    @property
+    def ellipsoid(self) -> Ellipsoid:
+        """Return the shape of the noise."""
+        return self.steps.ellipsoid
+
+    @property
+    def step(self) -> Float[np.ndarray, "d r"]:
+        """Return what one step in each direction is worth: from steps to the released sum."""
+        return self.ellipsoid.unwhiten * self.steps.unit
+
+    @property
+    def rounding(self) -> float:
+        """Return how far the grid moves the sum at most, in standard deviations of the noise.
+
+        Every coordinate of κ is off by half a step at most; doubled ranks multiply it by
+        |K + 1 − 2·rank|, which sum to ⌊K²/2⌋. A first choice may be rounded once more.
+        """
+        sizes = np.diff(self.starts)[self.slates[self.used]]
+        once = sizes**2 // 2 if self.mechanism.statistic == "borda" else np.full(len(sizes), 2)
+        return float(once.sum()) / 2 * float(np.sqrt(self.ellipsoid.rank)) / self.scale
+
+    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            values: As ``doubled_ranks`` of :meth:`RankingGaussian.release`.
+            entropy: As there.
+
+        Raises:
+            DataError: Ranks are no orders, or not as many as the candidates.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        value = np.asarray(self.repeat(values, 1, entropy=entropy)[0])
+        return LabelStatistic(value, factor=self.factor, used=self.used)
+
+    def repeat(
+        self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases of the same made-up orders, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private ballots.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        total = np.tile(self._total(values), trials)
+        noised = with_noise(total, self.scale, entropy).astype(np.float64)
+        return np.asarray(noised.reshape(trials, -1) @ self.step.T + self.offset)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self._total(side) / self.scale for side in (case.one, case.other))
+        whitened = (outputs - self.offset) @ self.ellipsoid.whiten.T
+        inside = whitened / (self.steps.unit * self.scale)
+        return np.asarray((inside - (one + other) / 2) @ (one - other))
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return orders that differ in the ballot, or the person, that moves the sum farthest.
+
+        One ballot attains the sensitivity up to five candidates, and a first choice always; those
+        of one person are turned to one side as far as they can be. Ballots that do not count are
+        reversed: they are promised to change nothing.
+        """
+        self.sensitivity(neighbors)
+        _, cuts = self._flat
+        sizes = np.diff(cuts)
+        one = 2 * (np.arange(cuts[-1]) - np.repeat(cuts[:-1], sizes) + 1)
+        counted = np.repeat(self.used, sizes)
+        other = np.where(counted, one, 2 * np.repeat(sizes, sizes) + 2 - one)
+        for ballot in self.worst:
+            part = slice(int(cuts[ballot]), int(cuts[ballot + 1]))
+            one[part], other[part] = self._extremes(int(ballot))
+        return WorstCase(one, other)
+
+    def _extremes(self, ballot: int) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
+        """Return two orders of one ballot, far apart; along one direction for a whole person."""
+        vectors = self._vectors_of(ballot)
+        along = None
+        if len(self.worst) > 1:
+            stacked = np.vstack([self._vectors_of(int(i)) for i in self.worst])
+            along = np.linalg.svd(stacked, full_matrices=False)[2][0]
+        if self.mechanism.statistic == "borda":
+            one, other = farthest_orders(vectors, along)
+            return 2 * one, 2 * other
+        first, last = farthest_choices(vectors, along)
+        plain = np.arange(len(vectors))
+        orders = (np.argsort(np.argsort(plain != best, kind="stable")) for best in (first, last))
+        one, other = (2 * (order.astype(np.int64) + 1) for order in orders)
+        return one, other
+
+    def _vectors_of(self, ballot: int) -> Float[np.ndarray, "k r"]:
+        slate = self.slates[ballot]
+        inside = self.steps.vectors[self.starts[slate] : self.starts[slate + 1]]
+        vectors = inside.astype(np.float64)
+        return np.asarray(vectors - vectors.mean(axis=0))
+
+    @cached_property
+    def _flat(self) -> tuple[Int64[np.ndarray, " f"], Int64[np.ndarray, " t"]]:
+        """Return the candidate that every doubled rank is about, and where ballots start."""
+        return part_of(self.starts, self.slates)
+
+    def _total(self, values: Integer[np.ndarray, " m"]) -> Int64[np.ndarray, " r"]:
+        """Return the exact sum of what the ballots contribute, in steps."""
+        rows, cuts = self._flat
+        doubled = doubled_ranks(values, cuts)
+        sizes = np.diff(cuts)
+        counted = np.repeat(self.used, sizes)
+        known = rows[counted], doubled[counted]
+        if self.mechanism.statistic == "borda":
+            return ballot_sum(
+                self.steps.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1]
+            )
+        ballots = np.repeat(np.arange(len(sizes)), sizes)[counted]
+        return top_sum(self.steps.vectors, known[0], ballots, known[1])
+
+
+@dataclass(frozen=True)
+class RankingGaussian:
+    """Release one sum over all ballots with noise that hides any one of them.
+
+    ``"borda"``: T = Σ w Σ_a (K − rank_a)φ_a, w = 2/(K(K − 1)), which the composite likelihood of
+    all pairs needs. Candidates that tie have the average of their ranks; those that a person did
+    not list tie below the others, so that the length of a ballot is hidden too (and short ballots
+    shrink what is estimated). ``"first-choice"``: T = Σ φ(best), the mean of the candidates that
+    tie as the best; of a ballot that lists nobody, the mean of all.
+
+    Args:
+        epsilon: Bound on the privacy loss, finite and above 0: of one ballot, and of all ballots
+            of one person if ``records_per_person`` is given.
+        delta: Failure probability, in (0, 1).
+        statistic: ``"borda"`` or ``"first-choice"``.
+        shaped: Noise in the shape that has nearly the least variance in all and hides every
+            difference of two candidates of a slate; False for the same noise in every direction.
+        records_per_person: How many ballots of one person count; the others are left out,
+            whatever they say. Needed for unit ``"person"``.
+        grid: Step of the grid, relative to the longest weighted vector: 2^-24 to 2^-12.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        GaussianEvent of :attr:`mu` for unit ``"label"`` (one ballot, also its length and what it
+        lists) under ``REPLACE_ONE``, and for unit ``"person"`` with ``records_per_person``
+        (caveat ``labels-only``): for any orders with ties of any slates; no arithmetic caveat.
+        Shown by tests/soundness/test_ranking_gaussian_mechanism.py.
+
+    Source:
+        docs/central.md, "Rankings". Differs: every vector is taken less the mean of its slate,
+        which is public and added to what is released; above five candidates the smaller of two
+        bounds on what one ballot moves.
+
+    Example:
+        >>> noise = RankingGaussian(1.0, delta=1e-6, statistic="borda")
+        >>> design = noise.prepare(np.eye(3), np.array([0, 3]), slates=np.zeros(50, dtype=int))
+        >>> np.sqrt(np.diag(design.covariance)).round(2).tolist()  # 2·√2/3/mu, less the mean
+        [3.25, 3.25, 3.25]
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float
+    statistic: Statistic
+    shaped: bool = True
+    records_per_person: int | None = None
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gaussian noise keeps."""
+        _validate.one_of("statistic", self.statistic, ("borda", "first-choice"))
+        checked = self._labels
+        for name in ("epsilon", "records_per_person"):
+            object.__setattr__(self, name, getattr(checked, name))
+
+    @property
+    def _labels(self) -> LabelGaussian:
+        """Return the same settings for labels: what the noise promises does not depend on more."""
+        return LabelGaussian(
+            self.epsilon,
+            delta=self.delta,
+            shaped=self.shaped,
+            records_per_person=self.records_per_person,
+            grid=self.grid,
+        )
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations, with the grid's cost."""
+        return self._labels.mu
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return self._labels.event
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, measured in its own noise: μ.
+
+        Raises:
+            PrivacyError: Under another relation than ``REPLACE_ONE``.
+        """
+        return self._labels.sensitivity(neighbors)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one ballot, or to all ballots of one person.
+
+        Args:
+            unit: ``"label"``, a ballot; or ``"person"`` if ``records_per_person`` is set.
+            neighbors: What one change is: ``REPLACE_ONE``.
+            trust: Who saw the raw ballots.
+
+        Raises:
+            PrivacyError: For another unit or relation, or for a person whose number of ballots
+                has no limit.
+
+        Guarantee:
+            At most (epsilon, delta).
+        """
+        return self._labels.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+
+    def prepare(
+        self,
+        features: Rows,
+        starts: Integer[np.ndarray, " s"],
+        *,
+        slates: Integer[np.ndarray, " n"] | None = None,
+        persons: PersonIds | None = None,
+        rows: Order | None = None,
+    ) -> RankingDesign:
+        """Return the release made ready for public slates: it reads no ballot, spends nothing.
+
+        Args:
+            features: φ of every flat candidate, one in each row; dense or compressed sparse rows.
+                For items without features, the identity.
+            starts: Slate i holds the candidates ``starts[i]:starts[i+1]``; at least two.
+            slates: Which slate each ballot ranks; if left out, ballot i ranks slate i. One common
+                list is one slate, and zeros.
+            persons: The public id of each ballot's person; exactly if ``records_per_person`` is
+                set.
+            rows: Which ballots may count, in order of preference; the choice must not depend on
+                what they say.
+
+        Raises:
+            DataError: A vector, an id or a slate cannot be used, or no candidates differ.
+            UsageError: ``persons`` is missing or is not used; or the noise would be too few
+                steps of the grid, or the sum too many.
+        """
+        refuse_persons(given=persons is not None, most=self.records_per_person)
+        features = checked_rows("features", features)
+        cuts = checked_starts(starts, features.shape[0])
+        which = _checked_slates(slates, len(cuts) - 1)
+        used = counted_rows(len(which), persons, rows, self.records_per_person)
+        if not used.any():
+            raise DataError("rows must name at least one ballot that counts. Nothing was released.")
+        steps = of_slates(
+            features, cuts, which[used], self.statistic, shaped=self.shaped, grid=self.grid
+        )
+        design = RankingDesign(
+            self,
+            steps=steps,
+            starts=cuts,
+            slates=which,
+            used=used,
+            persons=persons,
+            offset=middle(features, cuts, which[used]),
+        )
+        design.refuse_unusable_noise()
+        return design
+
+    def release(
+        self, doubled_ranks: Integer[np.ndarray, " m"], *, design: RankingDesign, entropy: Entropy
+    ) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            doubled_ranks: Twice the average rank of every candidate of every ballot, one ballot
+                after the other: 2, 4, ... for a strict order.
+            design: What :meth:`prepare` of an equal mechanism returned.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: Ranks are no orders, or not as many as the candidates.
+            UsageError: The design was prepared with other settings.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        if design.mechanism != self:
+            raise UsageError(
+                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
+                "this mechanism promises. Nothing was released. Prepare it again."
+            )
+        return design.statistic(doubled_ranks, entropy=entropy)
+
+
+def _checked_slates(
+    slates: Integer[np.ndarray, " n"] | None, count: int
+) -> Int64[np.ndarray, " n"]:
+    """Return which slate every ballot ranks."""
+    which = np.arange(count) if slates is None else np.asarray(slates)
+    if which.ndim != 1 or which.dtype.kind not in "iu" or not len(which):
+        raise DataError("slates must be whole numbers in one dimension. Nothing was released.")
+    which = which.astype(np.int64)
+    if (which < 0).any() or (which >= count).any():
+        raise DataError(f"slates must be from 0 to {count - 1}. Nothing was released.")
+    return which

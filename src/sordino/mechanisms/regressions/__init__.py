@@ -1,0 +1,1 @@
+"""Private regressions: least squares, noised moments, descent, and draws in proportion to fit."""

@@ -1,0 +1,500 @@
+"""How far one pass of noisy gradient steps gets: step, number of steps and error, all public.
+
+Features are taken to point everywhere alike, so that the mean squared error bends by h = 2B²/d in
+every direction: a step then shortens the distance to the solution by 1 − step·h, and noise enters.
+
+One pass of noisy gradient steps over a batch: least squares without a matrix.
+
+Every row is in one inner batch and is read once. Neighbors differ in one inner batch; what the
+others add depends on the weights before it, which are released. The whole pass therefore costs
+what one step costs.
+
+The oracle of one-pass gradient descent, for thousands of features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+from jaxtyping import Float
+
+from sordino import _validate
+from sordino._random import Entropy
+from sordino.errors import UsageError
+from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.mechanisms.grid import clipped_rows, with_noise
+from sordino.privacy.events import GaussianEvent
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+
+from .base import Regression, RegressionTerms, slot_relation, unit_of_slots
+from .least_squares import LeastSquares, RegressionOracle
+
+_HALVINGS = 14  # of the step, from the largest that is stable for any features
+_MOST_BATCHES = 4096
+
+
+@dataclass(frozen=True)
+class DescentPlan:
+    """One pass: how many inner batches, and how far each of them moves.
+
+    Args:
+        inner_batches: J.
+        step: Of each, > 0.
+    """
+
+    inner_batches: int
+    step: float
+
+    def reached(self, bend: float) -> tuple[float, float]:
+        """Return what is left of the distance, and how much of a step's noise stays.
+
+        Args:
+            bend: h, the second derivative in every direction.
+
+        Returns:
+            The share of the distance that the averaged weights are still away, and Σc², with c
+            the weight of each gradient's noise in them.
+        """
+        count, first = self.inner_batches, first_averaged(self.inner_batches)
+        shorter = max(1 - self.step * bend, -1.0)
+        averaged = np.arange(first, count + 1)
+        left = float(np.mean(shorter**averaged))
+        powers = np.concatenate([[0.0], np.cumsum(shorter ** np.arange(count))])
+        each = np.arange(1, count + 1)
+        before = np.maximum(first - each, 0)
+        kept = self.step * (powers[count - each + 1] - powers[before]) / len(averaged)
+        return left, float(kept @ kept)
+
+    def error(self, bend: float, distance: float, noise: float) -> float:
+        """Return the root mean square error of predictions after the pass.
+
+        Args:
+            bend: h.
+            distance: From the start to the solution.
+            noise: Sum over coordinates of the variance of a mean gradient.
+        """
+        left, stays = self.reached(bend)
+        return math.sqrt(bend / 2 * ((left * distance) ** 2 + noise * stays))
+
+
+def first_averaged(inner_batches: int) -> int:
+    """Return after which step the average of the weights begins: the second half counts."""
+    return inner_batches // 2 + 1
+
+
+@lru_cache(maxsize=256)
+def best_plan(
+    rows: int,
+    *,
+    bend: float,
+    steepest: float,
+    distance: float,
+    sampling: float,
+    private: float,
+    inner_batches: int | None = None,
+    step: float | None = None,
+) -> DescentPlan:
+    """Return the plan of least error among powers of two, for what is not fixed.
+
+    Args:
+        rows: m.
+        bend: h, of features that point everywhere alike.
+        steepest: The largest second derivative that any features have: 1/steepest is stable.
+        distance: From the start to the solution.
+        sampling: Variance of the gradient of one row, summed over coordinates.
+        private: Variance of the noise on a sum of gradients, summed over coordinates.
+        inner_batches: J if it is fixed.
+        step: The step if it is fixed.
+    """
+    powers = [2**k for k in range(13) if 2**k <= min(rows, _MOST_BATCHES)]
+    counts = powers if inner_batches is None else [inner_batches]
+    steps = [0.5**k / steepest for k in range(_HALVINGS)] if step is None else [step]
+
+    def cost(plan: DescentPlan) -> float:
+        size = rows / plan.inner_batches
+        return plan.error(bend, distance, sampling / size + private / size / size)
+
+    return min((DescentPlan(count, size) for count in counts for size in steps), key=cost)
+
+
+_STEPS = 2**20  # of a bound on a grid
+_NUMBERS = 1 << 20  # held at once
+_Noised = Callable[[int, np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class DescentRegression(RegressionTerms):
+    """Least squares by one pass of gradient steps, each on other rows and with Gaussian noise.
+
+    A row's gradient is 2(xᵀw − A)x with xᵀw clipped to ±``prediction_bound``, so that its norm is
+    at most C = 2(``prediction_bound`` + ``target_bound``)·``feature_bound``; it is cut to C once
+    more, on a grid. After every step the weights are pulled back to the radius; what is returned is
+    their average over the second half of the pass.
+
+    Args:
+        feature_bound: As for every regression: see ``RegressionTerms``.
+        target_bound: As there.
+        radius: As there.
+        rows: As there.
+        standard_deviation: Noise of every coordinate of a sum of gradients.
+        prediction_bound: Predictions are clipped to within plus and minus this.
+        neighbors: The relation that :attr:`event` is about.
+        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
+        inner_batches: Number of steps (J), at most ``rows``; None chooses it by the number of
+            features when rows come.
+        step: Of each; None chooses it likewise.
+        effective_dimension: In how many directions features spread, by public knowledge; for the
+            plan and the error alone. None takes the number of features, and steps that are stable
+            for any features.
+
+    Raises:
+        UsageError: A setting is out of range, or the noise fits no grid.
+        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
+
+    Guarantee:
+        GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for one row and target
+        and all steps together (adaptive parallel composition: which rows are in which step is
+        fixed); exact on a grid, with no arithmetic caveat. Shown by
+        tests/soundness/test_regression_descent.py.
+
+    Source:
+        docs/policy_optimization.md, "One-pass gradient descent".
+    """
+
+    _: KW_ONLY
+    standard_deviation: float
+    prediction_bound: float
+    neighbors: NeighboringRelation
+    delta: float
+    inner_batches: int | None = None
+    step: float | None = None
+    effective_dimension: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are out of range."""
+        super().__post_init__()
+        slot_relation(self.neighbors)
+        bound = _validate.positive("prediction_bound", self.prediction_bound)
+        object.__setattr__(self, "prediction_bound", bound)
+        if self.inner_batches is not None:
+            _validate.integer("inner_batches", self.inner_batches, at_least=1, at_most=self.rows)
+        if self.step is not None:
+            _validate.positive("step", self.step)
+        if self.effective_dimension is not None:
+            _validate.positive("effective_dimension", self.effective_dimension)
+        object.__setattr__(self, "standard_deviation", self._noise.standard_deviation)
+
+    @property
+    def gradient_bound(self) -> float:
+        """Return C, the largest norm of one row's gradient."""
+        return 2 * (self.prediction_bound + self.target_bound) * self.feature_bound
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return self._noise.event
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced.
+
+        Raises:
+            PrivacyError: For ``ADD_OR_REMOVE_ONE``.
+        """
+        return self._noise.sensitivity(slot_relation(neighbors))
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one row; δ is :attr:`delta`.
+
+        Raises:
+            PrivacyError: For another unit than ``"record"``, or for ``ADD_OR_REMOVE_ONE``.
+        """
+        unit_of_slots(unit)
+        return self._noise.guarantee(unit=unit, neighbors=slot_relation(neighbors), trust=trust)
+
+    def plan(self, d: int) -> DescentPlan:
+        """Return steps and their size for a number of features, from public numbers alone.
+
+        Both minimize :meth:`predicted_error`, unless they are fields; a step is at most 1/(2B²),
+        which is stable for any features, or that many times the effective dimension.
+        """
+        bend = self._bend(_validate.integer("d", d, at_least=1))
+        return best_plan(
+            self.rows,
+            bend=bend,
+            steepest=2 * self.feature_bound**2 if self.effective_dimension is None else bend,
+            distance=self.radius,
+            sampling=self._sampling,
+            private=self._directions(d) * self.standard_deviation**2,
+            inner_batches=self.inner_batches,
+            step=self.step,
+        )
+
+    def predicted_error(self, d: int) -> float:
+        """Return about what ``Regression.error`` will be, for weights at the radius.
+
+        That is if features point everywhere alike, and residuals are as large as targets may be.
+        """
+        plan = self.plan(d)
+        size = self.rows / plan.inner_batches
+        noise = self._sampling / size + self._directions(d) * (self.standard_deviation / size) ** 2
+        error = plan.error(self._bend(d), self.radius, noise)
+        return min(error, self.widest)
+
+    def release(
+        self,
+        rows: Float[np.ndarray, "m d"],
+        targets: Float[np.ndarray, " m"],
+        *,
+        entropy: Entropy,
+    ) -> Regression:
+        """Return the averaged weights of one pass; the spend must already be on a ledger.
+
+        Raises:
+            DataError: A number is not finite (only its index is named), or the shapes do not fit.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        rows, targets = self.batch(rows, targets)
+        d = rows.shape[1]
+        plan = self.plan(d)
+        gradients = np.empty((plan.inner_batches, d))
+
+        def noised(k: int, weights: np.ndarray) -> np.ndarray:
+            part = self._slots(k, plan)
+            sums = self._steps_of_sum(rows[part], targets[part], weights)
+            found = self._noised(sums, entropy)
+            gradients[k] = found[0] / (part.stop - part.start)
+            return found
+
+        weights, projected = self._descended(noised, 1, d, plan)
+        found = self.kept(weights[0], self._error(weights[0], gradients, plan))
+        return replace(found, projected=projected)
+
+    def repeat(
+        self, values: Float[np.ndarray, "m columns"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials numbers"]:
+        """Return all noised sums of gradients of made-up rows, targets last, many times over.
+
+        Guarantee:
+            None for all of them together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        rows, targets = self.batch(values[:, :-1], values[:, -1])
+        plan = self.plan(rows.shape[1])
+        seen: list[np.ndarray] = []
+
+        def noised(k: int, weights: np.ndarray) -> np.ndarray:
+            part = self._slots(k, plan)
+            sums = self._steps_of_sum(rows[part], targets[part], weights)
+            seen.append(self._noised(sums, entropy))
+            return seen[k]
+
+        self._descended(noised, trials, rows.shape[1], plan)
+        return np.hstack(seen)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self.batch(side[:, :-1], side[:, -1]) for side in (case.one, case.other))
+        d = one[0].shape[1]
+        outputs, plan = np.asarray(outputs), self.plan(d)
+        ratio = np.zeros(len(outputs))
+
+        def replayed(k: int, weights: np.ndarray) -> np.ndarray:
+            part, found = self._slots(k, plan), outputs[:, k * d : (k + 1) * d]
+            first, second = (
+                self._steps_of_sum(rows[part], targets[part], weights) * self._noise.step
+                for rows, targets in (one, other)
+            )
+            apart = (first - second) / self.standard_deviation
+            distance = (found - (first + second) / 2) / self.standard_deviation
+            ratio[:] += (apart * distance).sum(axis=1)
+            return found
+
+        self._descended(replayed, len(outputs), d, plan)
+        return ratio
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring batches, targets last, that move a gradient far.
+
+        An emptied row comes last, after all others have driven predictions up and its own target
+        is the lowest: C is reached with enough rows and steps. For a replacement 2C would need
+        opposite gradients of full size, which no weights allow: two opposite targets of the first
+        row move 4·``target_bound``·``feature_bound``.
+        """
+        row = np.array([self.feature_bound, 0.0, self.target_bound])
+        one = np.zeros((self.rows, 3))
+        if slot_relation(neighbors) == REPLACE_ONE:
+            other = one.copy()
+            one[0], other[0] = row, row * (1, 1, -1)
+            return WorstCase(one, other)
+        one[:] = row
+        other = one.copy()
+        one[-1], other[-1] = row * (1, 1, -1), 0.0
+        return WorstCase(one, other)
+
+    @property
+    def _noise(self) -> GaussianMechanism:
+        """Return the mechanism of one step; the others cost nothing more."""
+        return GaussianMechanism(
+            self.standard_deviation,
+            bound=self.gradient_bound,
+            neighbors=self.neighbors,
+            delta=self.delta,
+        )
+
+    @property
+    def _sampling(self) -> float:
+        """Return the variance of one row's gradient if residuals are as large as targets."""
+        return 4 * (self.target_bound * self.feature_bound) ** 2
+
+    def _bend(self, d: int) -> float:
+        """Return the second derivative of the mean squared error in directions that matter."""
+        return 2 * self.feature_bound**2 / self._directions(d)
+
+    def _directions(self, d: int) -> float:
+        """Return in how many directions features spread."""
+        return max(1.0, min(float(d), self.effective_dimension or d))
+
+    def _slots(self, k: int, plan: DescentPlan) -> slice:
+        """Return the rows of one inner batch: a public rule."""
+        ends = (self.rows * (k + j) // plan.inner_batches for j in (0, 1))
+        return slice(*ends)
+
+    def _descended(
+        self, noised: _Noised, trials: int, d: int, plan: DescentPlan
+    ) -> tuple[Float[np.ndarray, "trials d"], bool]:
+        """Return the averaged weights of some passes, and whether any left the radius."""
+        weights, total, projected = np.zeros((trials, d)), np.zeros((trials, d)), False
+        first = first_averaged(plan.inner_batches)
+        for k in range(plan.inner_batches):
+            part = self._slots(k, plan)
+            weights = weights - plan.step / (part.stop - part.start) * noised(k, weights)
+            length = np.linalg.norm(weights, axis=1, keepdims=True)
+            projected |= bool((length > self.radius).any())
+            weights *= self.radius / np.maximum(length, self.radius)
+            total += weights if k + 1 >= first else 0.0
+        return total / (plan.inner_batches - first + 1), projected
+
+    def _steps_of_sum(
+        self,
+        rows: Float[np.ndarray, "m0 d"],
+        targets: Float[np.ndarray, " m0"],
+        weights: Float[np.ndarray, "trials d"],
+    ) -> np.ndarray:
+        """Return the sum of clipped gradients in whole steps, for each of some weights."""
+        bound, step, d = self.prediction_bound, self._noise.step, rows.shape[1]
+        total = np.zeros(weights.shape, dtype=np.int64)
+        size = max(1, _NUMBERS // weights.size)
+        for start in range(0, len(rows), size):
+            part = slice(start, start + size)
+            residuals = np.clip(weights @ rows[part].T, -bound, bound) - targets[part]
+            gradients = 2 * residuals[:, :, np.newaxis] * rows[part]
+            steps = clipped_rows(gradients.reshape(-1, d), _STEPS, step)
+            total += steps.reshape(gradients.shape).sum(axis=1)
+        return total
+
+    def _noised(self, sums: np.ndarray, entropy: Entropy) -> np.ndarray:
+        """Return steps with noise, as multiples of the step."""
+        scale = self.standard_deviation / self._noise.step
+        noised = with_noise(sums.ravel(), scale, entropy).astype(np.float64)
+        return np.asarray(noised.reshape(sums.shape) * self._noise.step)
+
+    def _error(
+        self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: DescentPlan
+    ) -> float:
+        """Return the error that the released gradients show, if features point everywhere alike.
+
+        How noisy a step is shows in how its gradients differ from one another.
+        """
+        d = len(weights)
+        size = self.rows / plan.inner_batches
+        one = (self.standard_deviation / size) ** 2
+        apart = np.diff(gradients, axis=0)
+        least = d * one + (0.0 if len(apart) else self._sampling / size)
+        noise = max(least, float((apart * apart).sum() / max(2 * len(apart), 1)))
+        left, stays = plan.reached(self._bend(d))
+        square = max(0.0, float(weights @ weights) - noise * stays)
+        distance = min(self.radius, math.sqrt(square) / max(1 - left, 1e-3))
+        return plan.error(self._bend(d), distance, noise - (d - self._directions(d)) * one)
+
+
+@dataclass(frozen=True)
+class OnePassDescent(RegressionOracle):
+    """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once.
+
+    Args:
+        inner_batches: Number of steps; None chooses it by the number of features.
+        step: Of each; None chooses it likewise.
+        effective_dimension: As for the regression: a public guess of how many directions matter.
+        prediction_bound: Predictions are clipped to within plus and minus this; None takes the
+            bound of the targets, or what the radius allows if that is less.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Source:
+        docs/policy_optimization.md, "One-pass gradient descent".
+
+    Example:
+        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
+        >>> regression = OnePassDescent().calibrated(
+        ...     1.0, delta=1e-5, feature_bound=1.0, target_bound=2.0, radius=2.0,
+        ...     neighbors=REPLACE_SPECIAL, rows=100_000,
+        ... )
+        >>> round(regression.standard_deviation, 2), regression.gradient_bound
+        (29.85, 8.0)
+    """
+
+    inner_batches: int | None = None
+    step: float | None = None
+    effective_dimension: float | None = None
+    prediction_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are out of range."""
+        if self.inner_batches is not None:
+            _validate.integer("inner_batches", self.inner_batches, at_least=1)
+        for name in ("step", "effective_dimension", "prediction_bound"):
+            if getattr(self, name) is not None:
+                _validate.positive(name, getattr(self, name))
+
+    @property
+    def name(self) -> str:
+        """Return a short name."""
+        return "one-pass-descent"
+
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return the noise of one pass over the batch."""
+        if self.inner_batches is not None and self.inner_batches > terms.rows:
+            raise UsageError(
+                f"inner_batches={self.inner_batches} needs as many rows, got rows={terms.rows}. "
+                "Nothing was spent."
+            )
+        allowed = terms.radius * terms.feature_bound
+        bound = self.prediction_bound or min(allowed, terms.target_bound)
+        noise = GaussianMechanism.calibrated(
+            epsilon,
+            delta=delta,
+            bound=2 * (bound + terms.target_bound) * terms.feature_bound,
+            neighbors=neighbors,
+        )
+        return DescentRegression(
+            **vars(terms),
+            standard_deviation=noise.standard_deviation,
+            prediction_bound=bound,
+            neighbors=neighbors,
+            delta=delta,
+            inner_batches=self.inner_batches,
+            step=self.step,
+            effective_dimension=self.effective_dimension,
+        )

@@ -1,0 +1,370 @@
+"""The rows of a ledger: one SQLite file, append-only, every row hashed with the one before.
+
+What the chain proves: that no row was edited, inserted, reordered or removed from the middle.
+What it does not prove: that the newest rows were not cut off, or that the file is not an older
+copy. Against that, note the head (digest of the last row) elsewhere and check it on opening.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from sordino import _validate
+from sordino._files import refuse_special
+from sordino._random import new_release_id
+from sordino.errors import FileSystemError, LedgerDamaged, LedgerError, SordinoError, UsageError
+
+FORMAT = "sordino.ledger"
+VERSION = 1
+_GENESIS = "0" * 64
+_BUSY_SECONDS = 60.0
+_MOST = 2**63 - 1
+_SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: no encoding holds it
+_HELD = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL}
+_REFUSED = {
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_NOLFS,
+    sqlite3.SQLITE_AUTH,
+}
+OUTER = _HELD | _REFUSED
+"""Codes of SQLite whose words are about the system; those of others may quote the file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One row: what happened, to whom, and the digest that chains it to the row before.
+
+    ``kind`` is ``open`` (name and budget), ``reserve`` (a spend, durable before its noise),
+    ``commit`` (the digest of what was released), ``repeat`` (more from stored answers, free),
+    ``receive`` (a file that was already private), ``budget`` (the owner changed the limit) or
+    ``disjoint`` (scopes that share no unit).
+    """
+
+    sequence: int
+    kind: str
+    time: str
+    release_id: str = ""
+    scope: str = ""
+    event: str = ""
+    parameters: str = "{}"
+    count: int = 0
+    unit: str = ""
+    neighbors: str = ""
+    trust: str = ""
+    randomness: str = ""
+    payload: str = "{}"
+    previous: str = _GENESIS
+    digest: str = ""
+
+    def computed_digest(self) -> str:
+        """Return the SHA-256 of every column but the digest itself."""
+        columns = {name: value for name, value in vars(self).items() if name != "digest"}
+        return hashlib.sha256(canonical_json(columns).encode()).hexdigest()
+
+    def follows(self, last: Row | None) -> bool:
+        """Return whether this row is intact and stands right after ``last``."""
+        counts = (self.sequence, self.count)
+        texts = (value for name, value in vars(self).items() if name not in {"sequence", "count"})
+        if any(type(value) is not int for value in counts) or not all(
+            isinstance(value, str) for value in texts
+        ):
+            return False
+        expected = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
+        return (self.sequence, self.previous) == expected and self.digest == self.computed_digest()
+
+
+_COLUMNS = tuple(field.name for field in fields(Row))
+_TYPES = {"sequence": "INTEGER PRIMARY KEY", "count": "INTEGER NOT NULL"}
+
+
+def canonical_json(value: Any) -> str:
+    """Return JSON with sorted keys and no spaces: equal values give equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def strict_json(what: str, value: Any) -> str:
+    """Return :func:`canonical_json`; refuse what JSON cannot hold."""
+    try:
+        return canonical_json(value)
+    except (TypeError, ValueError, RecursionError):
+        raise UsageError(
+            f"{what} must be numbers, texts, lists and dicts that JSON can hold. Nothing was "
+            "recorded."
+        ) from None
+
+
+def text(what: str, value: Any) -> str:
+    """Return value if it is a text that a file can hold."""
+    if not isinstance(value, str) or not value or _SURROGATE.search(value):
+        raise UsageError(f"{what} must be a text of at least one character, got {value!r}.")
+    return value
+
+
+def count(value: Any) -> int:
+    """Return value if it is a number of events that a row can hold."""
+    result = _validate.integer("count", value, at_least=1)
+    if result > _MOST:
+        raise UsageError(f"count must be at most {_MOST}, got {result}.")
+    return result
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn errors of SQLite and of the system into ours: damage, a busy file, or a refusal."""
+    try:
+        yield
+    except SordinoError:
+        raise
+    except sqlite3.Error as error:
+        code, problem = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT), str(error)
+    except UnicodeError:  # SQLite quotes the damage, Python cannot read the quotation
+        code, problem = sqlite3.SQLITE_CORRUPT, ""
+    except OSError as error:
+        code, problem = sqlite3.SQLITE_IOERR, error.strerror or "no access"
+    else:
+        return
+    kind = code & 0xFF  # the upper bits only say which call it was
+    if kind in _HELD:
+        raise LedgerError(
+            f"{path.name} is held by another process. Nothing was released; try again."
+        )
+    if kind in _REFUSED:
+        raise FileSystemError(
+            f"{path.name} cannot be read or written ({problem}). Nothing was released. Check "
+            f"that the folder can be written, also {path.name}-wal and {path.name}-shm if they "
+            "are there, and has free space."
+        )
+    raise LedgerDamaged(
+        f"{path.name} is not a readable ledger. Nothing was released. Restore it from a backup "
+        "that `sordino ledger verify --head` accepts."
+    )
+
+
+def exists(path: Path) -> bool:
+    """Return whether there is a file at ``path``.
+
+    Raises:
+        UsageError: It is a folder, a device or a pipe, for which a ledger would wait for ever.
+        FileSystemError: The system refuses to say.
+    """
+    with _explained(path):
+        if path.name in {"", ".."} or path.is_dir():
+            raise UsageError(
+                f"{path.name or path} is a folder, and a ledger is a file. Nothing was released. "
+                "Give the name of a file, by convention NAME.db."
+            )
+        refuse_special(path, links=True)
+        return path.exists()
+
+
+@contextmanager
+def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection]:
+    """Yield a connection that makes every commit durable before it returns."""
+    with _explained(path):
+        if options == "mode=rw" and path.exists() and not os.access(path, os.W_OK):
+            # SQLite would only read, and leave files beside it that block whoever writes later.
+            raise PermissionError(errno.EACCES, "it is read-only")
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?{options}",
+            uri=True,
+            timeout=_BUSY_SECONDS,
+            isolation_level=None,
+        )
+        try:
+            for pragma in ("synchronous=FULL", "fullfsync=ON", "checkpoint_fullfsync=ON"):
+                connection.execute(f"PRAGMA {pragma}")
+            yield connection
+        finally:
+            connection.close()
+
+
+@contextmanager
+def connect_reader(path: Path) -> Iterator[sqlite3.Connection]:
+    """Yield a connection for reading, also from a folder that cannot be written.
+
+    SQLite needs to write beside the file unless it is told that the file cannot change. That is
+    said only where nothing can be written and no row waits beside the file; if a writer comes after
+    all, the chain shows it. Where rows wait, their writer has made what is needed.
+    """
+    options = "mode=rw"
+    try:
+        with connect(path, options) as connection:
+            connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except FileSystemError:
+        options = "mode=ro" if _waiting(path) else "mode=ro&immutable=1"
+    with connect(path, options) as connection:
+        yield connection
+
+
+def _waiting(path: Path) -> bool:
+    """Return whether rows wait beside the file, as after a crash or while another writes."""
+    log = path.with_name(f"{path.name}-wal")
+    return log.exists() and log.stat().st_size > 0
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Hold the only write lock, so that what was checked is still true when it is written."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:  # a full disk has already rolled back
+            connection.execute("ROLLBACK")
+        raise
+    connection.execute("COMMIT")
+
+
+def append(connection: sqlite3.Connection, last: Row | None, **values: Any) -> Row:
+    """Insert one row after ``last`` and return it; call inside :func:`transaction`."""
+    sequence, previous = (last.sequence + 1, last.digest) if last else (1, _GENESIS)
+    row = Row(sequence=sequence, previous=previous, **values)
+    row = Row(**{**asdict(row), "digest": row.computed_digest()})
+    marks = ",".join("?" * len(_COLUMNS))
+    connection.execute(f"INSERT INTO rows VALUES ({marks})", tuple(asdict(row).values()))  # noqa: S608 (question marks only)
+    _refuse_other_end(connection, row)  # a foreign trigger may have dropped or changed it
+    return row
+
+
+def _refuse_other_end(connection: sqlite3.Connection, row: Row) -> None:
+    """Refuse a table that does not hold a row that must be in it."""
+    query = "SELECT digest FROM rows WHERE sequence = ?"
+    if connection.execute(query, (row.sequence,)).fetchone() != (row.digest,):
+        raise LedgerDamaged("The ledger was replaced while in use. Nothing was released.")
+
+
+def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[Row]:
+    """Return the rows after ``last``, each checked against the chain.
+
+    Raises:
+        LedgerDamaged: A row was edited, inserted or removed.
+    """
+    query = f"SELECT {','.join(_COLUMNS)} FROM rows"  # noqa: S608 (our own names)
+    if last:
+        _refuse_other_end(connection, last)
+        query += f" WHERE sequence > {last.sequence}"
+    rows: list[Row] = []
+    for values in connection.execute(f"{query} ORDER BY sequence"):
+        row = Row(**dict(zip(_COLUMNS, values, strict=True)))
+        if not row.follows(last):
+            raise LedgerDamaged(
+                f"The ledger was edited: row {len(rows) + 1} of those read does not follow from "
+                "the row before it. Nothing was released. Restore it from a backup whose head "
+                "you noted."
+            )
+        rows.append(row)
+        last = row
+    return rows
+
+
+def verified(
+    connection: sqlite3.Connection, path: Path, expected_head: str | None = None
+) -> list[Row]:
+    """Return every row; refuse what is no ledger, is too new, or is older than a noted head.
+
+    Raises:
+        LedgerDamaged: See above, or a row was edited.
+    """
+    first = connection.execute("SELECT payload FROM rows ORDER BY sequence LIMIT 1").fetchone()
+    try:
+        payload = json.loads(first[0])
+        found, version = payload["format"], payload["version"]
+    except (ValueError, TypeError, KeyError, RecursionError):
+        found, version = None, None
+    if found != FORMAT or type(version) is not int or version < 1:
+        raise LedgerDamaged(f"{path.name} is not a sordino ledger. Nothing was released.")
+    if version > VERSION:
+        raise LedgerDamaged(
+            f"{path.name} was written by a newer sordino (ledger version {version}); this one "
+            f"reads up to {VERSION}. Nothing was released. Upgrade sordino."
+        )
+    rows = read_rows(connection)
+    if expected_head is not None and expected_head not in {row.digest for row in rows}:
+        raise LedgerDamaged(
+            f"{path.name} does not contain the head {expected_head[:12]}…: rows were cut off "
+            "or an older copy was put back. Nothing was released."
+        )
+    return rows
+
+
+def create(path: Path, **first: Any) -> None:
+    """Create a ledger file with its first row, whole or not at all.
+
+    Raises:
+        FileExistsError: Another process was faster.
+        LedgerDamaged: Rows of a ledger that was deleted still wait beside it.
+        FileSystemError: The folder cannot be written.
+    """
+    draft = new_release_id()
+    partial = path.with_name(f".{path.name}.{draft}")
+    try:
+        if _waiting(path) and not path.exists():  # in this order: a rival's log follows its file
+            raise LedgerDamaged(
+                f"{path.name} is gone, but {path.name}-wal beside it still holds rows. Nothing "
+                "was released. Restore the ledger, or move that file away too."
+            )
+        partial.touch(exist_ok=False)
+        _fill(partial, first)
+        os.link(partial, path)
+        _sync_folder(path.parent)
+    except (OSError, ValueError, SordinoError) as error:
+        if os.path.exists(path):  # noqa: PTH110 (Path.exists raises for what is no name)
+            raise FileExistsError from None
+        if isinstance(error, SordinoError):
+            raise
+        raise FileSystemError(
+            f"The ledger {path.name} cannot be created "
+            f"({getattr(error, 'strerror', None) or 'not a name for a file'}). Nothing was "
+            "released. Check that the folder exists and can be written."
+        ) from None
+    finally:
+        # Once there is a ledger no draft can become it: neither a rival's nor a killed run's.
+        _remove(path, "[0-9a-f]{16}" if os.path.exists(path) else draft)  # noqa: PTH110
+
+
+def _fill(path: Path, first: dict[str, Any]) -> None:
+    """Make an empty file a ledger with one row."""
+    columns = ", ".join(f"{name} {_TYPES.get(name, 'TEXT NOT NULL')}" for name in _COLUMNS)
+    with connect(path) as connection:
+        connection.execute("PRAGMA journal_mode=WAL")  # it stays so
+        with transaction(connection):
+            connection.execute(f"CREATE TABLE rows ({columns}) STRICT")
+            for verb in ("UPDATE", "DELETE"):
+                connection.execute(
+                    f"CREATE TRIGGER no_{verb.lower()} BEFORE {verb} ON rows "
+                    "BEGIN SELECT RAISE(ABORT, 'a ledger is append-only'); END"
+                )
+            append(connection, None, **first)
+
+
+def _remove(path: Path, ids: str) -> None:
+    """Take away drafts of a ledger, by a pattern of their ids, and what SQLite left beside them."""
+    drafts = re.compile(rf"\.{re.escape(path.name)}\.{ids}(-journal|-shm|-wal)?")
+    with suppress(OSError, ValueError):
+        for name in filter(drafts.fullmatch, os.listdir(path.parent)):  # noqa: PTH208 (names)
+            path.with_name(name).unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a new name in a folder survive a power cut, where folders can be opened."""
+    if os.name == "nt":
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,833 @@
+"""Stored answers in parts, by person, which many machines may write and none writes twice.
+
+Beside a ledger lies a folder. For every entry that paid, and every part of the people, one file
+holds the answers that it paid for; it is written once, whole, and never changed. A task that is
+run again, or twice at the same time, finds the file and draws nothing, or what it drew is thrown
+away. What a run that died left unwritten is closed before anybody counts what is stored.
+
+People brought together from many files, and answered part by part, each question once.
+
+Privatized files in pieces, each written once, and then joined: tasks that may run twice.
+
+Only the task of a piece without person ids draws here. Its part appears whole or not at all, and
+once: a task that is run again finds it and draws nothing, and of two at once the slower one's
+coins are thrown away. Who knows the people draws elsewhere, and nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from functools import partial
+from operator import add
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from jaxtyping import Bool, Integer, UInt64
+
+from sordino import _random
+from sordino._files import explained, read_json, sha256_of, to_json, written_once
+from sordino.engines.engine import Engine, Taken
+from sordino.engines.exchange import PARTS, Exchange, opened_exchange
+from sordino.errors import DataError, LedgerDamaged, PrivacyError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.files import line_of
+from sordino.preferences.memo import Counts, refuse_other_settings
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.parquet import VectorWriter, copy_tables
+from sordino.preferences.records import person_key
+from sordino.preferences.shard_blocks import judgments
+from sordino.preferences.shard_survey import ShardSurvey
+from sordino.preferences.shards import Layout, Piece, Shards
+from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import Row
+
+from .crossing import (
+    linked_entries,
+    memo_of_parts,
+    one_memo,
+    refuse_disagreement,
+    refuse_loss,
+    rows_on_disk,
+    shown_entries,
+    turn,
+)
+
+KEY: Final = "S32"
+"""128 bits of who answered, and 128 of the question."""
+
+_FORMAT: Final = "sordino.memo"
+_VERSION: Final = 1
+_ANSWER: Final = np.dtype([("key", KEY), ("answer", "i1")])
+_SETTINGS: Final = "settings.json"
+_OTHERS: Final = 0o077
+_NAME: Final = re.compile(r"(\d{3})-([0-9a-f]+)\.npy")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Stored:
+    """The stored answers of one part of the people, in the order of their keys.
+
+    Attributes:
+        keys: Who, and what.
+        answers: 0 or 1.
+        payers: Which of ``release_ids`` paid for each.
+        release_ids: Entries on the ledger.
+    """
+
+    keys: np.ndarray
+    answers: Integer[np.ndarray, " n"]
+    payers: Integer[np.ndarray, " n"]
+    release_ids: tuple[str, ...]
+
+    def places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which of some keys have an answer, and where it stands."""
+        places = np.searchsorted(self.keys, keys)
+        known = places < len(self.keys)
+        known[known] = self.keys[places[known]] == keys[known]
+        return known, places
+
+
+@dataclass(frozen=True)
+class PartedMemo:
+    """Stored answers by (person, question) in parts, in a folder that all machines see.
+
+    Attributes:
+        folder: Where they are; None where there are none and nothing may be written.
+    """
+
+    folder: str | None
+
+    def has(self, part: int, release_id: str) -> bool:
+        """Return whether an entry's answers of one part of the people are stored."""
+        return self._path(part, release_id).exists()
+
+    def keep(
+        self, part: int, release_id: str, keys: np.ndarray, answers: Integer[np.ndarray, " n"]
+    ) -> None:
+        """Store an entry's answers of one part durably, unless some are there already.
+
+        Whoever calls it must use what :meth:`stored` then says, and throw its own away.
+
+        Raises:
+            FileSystemError: The folder cannot be written.
+        """
+        found = np.zeros(len(keys), _ANSWER)
+        found["key"], found["answer"] = keys, answers
+        with written_once(self._path(part, release_id)) as draft:
+            np.save(draft.file, found, allow_pickle=False)
+
+    def stored(self, part: int) -> Stored:
+        """Return all stored answers of one part of the people.
+
+        Raises:
+            LedgerDamaged: A file is no file of answers.
+            FileSystemError: It cannot be read.
+        """
+        ids = sorted(name for name, parts in self.entries().items() if part in parts)
+        files = [self._read(self._path(part, release_id)) for release_id in ids]
+        found = np.concatenate([np.zeros(0, _ANSWER), *files])
+        payers = np.repeat(np.arange(len(ids)), [len(file) for file in files])
+        order = np.argsort(found["key"], kind="stable")
+        found = found[order]
+        return Stored(found["key"], found["answer"], payers[order], tuple(ids))
+
+    def digests(self, release_ids: Iterable[str], part: int) -> dict[tuple[str, int], bytes]:
+        """Return a digest of the answers of some entries to one part of the people.
+
+        Raises:
+            LedgerDamaged: A file is no file of answers.
+            FileSystemError: It cannot be read.
+        """
+        paths = {name: self._path(part, name) for name in release_ids if self.has(part, name)}
+        return {
+            (name, part): hashlib.sha256(self._read(path).tobytes()).digest()
+            for name, path in paths.items()
+        }
+
+    def entries(self) -> dict[str, set[int]]:
+        """Return the entries whose answers are stored, and of which parts of the people.
+
+        Raises:
+            FileSystemError: The folder cannot be read.
+        """
+        found: dict[str, set[int]] = defaultdict(set)
+        if self.folder is not None:
+            with explained("The folder of stored answers beside the ledger cannot be read"):
+                for name in os.listdir(self.folder):  # noqa: PTH208 (names are wanted)
+                    if match := _NAME.fullmatch(name):
+                        found[match[2]].add(int(match[1]))
+        return dict(found)
+
+    def close(self, release_ids: Iterable[str]) -> None:
+        """Leave an empty file wherever an entry that will never go on has none.
+
+        What a lost task of its run still draws is then thrown away.
+
+        Raises:
+            FileSystemError: The folder cannot be written.
+        """
+        known = self.entries()
+        nothing = np.zeros(0, _ANSWER)
+        for release_id in release_ids:
+            for part in sorted(set(range(PARTS)) - known.get(release_id, set())):
+                self.keep(part, release_id, nothing["key"], nothing["answer"])
+
+    def _path(self, part: int, release_id: str) -> Path:
+        """Return the file of an entry and a part."""
+        return Path(self.folder or "") / f"{part:03d}-{release_id}.npy"
+
+    @staticmethod
+    def _read(path: Path) -> np.ndarray:
+        """Return the answers in a file."""
+        found: Any = None
+        with explained(f"{path.name} cannot be read"):
+            try:
+                found = np.load(path, allow_pickle=False)
+            except (ValueError, EOFError):
+                found = None
+        if not isinstance(found, np.ndarray) or found.dtype != _ANSWER:
+            raise LedgerDamaged(
+                f"{path.name} is not a readable memo of answers. Nothing was released."
+            )
+        return found
+
+
+@contextmanager
+def agreeing_parts(
+    ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
+) -> Iterator[PartedMemo]:
+    """Yield the memo in parts beside a ledger; no other run uses it until the block ends.
+
+    It lies in the folder ``NAME.memo`` and does for many machines what
+    :func:`~sordino.privatization.stored_answers.agreeing_memo` does for one. A ledger has one of
+    the two.
+
+    Args:
+        ledger: Whose entries paid for the stored answers.
+        settings: What answers are drawn with; they cannot be mixed.
+        dry_run: Only look: nothing on disk is touched, and nobody is waited for.
+
+    Raises:
+        PrivacyError: The memo is gone or older than the ledger, or holds answers that were paid
+            for elsewhere, or were drawn with other settings; or the answers of this ledger are in
+            a memo of the other kind.
+        LedgerDamaged: The folder is no memo.
+        FileSystemError: It cannot be read or written, or another process does not let go of it.
+    """
+    path = memo_of_parts(ledger)
+    with nullcontext() if dry_run else turn(path.with_name(f"{path.name}.lock")):
+        if one_memo(ledger).exists():
+            raise PrivacyError(
+                f"The answers that people gave before are in {one_memo(ledger).name}, which one "
+                "machine alone can use. Nothing was released. Answer these in the same way "
+                "(without an engine), or use another ledger."
+            )
+        rows = list(rows_on_disk(ledger))
+        refuse_loss(path, rows)
+        known = _bound(path, dict(settings), dry_run=dry_run)
+        memo = PartedMemo(str(path) if known else None)
+        _refuse_disagreement(path, memo, rows)
+        if dry_run:
+            yield memo
+            return
+        memo.close(sorted(_unfinished(rows) - set(ledger.open_entries)))
+        try:
+            yield memo
+        finally:
+            _tidy(path)
+
+
+def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
+    """Return whether there is a folder bound to these settings; make it unless for a dry run."""
+    place = path / _SETTINGS
+    if not dry_run:
+        _make_own(path)
+    if not dry_run and not place.exists():
+        if any(path.glob("*.npy")):
+            raise LedgerDamaged(f"{path.name} lacks its {_SETTINGS}. Nothing was released.")
+        content = {"format": _FORMAT, "version": _VERSION, "parts": PARTS, "settings": settings}
+        with written_once(place) as draft:
+            draft.file.write(to_json(content).encode())
+    if not dry_run:
+        _tidy(path)
+    if not place.exists():
+        return False
+    problem = f"{path.name} cannot be used. Nothing was released"
+    found = read_json(place, kind=_FORMAT, version=_VERSION, problem=problem)
+    stated = found.get("settings")
+    if found.get("parts") != PARTS or not isinstance(stated, dict):
+        raise LedgerDamaged(f"{path.name}/{_SETTINGS} is malformed. Nothing was released.")
+    refuse_other_settings(path, stated, settings)
+    return True
+
+
+def _make_own(path: Path) -> None:
+    """Make the folder if there is none, and see that only this user can look into it.
+
+    Raises:
+        FileSystemError: It cannot be made, or others can read it and it cannot be changed.
+    """
+    with explained(f"{path.name} cannot be made a folder that only you can read"):
+        path.mkdir(mode=0o700, exist_ok=True)
+        if path.stat().st_mode & _OTHERS:
+            path.chmod(0o700)
+
+
+def _tidy(path: Path) -> None:
+    """Take away what tasks that were killed had drawn and not stored: nobody saw it."""
+    for left in path.glob(".*.partial"):
+        left.unlink(missing_ok=True)
+
+
+def _unfinished(rows: Iterable[Row]) -> set[str]:
+    """Return the entries of runs that stopped, and of which nothing was shown."""
+    rows = list(rows)
+    return linked_entries(rows) - shown_entries(rows)
+
+
+def _refuse_disagreement(path: Path, memo: PartedMemo, rows: list[Row]) -> None:
+    """Refuse a memo and a ledger that do not belong together, or a part that is missing."""
+    entries = memo.entries()
+    refuse_disagreement(path, set(entries), rows)
+    whole = {name for name, parts in entries.items() if parts >= set(range(PARTS))}
+    refuse_disagreement(path, whole, rows)
+
+
+LEFT_OUT: Final = 2
+"""What stands for the answer of a question that a cap leaves out."""
+CHANGED: Final = "The input changed while it was read. Nothing was released."
+_JUDGMENT: Final = np.dtype([("key", KEY), ("row", "<u8"), ("label", "u1")])
+_ANSWERED: Final = np.dtype([("row", "<u8"), ("answer", "i1")])
+_NO_CAP: Final = 2**62
+
+
+@dataclass(frozen=True)
+class Tally:
+    """What answering takes, in numbers that no draw of questions changes.
+
+    Attributes:
+        counts: How many people and questions.
+        payers: Entries that paid for stored answers to them.
+    """
+
+    counts: Counts
+    payers: frozenset[str]
+
+    def plus(self, other: Tally) -> Tally:
+        """Return what two parts of the people take."""
+        one, two = self.counts, other.counts
+        counts = Counts(
+            persons=one.persons + two.persons,
+            labels=max(one.labels, two.labels),
+            fresh=max(one.fresh, two.fresh),
+            ever=max(one.ever, two.ever),
+            left_out=one.left_out + two.left_out,
+        )
+        return Tally(counts, self.payers | other.payers)
+
+
+@dataclass(frozen=True, repr=False)
+class ShardPeople:
+    """The judgments of many files by person, in a folder that goes when the run ends.
+
+    Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
+    run leaves tells none.
+
+    Attributes:
+        shuffle: Where they lie.
+        memo: What the people answered before.
+        starts: Number of the first record of each piece, and of all records at the end.
+        cap: The most questions of one person; None for all.
+        secret: Hides the labels.
+    """
+
+    shuffle: Exchange
+    memo: PartedMemo
+    starts: tuple[int, ...]
+    cap: int | None
+    secret: bytes = field(repr=False)
+
+    @classmethod
+    @contextmanager
+    def gathered(
+        cls,
+        survey: ShardSurvey,
+        memo: PartedMemo,
+        engine: Engine,
+        *,
+        cap: int | None,
+        scratch: str | Path | None,
+        taken: Taken | None,
+    ) -> Iterator[ShardPeople]:
+        """Yield the judgments by person, for as long as the context is open; one pass."""
+        with opened_exchange(_JUDGMENT, scratch) as shuffle:
+            people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
+            sort = _Sort(survey, people)
+            engine.fold(survey.shards.pieces, sort, add, taken=taken)
+            yield people
+
+    def tally(self, engine: Engine) -> Tally:
+        """Return what answering these questions takes; nothing is drawn."""
+        return engine.fold(range(PARTS), self._tally, Tally.plus)
+
+    def coins_on(self, engine: Engine, release_id: str) -> int | None:
+        """Return the most coins of one person on an entry, those about to be tossed included.
+
+        None if a part of the people has its answers on that entry and asks for more.
+        """
+        most = engine.fold(range(PARTS), partial(self._coins_on, release_id), max)
+        return None if most == _NO_CAP else most
+
+    def _coins_on(self, release_id: str, part: int) -> int:
+        """Return the same for one part of the people, all of whose coins fall at once."""
+        fresh = self._tally(part).counts.fresh
+        return _NO_CAP if fresh and self.memo.has(part, release_id) else fresh
+
+    def _tally(self, part: int) -> Tally:
+        """Return what answering one part of the people takes."""
+        asked, stored = self.asked(part), self.memo.stored(part)
+        known, places = stored.places(asked.keys)
+        paid = np.unique(stored.payers[places[known]])
+        counts = _counts(asked, known, stored, _NO_CAP if self.cap is None else self.cap)
+        return Tally(counts, frozenset(stored.release_ids[index] for index in paid))
+
+    def leave(self, piece: Piece, rows: np.ndarray) -> None:
+        """Leave the judgments of a piece, with their labels hidden."""
+        words = np.frombuffer(rows["key"].tobytes(), ">u4").reshape(-1, 8)
+        parts = words[:, 0].astype(np.int64) % PARTS
+        sizes = np.bincount(parts, minlength=PARTS)
+        pads = [_pad(self.secret, piece.number, part, size) for part, size in enumerate(sizes)]
+        rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
+        self.shuffle.write(piece.number, rows, parts)
+
+    def asked(self, part: int) -> Asked:
+        """Return the questions of one part of the people, with the label given first to each."""
+        rows = self.shuffle.read(part, len(self.starts) - 1)
+        pieces = np.searchsorted(self.starts, rows["row"], side="right") - 1
+        numbers, sizes = np.unique(pieces, return_counts=True)
+        pads = [
+            _pad(self.secret, int(piece), part, size)
+            for piece, size in zip(numbers, sizes, strict=True)
+        ]
+        labels = rows["label"] ^ np.concatenate([np.zeros(0, np.uint8), *pads])
+        keys, firsts, which = np.unique(rows["key"], return_index=True, return_inverse=True)
+        return Asked(keys, labels[firsts], rows["row"], which)
+
+
+def _pad(secret: bytes, piece: int, part: int, size: int) -> np.ndarray:
+    """Return two bits for each of the rows that one piece has for one part: a pad for labels."""
+    name = secret + piece.to_bytes(8, "big") + part.to_bytes(2, "big")
+    return np.frombuffer(hashlib.shake_256(name).digest(int(size)), np.uint8) & 3
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Asked:
+    """The questions of one part of the people.
+
+    Attributes:
+        keys: Who, and what, each once, in order.
+        labels: The label that the person gave first.
+        rows: Numbers of the records.
+        which: Which question each record asks.
+    """
+
+    keys: np.ndarray
+    labels: Integer[np.ndarray, " k"]
+    rows: UInt64[np.ndarray, " n"]
+    which: Integer[np.ndarray, " n"]
+
+    @property
+    def persons(self) -> np.ndarray:
+        """Return who each question was asked."""
+        return _persons(self.keys)
+
+
+def _persons(keys: np.ndarray) -> np.ndarray:
+    """Return the first half of every key."""
+    return np.frombuffer(keys.tobytes(), "S16").reshape(-1, 2)[:, 0].copy()
+
+
+def _counts(asked: Asked, known: Bool[np.ndarray, " k"], stored: Stored, cap: int) -> Counts:
+    """Return what answering takes, as :meth:`sordino.preferences.memo.AnswerMemo.counts` does."""
+    people, which = np.unique(
+        np.concatenate([asked.persons, _persons(stored.keys)]), return_inverse=True
+    )
+    n, k = len(people), len(asked.keys)
+    totals = np.bincount(which[:k], minlength=n)
+    before = np.bincount(which[:k][known], minlength=n)
+    ever = np.bincount(which[k:], minlength=n)
+    labels = np.minimum(totals, cap)
+    fresh = labels - np.minimum(before, cap)
+    return Counts(
+        persons=int((totals > 0).sum()),
+        labels=int(labels.max(initial=0)),
+        fresh=int(fresh.max(initial=0)),
+        ever=int((ever + fresh).max(initial=0)),
+        left_out=int((totals - labels).sum()),
+    )
+
+
+@dataclass(frozen=True)
+class _Sort:
+    """The task of a piece: its judgments, sorted by person."""
+
+    survey: ShardSurvey
+    people: ShardPeople
+
+    def __call__(self, piece: Piece) -> int:
+        """Return how many judgments there were."""
+        start = self.survey.starts[piece.number]
+        found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
+        for pairs in judgments(self.survey.shards, piece):
+            digest.update(bytes.fromhex(pairs.public_digest))
+            if len(pairs):
+                rows = np.zeros(len(pairs), _JUDGMENT)
+                rows["key"], rows["label"] = _keys(pairs), pairs.labels
+                rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
+                start += len(pairs)
+                found.append(rows)
+        if digest.digest() != self.survey.digests[piece.number]:
+            raise DataError(CHANGED)
+        self.people.leave(piece, np.concatenate(found))
+        return start - self.survey.starts[piece.number]
+
+
+def _keys(pairs: Comparisons) -> np.ndarray:
+    """Return who was asked what, for every record."""
+    who = pairs.persons or ()
+    both = zip(who, pairs.keys, strict=True)
+    joined = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
+    return np.frombuffer(joined, KEY)
+
+
+@dataclass(frozen=True)
+class AnswerPart:
+    """The task of a part of the people: every question of theirs is answered once and for all.
+
+    What was stored before is used; for the rest coins are drawn, and stored before anybody sees
+    them. Run again it finds what was stored and draws nothing.
+
+    Attributes:
+        people: The questions.
+        coin: What answers are drawn with.
+        seed: For study; None for system entropy.
+        release_id: The entry that pays; None where nothing may be drawn.
+        work: The folder in which answers are left for those who write files.
+    """
+
+    people: ShardPeople
+    coin: RandomizedResponse
+    seed: int | None
+    release_id: str | None
+    work: str
+
+    def __call__(self, part: int) -> int:
+        """Return how many questions there are."""
+        path = _left_answers(self.work, part)
+        if path.exists():
+            return 0
+        asked = self.people.asked(part)
+        entropy = _random.entropy_of_part(self.seed, f"people {part}")
+        # Drawn once, so that what is chosen is a function of what is stored alone.
+        words = self._words(asked, entropy)
+        stored = self.people.memo.stored(part)
+        if self.release_id is not None and not self.people.memo.has(part, self.release_id):
+            self._draw(part, asked, self._chosen(asked, words, stored), stored, entropy)
+            stored = self.people.memo.stored(part)  # of two tasks at once one was faster
+        answers = self._answers(asked, self._chosen(asked, words, stored), stored)
+        self._leave(path, asked, answers)
+        return len(asked.keys)
+
+    def _draw(
+        self,
+        part: int,
+        asked: Asked,
+        chosen: Bool[np.ndarray, " k"],
+        stored: Stored,
+        entropy: _random.Entropy,
+    ) -> None:
+        """Draw what is chosen and not stored, and store it."""
+        assert self.release_id is not None  # noqa: S101 - for the type checker
+        fresh = chosen & ~stored.places(asked.keys)[0]
+        drawn = self.coin.release(asked.labels[fresh], entropy=entropy)
+        self.people.memo.keep(part, self.release_id, asked.keys[fresh], drawn)
+
+    def _words(self, asked: Asked, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
+        """Return a word for every question of a person who has more than the cap, else 0."""
+        words = np.zeros(len(asked.keys), np.uint64)
+        if self.people.cap is not None:
+            _, which, totals = np.unique(asked.persons, return_inverse=True, return_counts=True)
+            over = totals[which] > self.people.cap
+            words[over] = entropy.words(int(over.sum()))
+        return words
+
+    def _chosen(
+        self, asked: Asked, words: UInt64[np.ndarray, " k"], stored: Stored
+    ) -> Bool[np.ndarray, " k"]:
+        """Return which questions are used: the stored ones of a person first, then by words.
+
+        Source:
+            docs/local.md, "Person-level budgets".
+        """
+        if self.people.cap is None:
+            return np.ones(len(asked.keys), dtype=bool)
+        persons, (known, _) = asked.persons, stored.places(asked.keys)
+        order = np.lexsort([words, ~known, persons])
+        inside = persons[order]
+        place = np.arange(len(order)) - np.searchsorted(inside, inside)
+        chosen = np.zeros(len(order), dtype=bool)
+        chosen[order] = place < self.people.cap
+        return chosen
+
+    def _answers(
+        self, asked: Asked, chosen: Bool[np.ndarray, " k"], stored: Stored
+    ) -> Integer[np.ndarray, " k"]:
+        """Return the answer of every question, or that it is left out.
+
+        Raises:
+            DataError: One that is used has none: it was not there when spends were counted.
+        """
+        known, places = stored.places(asked.keys)
+        if not known[chosen].all():
+            raise DataError(CHANGED)
+        answers = np.full(len(asked.keys), LEFT_OUT, np.int8)
+        answers[chosen] = stored.answers[places[chosen]]
+        return answers
+
+    def _leave(self, path: Path, asked: Asked, answers: Integer[np.ndarray, " k"]) -> None:
+        """Leave the answers for whoever writes the records."""
+        found = np.zeros(len(asked.rows), _ANSWERED)
+        found["row"], found["answer"] = asked.rows, answers[asked.which]
+        with written_once(path) as draft:
+            np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
+
+
+def answers_of_piece(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
+    """Return the answers to the records from one number to before another.
+
+    Args:
+        work: The folder that :class:`AnswerPart` left them in.
+        first: Number of the first record.
+        last: Number after the last.
+
+    Raises:
+        DataError: Some have none.
+        FileSystemError: They cannot be read.
+    """
+    found = [np.zeros(0, _ANSWERED)]
+    for part in range(PARTS):
+        with explained("The answers of a part of the people cannot be read"):
+            rows = np.load(_left_answers(work, part), mmap_mode="r", allow_pickle=False)
+        ends = np.searchsorted(rows["row"], np.array([first, last], np.uint64))
+        found.append(np.array(rows[slice(*ends)]))
+    together = np.sort(np.concatenate(found), order="row")
+    if not np.array_equal(together["row"], np.arange(first, last, dtype=np.uint64)):
+        raise DataError(CHANGED)
+    return np.asarray(together["answer"])
+
+
+def _left_answers(work: str, part: int) -> Path:
+    """Return where the answers of a part of the people are left."""
+    return Path(work) / f"people-{part:03d}.npy"
+
+
+@dataclass(frozen=True)
+class PieceOfWork:
+    """A piece, and what is known of it.
+
+    Attributes:
+        piece: What to read.
+        first, last: Number of its first record, and of the first after it.
+        digest: Of its public fields.
+    """
+
+    piece: Piece
+    first: int
+    last: int
+    digest: bytes
+
+
+@dataclass(frozen=True)
+class AnswerPiece:
+    """The task of a piece: its records with randomized answers, in a file of their own.
+
+    Attributes:
+        shards: How to read.
+        linked: Whether the answers are there already, by person; else they are drawn here.
+        coin: What they are drawn with.
+        seed: For study; None for system entropy.
+        work: The folder that the part is left in.
+    """
+
+    shards: Shards
+    linked: bool
+    coin: RandomizedResponse
+    seed: int | None
+    work: str
+
+    def __call__(self, given: PieceOfWork) -> int:
+        """Return how many answers were written.
+
+        Raises:
+            DataError: The piece is not what it was.
+            FileSystemError: A file cannot be read or written.
+        """
+        path = _part(self.work, given.piece)
+        if path.exists():
+            return 0
+        digest, written = hashlib.sha256(), 0
+        source = self._source(given)
+        with written_once(path) as draft, self._writer(draft.file) as write:
+            for pairs in judgments(self.shards, given.piece):
+                digest.update(bytes.fromhex(pairs.public_digest))
+                if len(pairs):
+                    answers = source.answers(pairs)
+                    write(pairs, answers, answers != LEFT_OUT)
+                    written += len(answers)
+            if digest.digest() != given.digest:
+                raise DataError(CHANGED)
+        return written
+
+    def _source(self, given: PieceOfWork) -> _Drawn | _Stored:
+        """Return where the answers of a piece come from."""
+        if self.linked:
+            return _Stored(answers_of_piece(self.work, given.first, given.last))
+        entropy = _random.entropy_of_part(self.seed, f"piece {given.piece.number}")
+        return _Drawn(self.coin, entropy)
+
+    @contextmanager
+    def _writer(self, file: BinaryIO) -> Iterator[Any]:
+        """Yield what writes records and answers."""
+        if self.shards.layout == "texts":
+            yield _Lines(file)
+            return
+        assert self.shards.dimension is not None  # noqa: S101 - for the type checker
+        vectors = VectorWriter(file, self.shards.dimension, persons=self.linked)
+        yield _Vectors(vectors)
+        vectors.close()
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """Answers of records that nothing links: a coin for each."""
+
+    coin: RandomizedResponse
+    entropy: _random.Entropy
+
+    def answers(self, pairs: Pairs) -> Integer[np.ndarray, " n"]:
+        """Return fresh answers; the spend is on the ledger."""
+        return self.coin.release(pairs.labels, entropy=self.entropy)
+
+
+@dataclass
+class _Stored:
+    """Answers that were drawn by person, in the order of records."""
+
+    left: Integer[np.ndarray, " n"]
+
+    def answers(self, pairs: Pairs) -> Integer[np.ndarray, " k"]:
+        """Return the next ones.
+
+        Raises:
+            DataError: There are too few.
+        """
+        found, self.left = self.left[: len(pairs)], self.left[len(pairs) :]
+        if len(found) < len(pairs):
+            raise DataError(CHANGED)
+        return found
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """Writes records of texts as JSON Lines."""
+
+    file: BinaryIO
+
+    def __call__(
+        self, pairs: Pairs, answers: Integer[np.ndarray, " n"], used: Bool[np.ndarray, " n"]
+    ) -> None:
+        """Write those that are used."""
+        for index in np.flatnonzero(used):
+            texts = pairs.prompts[index], pairs.first[index], pairs.second[index]
+            person = None if pairs.persons is None else pairs.persons[index]
+            self.file.write(line_of(*texts, int(answers[index]), person))
+
+
+@dataclass(frozen=True)
+class _Vectors:
+    """Writes records of vectors as Parquet."""
+
+    writer: VectorWriter
+
+    def __call__(
+        self, pairs: Pairs, answers: Integer[np.ndarray, " n"], used: Bool[np.ndarray, " n"]
+    ) -> None:
+        """Write those that are used."""
+        assert pairs.given is not None  # noqa: S101 - for the type checker
+        rows = np.flatnonzero(used)
+        if len(rows):
+            persons = None if pairs.persons is None else [pairs.persons[row] for row in rows]
+            self.writer.write(pairs.given[rows], answers[rows], persons)
+
+
+@dataclass(frozen=True)
+class ShardOfWork:
+    """A file to be, and the pieces that it is made of, in order.
+
+    Attributes:
+        name: Of the file.
+        pieces: Of the raw file.
+    """
+
+    name: str
+    pieces: tuple[Piece, ...]
+
+
+@dataclass(frozen=True)
+class JoinShard:
+    """The task of a shard: the parts of its pieces as one file, for which nothing is drawn.
+
+    Attributes:
+        layout: What the parts hold.
+        work: The folder that they lie in.
+    """
+
+    layout: Layout
+    work: str
+
+    def __call__(self, shard: ShardOfWork) -> dict[str, str]:
+        """Return the SHA-256 of the file, by its name.
+
+        Raises:
+            FileSystemError: A part is missing, or the file cannot be written.
+        """
+        path = Path(self.work) / shard.name
+        if not path.exists():
+            parts = [_part(self.work, piece) for piece in shard.pieces]
+            with written_once(path) as draft:
+                if self.layout == "vectors":
+                    copy_tables(parts, draft.file)
+                else:
+                    _append(parts, draft.file)
+        return {shard.name: sha256_of(path)}
+
+
+def _append(parts: list[Path], out: BinaryIO) -> None:
+    """Write files one after the other."""
+    for part in parts:
+        with explained("A part of a privatized file cannot be read"), part.open("rb") as file:
+            shutil.copyfileobj(file, out)
+
+
+def _part(work: str, piece: Piece) -> Path:
+    """Return the file of one piece."""
+    return Path(work) / f"piece-{piece.number:08d}.part"

@@ -1,0 +1,398 @@
+"""What a fit sees of labels in many files after their release, and how it reads the vectors.
+
+What a fit sees of randomized answers in many files: their vectors, and one debiased sum.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Integer
+from scipy.sparse import issparse
+
+from sordino import _validate
+from sordino.engines.engine import Engine, PiecedRows, Taken
+from sordino.errors import DataError, UsageError
+from sordino.mechanisms.grid import row_weights
+from sordino.preferences.features import Features
+from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
+from sordino.preferences.shard_survey import ShardSurvey, digest_of_piece
+from sordino.preferences.shards import Piece, Shards
+
+from .covariance import answer_sum_covariance, debiased_covariance, debiased_noise, debiased_slope
+from .evidence import secant_slope
+from .newton import PiecedLoss
+from .pair_losses import weighted_grams
+from .ridge_selection import effective_features, flattery, label_ridges, ridges
+from .solver import Solution
+
+_ROWS = 32  # rows a feature that a matrix rests on
+_FLOPS = 1 << 27  # a matrix this cheap takes more of them
+
+
+def counted_vectors(
+    survey: ShardSurvey,
+    engine: Engine,
+    features: Features | None,
+    *,
+    answers: bool = False,
+    taken: Taken | None = None,
+) -> PiecedRows:
+    """Return the feature differences of the rows that count, with labels or answers beside them.
+
+    Args:
+        survey: What counts.
+        engine: Where the files are read.
+        features: Turns texts into vectors; None for files of vectors.
+        answers: Whether the files hold randomized answers; else they must hold raw labels.
+        taken: Called as pieces are done, once for each pass.
+
+    Raises:
+        UsageError: Features are missing, or were given for files that hold vectors.
+    """
+    shape = survey.counted, width_of(survey.shards, features)
+    read = _Counted(survey, features, answers)
+    return PiecedRows(engine, survey.shards.pieces, read, shape, taken)
+
+
+def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
+    """Return rows that are refused if what is public of their file is not what was surveyed.
+
+    Which rows of a person count was decided then: in other files too many might.
+
+    Args:
+        rows: Read from the pieces of the survey.
+        survey: What was found.
+    """
+    return replace(rows, read=_Verified(rows.read, survey))
+
+
+@dataclass(frozen=True)
+class _Verified:
+    """From a piece to its blocks; after the last one, the piece is compared with the survey."""
+
+    read: Callable[[Any], Iterable[tuple[Any, ...]]]
+    survey: ShardSurvey
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[Any, ...]]:
+        """Yield the blocks.
+
+        Raises:
+            DataError: There is something else in the file than before.
+        """
+        yield from self.read(piece)
+        if digest_of_piece(self.survey.shards, piece) != self.survey.digests[piece.number]:
+            raise DataError(f"{piece.name} changed while it was read. Nothing was released.")
+
+
+def width_of(shards: Shards, features: Features | None) -> int:
+    """Return how many features the records of many files have.
+
+    Raises:
+        UsageError: Features are missing, or were given for files that hold vectors; or a fit in
+            pieces, which bends by matrices of features by features, could not be held.
+    """
+    if (shards.dimension is None) == (features is None):
+        raise UsageError(
+            "features must be given for files of texts, and left out for files of vectors."
+        )
+    d = shards.dimension if features is None else features.dimension
+    assert d is not None  # noqa: S101 - for the type checker
+    _validate.refuse_unholdable("dimension", d, 4 * d**2)
+    return d
+
+
+@dataclass(frozen=True)
+class _Counted:
+    """From a piece to its blocks of rows that count."""
+
+    survey: ShardSurvey
+    features: Features | None
+    answers: bool
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+        """Yield (number of the first row, differences, labels)."""
+        out = self.survey.selection.left_out(piece.number)
+        first, start = 0, self.survey.starts[piece.number] - self._left_out_before(piece)
+        read = answered_vectors if self.answers else judged_vectors
+        for rows, labels in read(self.survey.shards, piece, self.features):
+            counts = np.ones(len(labels), dtype=bool)
+            counts[out[(out >= first) & (out < first + len(labels))] - first] = False
+            first += len(labels)
+            kept = rows if counts.all() else rows[np.flatnonzero(counts)]
+            if kept.shape[0]:
+                yield start, _finite(kept), labels[counts]
+                start += kept.shape[0]
+
+    def _left_out_before(self, piece: Piece) -> int:
+        """Return how many rows of earlier pieces do not count."""
+        return self.survey.selection.before(piece.number)
+
+
+def _finite(rows: Any) -> Any:
+    """Return rows; refuse what is not finite."""
+    _validate.finite_array("features", np.ravel(rows.data if issparse(rows) else rows), ndim=1)
+    return rows
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PiecedEvidence:
+    """What a fit sees of many files: public vectors, and what is known of Σ yx.
+
+    Attributes:
+        rows: x of the pairs that count.
+        statistic: What is known of Σ yx.
+        feature_bound: Bound L on the norm of one answer's features.
+        longest: Rows that are longer count less; with infinity every one counts 1.
+    """
+
+    rows: PiecedRows
+    statistic: Float[np.ndarray, " d"]
+    feature_bound: float
+    longest: float = np.inf
+
+    def __len__(self) -> int:
+        """Return the number of pairs that count."""
+        return self.rows.shape[0]
+
+    def __repr__(self) -> str:
+        """Return the size."""
+        return f"{type(self).__name__}(n={len(self)}, d={len(self.statistic)})"
+
+    @property
+    def loss(self) -> PiecedLoss:
+        """Return the loss that answers enter through their sum alone."""
+        return PiecedLoss(self.rows, self.statistic, longest=self.longest)
+
+    @property
+    def step(self) -> int:
+        """Return which rows the sample takes: every so many-th."""
+        n, d = self.rows.shape
+        return max(1, n // max(_ROWS * d, _FLOPS // d**2))
+
+    @cached_property
+    def sample(self) -> Float[np.ndarray, "m d"]:
+        """Return evenly spaced rows, enough for matrices and a start; one pass."""
+        return np.asarray(self.rows.fold(partial(_every, self.step), _stacked))
+
+    @cached_property
+    def weights(self) -> Float[np.ndarray, " m"]:
+        """Return how much each row of the sample counts."""
+        return row_weights(self.sample, self.longest)
+
+    @property
+    def share(self) -> float:
+        """Return how much of the rows the sample is."""
+        return len(self.sample) / len(self)
+
+    def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from the sample.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        slopes = debiased_slope(self.sample @ theta)
+        [total] = weighted_grams(self.sample, self.weights * slopes)
+        return np.asarray(total / self.share)
+
+    @abstractmethod
+    def ridges(self) -> list[float]:
+        """Return the ridges that are tried, from public numbers alone."""
+
+    @abstractmethod
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return by how much a fit flatters itself on the sum it was made of."""
+
+    @abstractmethod
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, with what the ball adds to the ridge in it."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class ShardEvidence(PiecedEvidence):
+    """What a fit sees after all labels of many files were released as one sum; it is public.
+
+    Attributes:
+        rows: x of the pairs that count.
+        statistic: T̃ = Σ yx + noise.
+        feature_bound: Bound L on the norm of one answer's features.
+        factor: F; the noise has covariance V = FFᵀ.
+        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
+        squares: Σ‖x‖².
+        inflation: 1: the sum is whole.
+    """
+
+    factor: Float[np.ndarray, "d r"]
+    rounding: float
+    squares: float
+    inflation: float = 1.0
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return V, the covariance of the noise."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    def mean_and_spread(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
+        """Return what :class:`~sordino.rewards.label_evidence.LabelEvidence` does, by the sample.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        margins = self.sample @ theta
+        slopes = self.weights * secant_slope(margins), self.weights**2 * debiased_slope(margins)
+        both = weighted_grams(self.sample, *slopes)
+        return np.asarray(both[0] / self.share), np.asarray(both[1] / self.share + self.covariance)
+
+    def ridges(self) -> list[float]:
+        """Return what :func:`~sordino.rewards.label_ridge.label_ridges` says."""
+        return label_ridges(self)
+
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return tr[(H + ΛI)⁻¹(H + V)].
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release".
+        """
+        return effective_features(self, solution, ridge)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, whatever the labels were.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release":
+            (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹, H and G from the sample.
+        """
+        share = self.share  # H, G, V and Λ are all smaller by it in the sample
+        noise = self.covariance * share
+        return share * answer_sum_covariance(
+            self.sample, theta, noise, ridge=ridge * share, longest=self.longest
+        )
+
+
+def _every(step: int, first: int, block: Any, *_: Any) -> Float[np.ndarray, "k d"]:
+    """Return the rows of a block whose number is a multiple of the step."""
+    kept = block[-first % step :: step]
+    return np.asarray(kept.toarray() if issparse(kept) else kept)
+
+
+def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the rows of one block above those of another."""
+    return np.concatenate([one, other])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class AnswerEvidence(PiecedEvidence):
+    """What a fit sees of randomized answers in many files.
+
+    Attributes:
+        rows: x of the answers that count.
+        statistic: Σ ỹx, ỹ the answer with its randomization taken out in expectation.
+        feature_bound: Bound L on the norm of one answer's features.
+        flip_probability: Chance that an answer is not the judgment.
+    """
+
+    flip_probability: float
+
+    def ridges(self) -> list[float]:
+        """Return what :func:`~sordino.rewards.ridge_choice.ridges` says."""
+        return ridges(self.feature_bound, self.flip_probability)
+
+    def noise(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return N = Σ p(1 − p)/κ² xxᵀ, the covariance of Σ ỹx; from the sample.
+
+        Source:
+            docs/local.md, standard errors.
+        """
+        variances = debiased_noise(self.sample @ theta, self.flip_probability)
+        [total] = weighted_grams(self.sample, variances)
+        return np.asarray(total / self.share)
+
+    def flattery(self, solution: Solution, ridge: float) -> float:
+        """Return tr[(H + ΛI)⁻¹N].
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release", with N for H + V.
+        """
+        theta = solution.theta
+        return flattery(self.information(theta), self.noise(theta), solution, ridge)
+
+    def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the estimate, as if θ were true.
+
+        Source:
+            docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, from the sample.
+        """
+        share = self.share
+        covariance = debiased_covariance(
+            self.sample, theta, self.flip_probability, ridge=ridge * share
+        )
+        return share * covariance
+
+
+@dataclass(eq=False)
+class _Sums:
+    """What some answers add up to.
+
+    Attributes:
+        agreed: Σ zx, z the randomized answer.
+        total: Σ x.
+        longest: The largest ‖x‖².
+        rows: How many.
+    """
+
+    agreed: Float[np.ndarray, " d"]
+    total: Float[np.ndarray, " d"]
+    longest: float
+    rows: int
+
+    def plus(self, other: _Sums) -> _Sums:
+        """Return the sums of both."""
+        return _Sums(
+            self.agreed + other.agreed,
+            self.total + other.total,
+            max(self.longest, other.longest),
+            self.rows + other.rows,
+        )
+
+
+def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
+    """Return what the answers of one block add up to."""
+    lengths = block.power(2).sum(axis=1) if issparse(block) else (block**2).sum(axis=1)
+    return _Sums(
+        np.asarray(block.T @ answers.astype(np.float64)).ravel(),
+        np.asarray(block.sum(axis=0)).ravel(),
+        float(np.max(lengths)),
+        len(answers),
+    )
+
+
+def evidence_of_answers(
+    rows: PiecedRows, features: Features | None, flips: float
+) -> AnswerEvidence:
+    """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features.
+
+    Args:
+        rows: x of the answers that count, with the answers beside them.
+        features: What made them of texts; None for files of vectors.
+        flips: Chance that an answer is not the judgment.
+
+    Raises:
+        DataError: There are other rows than before: the files changed while they were read.
+    """
+    found = rows.fold(_sums, _Sums.plus)
+    if found.rows != rows.shape[0]:
+        raise DataError("The input changed while it was read. Nothing was fitted.")
+    bound = float(np.sqrt(found.longest)) / 2 if features is None else features.feature_bound
+    return AnswerEvidence(
+        rows=rows,
+        statistic=(found.agreed - flips * found.total) / (1 - 2 * flips),
+        feature_bound=bound,
+        flip_probability=flips,
+    )

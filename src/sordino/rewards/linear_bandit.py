@@ -1,0 +1,418 @@
+"""Features of a context and an arm together, for linear bandits: public, and of norm at most 1.
+
+Least squares with a ridge inside a ball.
+
+Ridge regression of logged rewards inside a ball, withheld: the estimate of a linear bandit.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from jaxtyping import Float, Int64
+from scipy.linalg import cholesky, eigh, solve_triangular
+
+from sordino import _validate
+from sordino._withholding import Withholding, confidential, hide
+from sordino.errors import UsageError
+from sordino.mechanisms.exact_bounds import farthest_rows, size
+from sordino.mechanisms.score_sensitivity import constrained_ridge_range, public_design_ridge_range
+from sordino.preferences.bandit_logs import BanditLogs
+from sordino.preferences.catalogues import Catalogue
+from sordino.privacy.events import Event
+from sordino.privacy.guarantee import NeighboringRelation, Unit
+
+from .arm_means import arms_digest
+from .withheld_bounds import changes_of, refuse_other_terms
+
+_BLOCK = 1 << 20  # numbers held at once
+_UP = 1 + 1e-12
+_INSIDE = 1 - 2.0**-39  # so that no rounding makes a row longer than 1
+
+
+@dataclass(frozen=True)
+class JointFeatures:
+    """φ(x, a) = every product of a feature of (1, x) with one of (1, a), of norm at most 1.
+
+    The arm's own features are standardized over the catalogue, which is public, and scaled so
+    that the longest has norm 1; without any, arm a is the a-th unit vector. Contexts have norm
+    at most 1. Each of the two vectors is extended by a 1 and divided by √2 (a bandit without
+    contexts has the 1 alone). The first feature is a constant, so rewards may be centered.
+
+    Attributes:
+        catalogue: The arms and their features.
+        context_size: Length p of a context; 0 for none.
+
+    Source:
+        docs/intrinsic.md, "Linear bandits".
+    """
+
+    catalogue: Catalogue
+    context_size: int
+
+    @cached_property
+    def arms(self) -> Float[np.ndarray, "k q1"]:
+        """Return (1, a)/√2 for every arm."""
+        given = self.catalogue.features
+        own = np.eye(len(self.catalogue)) if given is None else _standardized(given)
+        rows = np.asarray(np.hstack([np.ones((len(own), 1)), own]) / np.sqrt(2))
+        rows.setflags(write=False)
+        return rows
+
+    @property
+    def dimension(self) -> int:
+        """Return d, the number of features."""
+        return int(self.arms.shape[1]) * (self.context_size + 1)
+
+    @cached_property
+    def spread(self) -> float:
+        """Return a bound on max ‖φ(x, a) − φ(x, a′)‖ over all contexts and arms; public."""
+        return farthest_rows(self.arms)
+
+    @classmethod
+    def of(cls, logs: BanditLogs) -> JointFeatures:
+        """Return the features that logs are fitted with."""
+        return cls(logs.catalogue, 0 if logs.contexts is None else int(logs.contexts.shape[1]))
+
+    def options(self, context: object, arms: Int64[np.ndarray, " c"]) -> Float[np.ndarray, "c d"]:
+        """Return φ(x, a) of some arms in one context of norm at most 1 (None: all of it 0).
+
+        Raises:
+            UsageError: The context has another length, or is no row of finite numbers of norm
+                at most 1.
+        """
+        blank = np.zeros(self.context_size)
+        given = blank if context is None else np.atleast_1d(np.asarray(context, dtype=np.float64))
+        if given.shape != blank.shape or not np.isfinite(given).all():
+            raise UsageError(
+                f"context must be {self.context_size} finite numbers, as the logs' own contexts "
+                "are made (see contexts_of)."
+            )
+        if float(np.linalg.norm(given)) > _UP:
+            raise UsageError("context must have norm at most 1: see contexts_of.")
+        return self._joint(given[None, :], arms)
+
+    def blocks(self, logs: BanditLogs) -> Iterator[tuple[slice, Float[np.ndarray, "b d"]]]:
+        """Yield stretches of the logs: which they are, and φ of what was seen and pulled."""
+        n, size = len(logs.arms), max(1, _BLOCK // self.dimension)
+        for start in range(0, n, size):
+            part = slice(start, min(start + size, n))
+            contexts = np.zeros((part.stop - start, 0))
+            if logs.contexts is not None:
+                contexts = _shortened(logs.contexts[part])
+            yield part, self._joint(contexts, logs.arms[part])
+
+    def _joint(
+        self, contexts: Float[np.ndarray, "b p"], arms: Int64[np.ndarray, " b"]
+    ) -> Float[np.ndarray, "b d"]:
+        """Return φ for every pair of a context (or the one for all) and an arm."""
+        ones = np.ones((len(contexts), 1))
+        seen = np.hstack([ones, contexts]) / (np.sqrt(2) if self.context_size else 1.0)
+        pulled = self.arms[arms] * _INSIDE
+        return np.asarray(
+            (seen[:, :, None] * pulled[:, None, :]).reshape(len(pulled), self.dimension)
+        )
+
+
+def _standardized(features: Float[np.ndarray, "k q"]) -> Float[np.ndarray, "k q"]:
+    """Return columns of mean 0 and equal spread, all rows of norm at most 1."""
+    centered = features - features.mean(axis=0)
+    spread = centered.std(axis=0)
+    scaled = np.divide(centered, spread, out=np.zeros_like(centered), where=spread > 0)
+    return _shortened(scaled / max(float(np.linalg.norm(scaled, axis=1).max(initial=0.0)), 1e-300))
+
+
+def _shortened(rows: Float[np.ndarray, "b p"]) -> Float[np.ndarray, "b p"]:
+    """Return rows of norm at most 1: the bound is enforced, row by row."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.maximum(norms, 1.0))
+
+
+_STEPS: Final = 200
+
+
+def minimize_in_ball(
+    moment: Float[np.ndarray, "d d"],
+    pull: Float[np.ndarray, " d"],
+    ball: float | None,
+) -> Float[np.ndarray, " d"]:
+    """Return the θ that minimizes θᵀΣθ − 2bᵀθ over the ball, up to rounding.
+
+    Private data have been read, and a refusal would tell of them: there is none. In real numbers
+    every step is exact, but for a shift that is found to the last bit.
+
+    Args:
+        moment: Σ, symmetric and positive definite, shape (d, d).
+        pull: b = Σ rφ, shape (d,).
+        ball: Bound on ‖θ‖; None for none.
+
+    Source:
+        docs/intrinsic.md, "Linear bandits": the first-order conditions, solved in the basis of
+        eigenvectors, where ‖θ(ν)‖ falls with ν.
+    """
+    values, basis = eigh(moment)
+    rotated = basis.T @ pull
+
+    def size(shift: float) -> float:
+        return float(np.linalg.norm(rotated / (values + shift)))
+
+    shift = 0.0
+    if ball is not None and size(0.0) > ball:
+        high = float(np.linalg.norm(pull)) / ball  # there the norm is below the ball's
+        low = 0.0
+        for _ in range(_STEPS):
+            shift = low + (high - low) / 2
+            low, high = (shift, high) if size(shift) > ball else (low, shift)
+        shift = high
+    theta = basis @ (rotated / (values + shift))
+    for _ in range(3):  # what rounding left over
+        residual = pull - moment @ theta - shift * theta
+        theta = theta + basis @ ((basis.T @ residual) / (values + shift))
+    norm = float(np.linalg.norm(theta))
+    if ball is not None and (shift > 0 or norm > ball):
+        theta = theta * (ball / norm)  # on the sphere, where a shift may push
+    return np.asarray(theta)
+
+
+_ATOL: Final = 2.0**-20  # what rounding may leave, as a share of what one record can push with
+
+
+class BallRidge(Withholding):
+    """θ̂ = argmin over ‖θ‖ ≤ ball of Σ (r − θᵀφ)² + ridge‖θ‖², and the scores it gives.
+
+    f(x, a) = θ̂ᵀφ(x, a) − penalty·‖φ(x, a)‖ in the inverse of Σ = ridge·I + Σ φφᵀ. Rewards are
+    cut to their public range and counted from its middle, features have norm at most 1; both are
+    enforced record by record. Nothing depends on how many records there are.
+
+    The object fits the logs it is given itself, so that no weights can stand beside settings
+    that were made for others.
+
+    Args:
+        logs: Raw records; arms, their features and the reward range are public.
+        unit: ``"record"``, or ``"label"`` where contexts and arms are public.
+        neighbors: What one change is; ``REPLACE_ONE`` for labels.
+        ridge: Strength of the quadratic penalty, > 0.
+        ball: Bound on ‖θ‖, > 0; one reward range if left out. None for labels, whose bound needs
+            none.
+        penalty: Strength of pessimism, ≥ 0.
+
+    Raises:
+        UsageError: A setting is out of range.
+        PrivacyError: No bound is known for the unit under the relation.
+
+    Guarantee:
+        :meth:`score_range` bounds how far one change moves the scores, in real arithmetic
+        (caveat ``real-arithmetic``); what the solver may be off is part of it. Shown by
+        tests/soundness/test_offline_bandit.py.
+
+    Source:
+        KLDP, Theorem 2 and Algorithm 2; docs/intrinsic.md, "Linear bandits".
+        Differs: a ball, so that the bound depends on no eigenvalue of the data.
+    """
+
+    _held = "The regression behind a linear bandit"
+    caveats = ("real-arithmetic",)
+    unit: Unit
+    neighbors: NeighboringRelation
+    reward_range: float
+    ridge: float
+    ball: float | None
+    penalty: float
+    features: JointFeatures
+    public_digest: str | None
+
+    def __init__(
+        self,
+        logs: BanditLogs,
+        *,
+        unit: Unit,
+        neighbors: NeighboringRelation,
+        ridge: float,
+        ball: float | None = None,
+        penalty: float = 0.0,
+    ) -> None:
+        """Check the settings and fit."""
+        refuse_other_terms(unit, neighbors)
+        low, high = logs.reward_range
+        width = _within("the width of reward_range", high - low, 1e-100, 1e100)
+        bound, features = _ball(unit, ball, width), JointFeatures.of(logs)
+        moment, pull = _sums(logs, features, _ridge(ridge))
+        weights = minimize_in_ball(moment, pull, bound)
+        factor = cholesky(moment, lower=True)
+        for held in (weights, factor):
+            held.setflags(write=False)
+        hide(self, logs=logs, weights=weights, factor=factor)
+        self._keep(
+            unit=unit,
+            neighbors=neighbors,
+            reward_range=width,
+            ridge=float(ridge),
+            ball=bound,
+            penalty=size("penalty", penalty, zero=True),
+            features=features,
+            public_digest=None if unit != "label" else _digest(logs),
+        )
+
+    @property
+    def payments(self) -> tuple[tuple[str, Event], ...]:
+        """Return what was paid for the scores before any draw: nothing."""
+        return ()
+
+    def options(self, context: Any, candidates: Any) -> Float[np.ndarray, "c d"]:
+        """Return the features of arms in one context; of all arms if candidates is None.
+
+        Args:
+            context: A vector as :meth:`~sordino.preferences.bandit_logs.BanditLogs.contexts_of`
+                makes it; None for one of zeros.
+            candidates: Indices of arms.
+
+        Raises:
+            UsageError: It is no context, or an index is no arm.
+        """
+        k = len(self.features.catalogue)
+        arms = np.arange(k) if candidates is None else np.asarray(candidates)
+        if arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms):
+            raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
+        if arms.min() < 0 or arms.max() >= k:
+            raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
+        return self.features.options(context, arms.astype(np.int64))
+
+    def score_range(self, options: Float[np.ndarray, "c d"]) -> float:
+        """Return how far one change can move the difference of two scores.
+
+        Guarantee:
+            An upper bound for every two neighboring data sets; of labels, for those with these
+            public contexts and arms.
+        """
+        spread = min(farthest_rows(options), self.features.spread)
+        if self.ball is not None:
+            return ball_ridge_range(
+                self.ridge,
+                spread=spread,
+                ball=self.ball,
+                reward_range=self.reward_range,
+                neighbors=self.neighbors,
+                penalty=self.penalty,
+            )
+        return public_design_ridge_range(
+            self._design,
+            options,
+            ridge=self.ridge,
+            reward_range=self.reward_range,
+            inexactness=_inexactness(self.ridge, spread, _push(self.reward_range, None)),
+        )
+
+    def _scores(self, options: Float[np.ndarray, "c d"]) -> Float[np.ndarray, " c"]:
+        """Return the score of every option; confidential."""
+        if farthest_rows(options) == 0:
+            return np.zeros(len(options))  # equal options, whatever rounding makes of them
+        # of differences, so that what all options share leaves no rounding behind
+        held = confidential(self)
+        scores = (options - options[:1]) @ held.weights
+        if self.penalty > 0:
+            inside = solve_triangular(held.factor, options.T, lower=True)
+            scores = scores - self.penalty * np.linalg.norm(inside, axis=0)
+        return np.asarray(scores)
+
+    @cached_property
+    def _design(self) -> Float[np.ndarray, "n d"]:
+        """Return φ of every record, where it is public."""
+        none = np.zeros((0, self.features.dimension))
+        return np.vstack(
+            [none, *(rows for _, rows in self.features.blocks(confidential(self).logs))]
+        )
+
+
+def ball_ridge_range(
+    ridge: float,
+    *,
+    spread: float,
+    ball: float,
+    reward_range: float,
+    neighbors: NeighboringRelation,
+    penalty: float = 0.0,
+) -> float:
+    """Return how far one change of a record moves the difference of two scores of a fit.
+
+    Args:
+        ridge: Strength of the quadratic penalty, > 0.
+        spread: max ‖φ − φ′‖ over the options.
+        ball: Bound on the norm of the weights.
+        reward_range: Upper less lower end of the rewards, which are counted from its middle.
+        neighbors: What one change is.
+        penalty: Strength of pessimism.
+
+    Guarantee:
+        An upper bound for every two neighboring data sets, with all that the solver may be off.
+
+    Source:
+        docs/intrinsic.md, "Linear bandits".
+    """
+    return changes_of(neighbors) * constrained_ridge_range(
+        ridge,
+        spread=spread,
+        ball=ball,
+        reward_bound=reward_range / 2,
+        penalty=penalty,
+        inexactness=_inexactness(ridge, spread, _push(reward_range, ball)),
+    )
+
+
+def _ball(unit: Unit, ball: float | None, width: float) -> float | None:
+    """Return the bound on the norm of the weights; none for labels."""
+    if unit == "label":
+        if ball is not None:
+            raise UsageError("ball is for unit='record': with public arms the bound needs none.")
+        return None
+    return _within("ball", width if ball is None else ball, 1e-9 * width, 1e9 * width)
+
+
+def _ridge(ridge: float) -> float:
+    """Return a ridge beside which the rounding of a billion features of records is nothing."""
+    return _within("ridge", ridge, 1e-6, 1e60)
+
+
+def _within(name: str, value: float, least: float, most: float) -> float:
+    """Return a positive size; refuse what a fit might not be certified with, whatever the data."""
+    result = _validate.positive(name, value)
+    if not least <= result <= most:
+        raise UsageError(f"{name} must be within {least:g} and {most:g}, got {value!r}.")
+    return result
+
+
+def _digest(logs: BanditLogs) -> str:
+    """Return the SHA-256 of arms and contexts, where both are public."""
+    digest = hashlib.sha256(arms_digest(logs).encode())
+    if logs.contexts is not None:
+        digest.update(logs.contexts.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _sums(
+    logs: BanditLogs, features: JointFeatures, ridge: float
+) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
+    """Return ridge·I + Σ φφᵀ and Σ rφ, rewards counted from the middle of their range."""
+    low, high = logs.reward_range
+    moment = ridge * np.eye(features.dimension)
+    pull = np.zeros(features.dimension)
+    for part, rows in features.blocks(logs):
+        above = np.clip(np.clip(logs.rewards[part], low, high) - low, 0.0, high - low)
+        rewards = above - (high - low) / 2
+        moment += rows.T @ rows
+        pull += rows.T @ rewards
+    return moment, pull
+
+
+def _inexactness(ridge: float, spread: float, push: float) -> float:
+    """Return by how much an accepted fit may move a score, up to what all options share."""
+    return spread / 2 * _ATOL * push / ridge
+
+
+def _push(reward_range: float, ball: float | None) -> float:
+    """Return how far one record can push the first-order conditions."""
+    return reward_range / 2 + (reward_range if ball is None else ball)

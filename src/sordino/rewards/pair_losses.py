@@ -1,0 +1,598 @@
+"""Sums of weighted outer products over rows, dense or sparse, block by block.
+
+How well a reward explains randomized answers: value, gradient, Hessian.
+
+A pair has the feature difference ``x = φ(first) − φ(second)``, the reward difference
+``Δ = θᵀx`` and an answer, 1 if the first was preferred. Where answers were flipped with a known
+probability, :func:`debias` turns each into a target whose expectation over the flip is the true
+answer, so that every loss that is linear in the answer stays unbiased and convex.
+
+An approximate Hessian that is cheap to build, to shift by a ridge and to invert.
+
+What the solver needs of a loss: a convex function of margins, which are linear in the weights.
+
+A pair has one margin, its reward difference; a ballot has one for each candidate, its score.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, cast, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int
+from scipy.sparse import csr_array, issparse
+from scipy.special import expit, log_expit
+
+from sordino._validate import finite_array, non_negative, number
+from sordino.errors import DataError, UsageError
+
+_BLOCK = 1 << 21  # numbers of a block made dense: 16 MiB
+
+
+def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]]:
+    """Yield every ``step``-th row in blocks, with the rows each block holds.
+
+    Sparse rows are made dense block by block: a dense product is faster than a sparse one.
+    """
+    n, d = differences.shape
+    if not issparse(differences) and step > 1:
+        yield differences[::step], slice(0, n, step)
+        return
+    size = max(1, _BLOCK // max(d, 1)) * step
+    for first in range(0, n, size):
+        chosen = slice(first, min(first + size, n), step)
+        block = differences[chosen]
+        yield (block.toarray() if issparse(block) else block), chosen
+
+
+def weighted_grams(
+    differences: Any, *weights: Float[np.ndarray, " n"], step: int = 1
+) -> list[Float[np.ndarray, "d d"]]:
+    """Return Σ wᵢ xᵢxᵢᵀ for each list of weights, in one reading of the rows.
+
+    Args:
+        differences: x, shape (n, d), dense or sparse.
+        weights: Each non-negative, one for every row.
+        step: Take every so many-th row only.
+    """
+    d = differences.shape[1]
+    totals = [np.zeros((d, d)) for _ in weights]
+    for block, chosen in blocks(differences, step):
+        for index, weight in enumerate(weights):
+            scaled = np.sqrt(weight[chosen])[:, None] * block
+            totals[index] += scaled.T @ scaled
+    return totals
+
+
+def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
+    """Return log(1 + exp(value)), elementwise, without overflow.
+
+    Source:
+        docs/local.md, debiased likelihood.
+
+    Example:
+        >>> float(softplus(1000.0)), float(softplus(-1000.0))
+        (1000.0, 0.0)
+    """
+    return -log_expit(-np.asarray(value, dtype=np.float64))
+
+
+def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.ndarray, " n"]:
+    """Return targets whose expectation over the flips is the answer before it was flipped.
+
+    Source:
+        docs/local.md, debiased likelihood: ỹ = (1[z = 1] − f)/(1 −
+        2f). A target lies outside [0, 1] where f > 0.
+
+    Args:
+        answers: What was released, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2): how often a released answer is the wrong one.
+
+    Raises:
+        DataError: An answer is neither 0 nor 1.
+        UsageError: The flip probability is outside [0, 1/2).
+
+    Example:
+        >>> debias(np.array([1, 0]), 0.25)
+        array([ 1.5, -0.5])
+    """
+    flip = number("flip_probability", flip_probability)
+    if not 0 <= flip < 0.5:  # noqa: PLR2004
+        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    targets = finite_array("answers", answers, ndim=1)
+    wrong = (targets != 0) & (targets != 1)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"answers must be 0 or 1: row {row} is neither.")
+    return (targets - flip) / (1 - 2 * flip)
+
+
+def debiased_loss(
+    difference: Float[np.ndarray, " *size"] | float, target: Float[np.ndarray, " *size"] | float
+) -> Any:
+    """Return the logistic loss of each reward difference under a debiased target.
+
+    Source:
+        docs/local.md, debiased likelihood: softplus(Δ) − ỹΔ. Convex in
+        Δ; unbounded below where ỹ is outside [0, 1].
+
+    Args:
+        difference: Δ, in units of reward.
+        target: ỹ of :func:`debias`; 0 and 1 give the ordinary logistic loss.
+    """
+    return softplus(difference) - np.asarray(target) * difference
+
+
+def debiased_loss_of_answer(
+    epsilon: float,
+    difference: Float[np.ndarray, " *size"] | float,
+    z: Int[np.ndarray, " *size"] | int,
+) -> Any:
+    """Return the debiased loss of answers that binary randomized response released.
+
+    Source:
+        docs/local.md, debiased likelihood.
+
+    Args:
+        epsilon: Privacy loss of the randomized response, above 0.
+        difference: Δ, in units of reward.
+        z: +1 if the released answer prefers the first, −1 otherwise.
+
+    Example:
+        >>> round(float(debiased_loss_of_answer(1.0, 1.3, 1)), 6)
+        -0.515561
+    """
+    signs = _signs(z)
+    level = non_negative("epsilon", epsilon)
+    if level == 0:
+        raise UsageError("epsilon must be greater than 0: at 0 an answer carries nothing.")
+    # ỹ = (1[z = 1] − f)/κ = 1/2 + z/(2κ), because f = (1 − κ)/2.
+    return debiased_loss(difference, 0.5 + signs / (2 * math.tanh(level / 2)))
+
+
+def mixture_negative_log_likelihood(
+    epsilon: float,
+    difference: Float[np.ndarray, " *size"] | float,
+    z: Int[np.ndarray, " *size"] | int,
+) -> Any:
+    """Return minus the log probability of each released answer.
+
+    Source:
+        docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a)
+        σ(−zΔ)], a = σ(ε). Convex exactly where zΔ ≥ −ε/2.
+
+    Args:
+        epsilon: Privacy loss of the randomized response (infinity: answers were not flipped).
+        difference: Δ, in units of reward.
+        z: +1 if the released answer prefers the first, −1 otherwise.
+
+    Example:
+        >>> round(float(mixture_negative_log_likelihood(1.0, 1.3, -1)), 6)
+        0.999915
+    """
+    level = non_negative("epsilon", epsilon)
+    agreement = _signs(z) * difference
+    kept = log_expit(level) + log_expit(agreement)
+    return -np.logaddexp(kept, log_expit(-level) + log_expit(-agreement))
+
+
+def answer_probability(
+    difference: Float[np.ndarray, " *size"] | float, flip_probability: float
+) -> Any:
+    """Return how likely a released answer prefers the first.
+
+    Source:
+        docs/local.md, mixture likelihood: p = κσ(Δ) + f, κ = 1 − 2f.
+
+    Example:
+        >>> float(answer_probability(0.0, 0.25)), float(answer_probability(1e9, 0.25))
+        (0.5, 0.75)
+    """
+    return flip_probability + (1 - 2 * flip_probability) * expit(difference)
+
+
+def _signs(z: Any) -> Any:
+    """Return z as an array; refuse what is neither +1 nor −1."""
+    signs = np.asarray(z)
+    if signs.dtype.kind not in "if" or not np.isin(signs, (-1, 1)).all():
+        raise DataError("z must hold +1 (first preferred) and -1 (second preferred) only.")
+    return signs.astype(np.float64)
+
+
+@dataclass(frozen=True)
+class DebiasedLogistic:
+    """The debiased logistic loss of a whole data set, as a function of the reward weights.
+
+    Answers enter it through Σ ỹx alone, so it is also the loss where only that sum is known:
+    see :meth:`of_statistic`.
+
+    Source:
+        docs/local.md, debiased likelihood: Σ softplus(θᵀx) − ỹθᵀx.
+        Sums, not means; no ridge.
+
+    Attributes:
+        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+        targets: ỹ of :func:`debias` (any finite numbers; 0 and 1 give logistic regression).
+        pull: Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
+        weights: How much softplus of each pair counts, where not every one counts 1; ≥ 0.
+
+    Raises:
+        DataError: The shapes do not fit, or a target is not finite.
+
+    Example:
+        >>> loss = DebiasedLogistic(np.eye(2), targets=np.array([1.0, 0.0]))
+        >>> loss.gradient(np.zeros(2))
+        array([-0.5,  0.5])
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    targets: Float[np.ndarray, " n"]
+    pull: Float[np.ndarray, " d"] | None = None
+    weights: Float[np.ndarray, " n"] | float = 1.0
+
+    @classmethod
+    def of_statistic(
+        cls,
+        differences: Any,
+        statistic: Float[np.ndarray, " d"],
+        weights: Float[np.ndarray, " n"] | float = 1.0,
+    ) -> DebiasedLogistic:
+        """Return the loss where Σ yx is known and no single answer is.
+
+        Source:
+            docs/central.md, "Label privacy, one Gaussian release": Σ w softplus(θᵀx) − T̃ᵀθ.
+
+        Args:
+            differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+            statistic: T̃, an estimate of Σ wyx.
+            weights: w, one for each pair.
+
+        Example:
+            >>> loss = DebiasedLogistic.of_statistic(np.eye(2), np.array([1.0, 0.0]))
+            >>> loss.gradient(np.zeros(2))
+            array([-0.5,  0.5])
+        """
+        targets = np.zeros(differences.shape[0])
+        return cls(differences, targets=targets, pull=statistic, weights=weights)
+
+    def __post_init__(self) -> None:
+        """Check shapes; store float64, rows contiguous (no copy where they already are)."""
+        differences = self.differences
+        if issparse(differences):
+            differences = csr_array(differences, dtype=np.float64)
+        else:
+            differences = np.ascontiguousarray(differences, dtype=np.float64)
+        targets = finite_array("targets", self.targets, ndim=1)
+        if differences.ndim != 2 or len(targets) != differences.shape[0]:  # noqa: PLR2004
+            raise DataError(
+                f"differences and targets must have one row a pair, got shapes "
+                f"{differences.shape} and {targets.shape}."
+            )
+        object.__setattr__(self, "differences", differences)
+        object.__setattr__(self, "targets", targets)
+        if self.pull is not None:
+            object.__setattr__(self, "pull", finite_array("pull", self.pull, ndim=1))
+            if len(self.pull) != differences.shape[1]:
+                raise DataError(
+                    f"pull must have shape ({differences.shape[1]},), got {self.pull.shape}."
+                )
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+        """Return what is known of the answers as a sum; 0 where there is no such thing."""
+        return 0.0 if self.pull is None else self.pull
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the pairs.
+
+        Source:
+            docs/local.md, debiased likelihood.
+        """
+        return self._value(self.differences @ theta, theta)
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient: Σ (σ(θᵀx) − ỹ)x.
+
+        Source:
+            docs/local.md, debiased likelihood.
+        """
+        return self._gradient(self.differences @ theta)
+
+    def value_and_gradient(
+        self, theta: Float[np.ndarray, " d"]
+    ) -> tuple[float, Float[np.ndarray, " d"]]:
+        """Return the loss and its gradient for one multiplication by the differences.
+
+        Source:
+            docs/local.md, debiased likelihood.
+        """
+        margins = self.differences @ theta
+        return self._value(margins, theta), self._gradient(margins)
+
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters.
+
+        Source:
+            docs/local.md, debiased likelihood.
+        """
+        probabilities = expit(self.differences @ theta)
+        weights = self.weights * probabilities * (1 - probabilities)
+        matrix: Any = self.differences
+        if issparse(matrix):
+            return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
+        return np.asarray(matrix.T @ (weights[:, None] * matrix))
+
+    def _value(self, margins: Float[np.ndarray, " n"], theta: Float[np.ndarray, " d"]) -> float:
+        known = self.targets @ margins + np.sum(self.known_sum * theta)
+        return float(np.sum(self.weights * softplus(margins)) - known)
+
+    def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
+        residuals = self.weights * expit(margins) - self.targets
+        return np.asarray(self.differences.T @ residuals - self.known_sum)
+
+
+@dataclass(frozen=True)
+class MixtureLogistic:
+    """Minus the log probability of all released answers, as a function of the reward weights.
+
+    The likelihood of what was released: efficient, but not convex where answers contradict a
+    sure prediction.
+
+    Source:
+        docs/local.md, mixture likelihood: −Σ log p(z), p = κσ(θᵀx) + f for z = 1. Sums, not
+        means; no ridge.
+
+    Attributes:
+        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
+        answers: What was released, 1 if the first was preferred and 0 otherwise.
+        flip_probability: f, in [0, 1/2).
+
+    Example:
+        >>> loss = MixtureLogistic(np.eye(2), answers=np.array([1, 0]), flip_probability=0.25)
+        >>> loss.gradient(np.zeros(2))
+        array([-0.25,  0.25])
+    """
+
+    differences: Float[np.ndarray, "n d"] | csr_array
+    answers: Int[np.ndarray, " n"]
+    flip_probability: float
+
+    def __post_init__(self) -> None:
+        """Check shapes and answers as the debiased loss does."""
+        checked = DebiasedLogistic(self.differences, debias(self.answers, self.flip_probability))
+        object.__setattr__(self, "differences", checked.differences)
+        object.__setattr__(self, "answers", np.asarray(self.answers))
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the pairs.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        return float(np.sum(self._losses(self.differences @ theta)))
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        slope = self._slope(self.differences @ theta)
+        return np.asarray(self.differences.T @ (-self._z * slope))
+
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite.
+
+        Source:
+            docs/local.md, mixture likelihood.
+        """
+        margins = self.differences @ theta
+        slope = self._slope(margins)
+        bend = slope * (slope - 1 + 2 * expit(self._z * margins))
+        up, down = weighted_grams(self.differences, np.maximum(bend, 0), np.maximum(-bend, 0))
+        return np.asarray(up - down)
+
+    def _slope(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return κσ′(Δ)/p(z): how fast the log probability rises along its answer."""
+        # In logarithms: where an answer contradicts a sure prediction, both factors underflow.
+        logs = log_expit(margins) + log_expit(-margins) + self._losses(margins)
+        return np.asarray((1 - 2 * self.flip_probability) * np.exp(logs))
+
+    @property
+    def _z(self) -> Int[np.ndarray, " n"]:
+        return 2 * self.answers.astype(np.int64) - 1
+
+    def _losses(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        flip = self.flip_probability
+        epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
+        return np.asarray(mixture_negative_log_likelihood(epsilon, margins, self._z))
+
+
+_DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
+_PASSES_PER_FEATURE = 1 / 16  # dense passes that cost twice one Hessian, for each feature
+_FEW = 16  # passes that are not worth saving
+_FLOPS = 1 << 26  # a Hessian this cheap takes every row
+
+Solver = Callable[[np.ndarray], np.ndarray]
+
+
+class Curvature:
+    """Σ σ′(margin) xxᵀ over evenly spaced rows, or its diagonal where that is the better deal.
+
+    Only the speed of the solver rests on it, so a sample of the rows is enough: 32 rows a
+    feature put the eigenvalues of the whitened Hessian within a factor of about two. Passes
+    over sparse rows are so cheap that the diagonal is tried first.
+
+    Source:
+        docs/local.md, debiased likelihood (Hessian).
+
+    Attributes:
+        patience: Passes after which measuring the whole matrix anew is worth its price.
+        matrix: What was measured: a matrix, or its diagonal.
+    """
+
+    def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
+        """Measure at the given margins."""
+        n, d = loss.differences.shape
+        self._loss, matrix = loss, cast("Any", loss.differences)
+        self._dense = d <= _DENSE_FEATURES
+        filled = matrix.nnz / max(n * d, 1) if issparse(matrix) else 1.0
+        passes = _PASSES_PER_FEATURE * d / max(filled, 1e-9)
+        self.patience = max(1.0, passes) if self._dense else math.inf
+        whole = self._dense and (filled == 1 or passes < _FEW)
+        # At first a quarter of the rows at most: a rough matrix costs a pass or two.
+        rows = min(32, max(8, n // (4 * max(d, 1))))
+        self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
+
+    def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
+        """Measure again at the given margins, on more rows.
+
+        Source:
+            docs/local.md, debiased likelihood (Hessian).
+        """
+        self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
+
+    def _measure(
+        self, margins: Float[np.ndarray, " n"], rows_per_feature: int
+    ) -> Float[np.ndarray, "d d"]:
+        n, d = self._loss.differences.shape
+        step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
+        [total] = weighted_grams(self._loss.differences, self._weights(margins), step=step)
+        return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
+
+    def _diagonal(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
+        rows: Any = self._loss.differences
+        squares = rows.power(2) if issparse(rows) else rows * rows
+        return np.asarray(squares.T @ self._weights(margins))
+
+    def _weights(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return σ′ of each margin, as much as its row counts."""
+        probabilities = expit(margins)
+        return np.asarray(self._loss.weights * probabilities * (1 - probabilities))
+
+
+def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
+    """Return the function v ↦ (matrix + shift·I)⁻¹v.
+
+    A matrix that is not positive definite in floating point gets the smallest of a few extra
+    shifts that makes it so.
+
+    Source:
+        docs/local.md, the fit (F with its ridge).
+    """
+    diagonal = matrix if matrix.ndim == 1 else np.diagonal(matrix)
+    scale = float(diagonal.max(initial=0.0)) or 1.0
+    if matrix.ndim == 1:
+        inverted = 1 / (matrix + (shift + 1e-12 * scale))
+        return lambda vector: inverted * vector
+    for jitter in (0.0, 1e-12, 1e-9, 1e-6):
+        shifted = matrix.copy()
+        shifted.flat[:: len(matrix) + 1] += shift + jitter * scale
+        try:
+            # NumPy throughout: SciPy's own BLAS threads and NumPy's get in each other's way.
+            whiten = np.linalg.inv(np.linalg.cholesky(shifted))
+        except np.linalg.LinAlgError:
+            continue
+        return lambda vector: np.asarray(whiten.T @ (whiten @ vector))
+    return inverse(diagonal, shift)
+
+
+@runtime_checkable
+class Bend(Protocol):
+    """An approximate Hessian: see :class:`sordino.rewards._curvature.Curvature`."""
+
+    patience: float
+    matrix: np.ndarray
+
+    def refresh(self, margins: Float[np.ndarray, " m"]) -> None:
+        """Measure again at the given margins."""
+        ...
+
+
+@runtime_checkable
+class MarginLoss(Protocol):
+    """A loss Σ convex(margins) − targetsᵀmargins − known_sumᵀθ with margins = rows·θ."""
+
+    @property
+    def rows(self) -> Any:
+        """Return the matrix that weights are multiplied by, shape (m, d), dense or sparse."""
+        ...
+
+    @property
+    def targets(self) -> Float[np.ndarray, " m"]:
+        """Return what margins are multiplied by in the linear part."""
+        ...
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+        """Return what weights are multiplied by in the linear part; 0 if there is no such sum."""
+        ...
+
+    @property
+    def row_by_row(self) -> bool:
+        """Return whether each term reads one margin, so that rows can be taken in blocks."""
+        ...
+
+    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " terms"]:
+        """Return the terms of the convex part."""
+        ...
+
+    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return the derivative of the convex part in each margin, in a new array."""
+        ...
+
+    def span(self, change: Float[np.ndarray, " m"]) -> float:
+        """Return a length of a step within which 1 bounds |log| of the change of curvature."""
+        ...
+
+    def bend(self, margins: Float[np.ndarray, " m"]) -> Bend:
+        """Return the approximate Hessian."""
+        ...
+
+    def sample(self, step: int) -> MarginLoss:
+        """Return the loss of every ``step``-th observation, linear terms shrunk alike."""
+        ...
+
+
+class PairMargins:
+    """The loss of pairs: one margin each."""
+
+    def __init__(self, loss: DebiasedLogistic) -> None:
+        """Take the loss whose margins these are."""
+        self._loss = loss
+        self.row_by_row = np.ndim(loss.weights) == 0  # a block does not know its own weights
+        self.rows: Any = loss.differences
+        self.targets = loss.targets
+        self.known_sum = loss.known_sum
+
+    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return log(1 + e^margin), as much as its pair counts."""
+        return np.asarray(self._loss.weights * softplus(margins))
+
+    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return the probability of each answer, as much as its pair counts."""
+        return np.asarray(self._loss.weights * expit(margins))
+
+    def span(self, change: Float[np.ndarray, " m"]) -> float:
+        """Return the farthest that a margin moves: |σ″| ≤ σ′."""
+        return float(np.max(np.abs(change), initial=0.0))
+
+    def bend(self, margins: Float[np.ndarray, " m"]) -> Bend:
+        """Return the approximate Hessian."""
+        return cast("Bend", Curvature(self._loss, margins))
+
+    def sample(self, step: int) -> MarginLoss:
+        """Return the loss of every ``step``-th pair."""
+        loss = self._loss
+        pull = None if loss.pull is None else loss.pull / step
+        rows, targets = loss.differences[::step], loss.targets[::step]
+        weights = loss.weights if self.row_by_row else np.asarray(loss.weights)[::step]
+        return PairMargins(DebiasedLogistic(rows, targets, pull, weights))
+
+
+def as_margin_loss(loss: DebiasedLogistic | MarginLoss) -> MarginLoss:
+    """Return a loss as the solver takes it."""
+    return PairMargins(loss) if isinstance(loss, DebiasedLogistic) else loss

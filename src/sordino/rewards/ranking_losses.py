@@ -1,0 +1,717 @@
+"""Two convex functions of the scores on one ballot, for many ballots of one size at once.
+
+Scores are arrays (position, ballot). The curvature is Σ W_ab (v_a − v_b)² over pairs a < b along
+a direction v, with W never negative: no difference of nearly equal numbers is taken.
+
+The Hessian of a loss of rankings, and an approximate one that is cheap to build.
+
+Losses of rankings: a convex function of scores, less scores times what is known of the answers.
+
+Everything is done for all ballots of one size at once, on scores alone; features are multiplied
+twice, whatever the number of pairs or stages.
+
+How well a reward explains rankings by the Plackett–Luce model, and its certified fit.
+
+A ballot is a sequence of choices: the best from all candidates, the next from those that are left,
+and so on. A partial ranking stops early. Candidates that tie are each chosen from those left at
+their tie, so that the tied order is left out.
+
+Objectives of rankings that answers enter through one sum: what a noised sum is fitted with.
+
+The curvature of the Plackett–Luce likelihood depends on the rankings. These two do not: every pair
+of candidates, each as often as any other, and the first choice alone. A slate that many people
+ranked is given once, with its number of ballots.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int64, Integer
+from scipy.sparse import csr_array, issparse
+from scipy.special import expit
+
+from sordino._validate import finite_array
+from sordino.errors import DataError
+from sordino.mechanisms.ranking_sum import SizeGroup, checked_starts, groups_by_size, part_of
+
+from .solver import Solution, minimize_ridge
+
+
+@runtime_checkable
+class Terms(Protocol):
+    """A convex function of the scores of each ballot."""
+
+    @property
+    def rows(self) -> Int64[np.ndarray, "k g"]:
+        """Return the flat candidates."""
+        ...
+
+    def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
+        """Return the function of every ballot."""
+        ...
+
+    def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+        """Return its derivative in every score."""
+        ...
+
+    def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
+        """Return W, symmetric, its diagonal 0."""
+        ...
+
+    def every(self, step: int) -> Terms:
+        """Return the terms of every ``step``-th ballot."""
+        ...
+
+    def part(self, ballots: slice) -> Terms:
+        """Return the terms of some ballots."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class StageTerms:
+    """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first.
+
+    Attributes:
+        rows: The flat candidates, in the order of the ballot.
+        times: How often a candidate is chosen from those from here on; 0 or more.
+    """
+
+    rows: Int64[np.ndarray, "k g"]
+    times: Float[np.ndarray, "k g"]
+
+    def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
+        """Return the function of every ballot."""
+        return np.asarray((self.times * _left(scores)).sum(axis=0))
+
+    def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+        """Return how often each candidate is expected to be chosen."""
+        return np.asarray(np.exp(scores + self._accumulated(_left(scores))))
+
+    def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
+        """Return Σ_j times_j p_ja p_jb over the stages in which both are left."""
+        shared = self._accumulated(2 * _left(scores)).T
+        least = np.minimum.outer(np.arange(len(scores)), np.arange(len(scores)))
+        known = scores.T
+        weights = np.exp(known[:, :, np.newaxis] + known[:, np.newaxis] + shared[:, least])
+        return _without_diagonal(weights)
+
+    def every(self, step: int) -> StageTerms:
+        """Return the terms of every ``step``-th ballot."""
+        return self.part(slice(None, None, step))
+
+    def part(self, ballots: slice) -> StageTerms:
+        """Return the terms of some ballots."""
+        return replace(self, rows=self.rows[:, ballots], times=self.times[:, ballots])
+
+    def _accumulated(self, sizes: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+        """Return log Σ_{j ≤ a} times_j e^{−size_j}."""
+        with np.errstate(divide="ignore"):
+            logs = np.log(self.times) - sizes
+        return np.asarray(np.logaddexp.accumulate(logs, axis=0))
+
+
+@dataclass(frozen=True, eq=False)
+class PairTerms:
+    """weight · Σ_{a<b} log(e^{score_a} + e^{score_b}).
+
+    Attributes:
+        rows: The flat candidates.
+        weights: One for every ballot.
+    """
+
+    rows: Int64[np.ndarray, "k g"]
+    weights: Float[np.ndarray, " g"]
+
+    def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
+        """Return the function of every ballot."""
+        total = np.zeros(scores.shape[1])
+        for a in range(len(scores) - 1):
+            total += np.logaddexp(scores[a], scores[a + 1 :]).sum(axis=0)
+        return np.asarray(self.weights * total)
+
+    def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+        """Return weight · Σ_b σ(score_a − score_b)."""
+        found = [expit(one - scores).sum(axis=0) - 0.5 for one in scores]
+        return np.asarray(self.weights * np.stack(found))
+
+    def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
+        """Return weight · σ′(score_a − score_b)."""
+        known = scores.T
+        gaps = known[:, :, np.newaxis] - known[:, np.newaxis]
+        weights = self.weights[:, np.newaxis, np.newaxis] * (expit(gaps) * expit(-gaps))
+        return _without_diagonal(weights)
+
+    def every(self, step: int) -> PairTerms:
+        """Return the terms of every ``step``-th ballot."""
+        return self.part(slice(None, None, step))
+
+    def part(self, ballots: slice) -> PairTerms:
+        """Return the terms of some ballots."""
+        return replace(self, rows=self.rows[:, ballots], weights=self.weights[ballots])
+
+
+def _left(scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+    """Return log Σ_{a ≥ j} e^{score_a} of every j."""
+    return np.asarray(np.logaddexp.accumulate(scores[::-1], axis=0)[::-1])
+
+
+def _without_diagonal(weights: Float[np.ndarray, "g k k"]) -> Float[np.ndarray, "g k k"]:
+    """Return W with zeros on the diagonal."""
+    places = np.arange(weights.shape[1])
+    weights[:, places, places] = 0.0
+    return weights
+
+
+_DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
+_PASSES_PER_FEATURE = 1 / 16
+_ROWS = 32  # candidates a feature that a rough matrix rests on
+_FLOPS = 1 << 27  # a matrix this cheap takes every ballot
+_BLOCK = 1 << 20  # numbers of a block of features
+
+
+class BallotCurvature:
+    """The Hessian over evenly spaced ballots, or a diagonal where there are many features.
+
+    Only the speed of the solver rests on it.
+
+    Attributes:
+        patience: Passes after which measuring the whole matrix anew is worth its price.
+        matrix: What was measured: a matrix, or a diagonal.
+    """
+
+    def __init__(
+        self, features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"]
+    ) -> None:
+        """Measure at the given scores."""
+        self._features, self._terms = features, terms
+        d = features.shape[1]
+        self._dense = d <= _DENSE_FEATURES
+        few = 2.0 if single_entries(features) else max(2.0, _PASSES_PER_FEATURE * d)
+        self.patience = few if self._dense else math.inf
+        self.matrix = self._measure(margins, _ROWS)
+
+    def refresh(self, margins: Float[np.ndarray, " m"]) -> None:
+        """Measure again at the given scores, on more ballots."""
+        self.matrix = self._measure(margins, 4 * _ROWS)
+
+    def _measure(self, margins: Float[np.ndarray, " m"], rows: int) -> Float[np.ndarray, " *size"]:
+        m, d = self._features.shape
+        if not self._dense:
+            return self._diagonal(margins)
+        if single_entries(self._features):
+            return gram(self._features, self._terms, margins)
+        step = max(1, m // max(rows * d, _FLOPS // d**2, 1))
+        return gram(self._features, self._terms, margins, step=step)
+
+    def _diagonal(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " d"]:
+        """Return Σ W_ab (φ_a² + φ_b²), at most twice the diagonal's own size in sparse rows."""
+        weights = np.zeros(len(margins))
+        for term in self._terms:
+            weights[term.rows] = term.bends(margins[term.rows]).sum(axis=2).T
+        rows: Any = self._features
+        squares = rows.power(2) if issparse(rows) else rows * rows
+        return np.asarray(squares.T @ weights)
+
+
+def single_entries(features: Any) -> bool:
+    """Return whether every row has exactly one entry: candidates are items of a list."""
+    return bool(issparse(features) and (np.diff(features.indptr) == 1).all())
+
+
+def gram(
+    features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"], *, step: int = 1
+) -> Float[np.ndarray, "d d"]:
+    """Return Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over the pairs of every ballot.
+
+    Args:
+        features: φ of every candidate, dense or sparse.
+        terms: Where the W come from.
+        margins: The scores.
+        step: Take every so many-th ballot of each size, and scale up.
+    """
+    d = features.shape[1]
+    total = np.zeros((d, d))
+    for term in terms:
+        width = term.rows.shape[1]
+        taken = term.every(step)
+        part = np.zeros((d, d))
+        size = max(1, _BLOCK // (len(term.rows) * max(len(term.rows), d)))
+        for first in range(0, taken.rows.shape[1], size):
+            block = taken.part(slice(first, first + size))
+            add_bends(part, features, block.rows, block.bends(margins[block.rows]))
+        total += part * (width / taken.rows.shape[1])
+    return (total + total.T) / 2
+
+
+def add_bends(
+    total: Float[np.ndarray, "d d"],
+    features: Any,
+    rows: Int64[np.ndarray, "k g"],
+    bends: Float[np.ndarray, "g k k"],
+) -> None:
+    """Add Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ of some ballots of one size to a matrix.
+
+    Args:
+        total: What is added to.
+        features: φ of every candidate, dense or sparse.
+        rows: The flat candidates: position, then ballot.
+        bends: W, symmetric, its diagonal 0.
+    """
+    add = _add_items if single_entries(features) else _add_rows
+    add(total, features, rows, bends)
+
+
+def _add_rows(
+    total: Float[np.ndarray, "d d"],
+    features: Any,
+    rows: Int64[np.ndarray, "k g"],
+    bends: Float[np.ndarray, "g k k"],
+) -> None:
+    """Add the part of some ballots: ΦᵀLΦ with L the Laplacian of W, Φ less its mean."""
+    k, g = rows.shape
+    block = features[rows.T.ravel()]
+    block = (block.toarray() if issparse(block) else block).reshape(g, k, -1)
+    block = block - block.mean(axis=1, keepdims=True)
+    bent = bends.sum(axis=2)[..., np.newaxis] * block - bends @ block
+    flat = (g * k, block.shape[2])
+    total += block.reshape(flat).T @ bent.reshape(flat)
+
+
+def _add_items(
+    total: Float[np.ndarray, "d d"],
+    features: Any,
+    rows: Int64[np.ndarray, "k g"],
+    bends: Float[np.ndarray, "g k k"],
+) -> None:
+    """Add the part of some ballots where every row has one entry: count pairs of items."""
+    d = len(total)
+    items, sizes = features.indices[rows].T.astype(np.int64), features.data[rows].T
+    cross = bends * sizes[:, :, np.newaxis] * sizes[:, np.newaxis]
+    places = items[:, :, np.newaxis] * d + items[:, np.newaxis]
+    total -= np.bincount(places.ravel(), cross.ravel(), d * d).reshape(d, d)
+    own = np.bincount(items.ravel(), (bends.sum(axis=2) * sizes**2).ravel(), d)
+    total.flat[:: d + 1] += own
+
+
+class BallotLoss(ABC):
+    """Σ convex(scores of a ballot) − targetsᵀscores − known_sumᵀθ, scores = features·θ.
+
+    Attributes:
+        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
+        starts: Where the candidates of each ballot start, and the end.
+    """
+
+    features: Float[np.ndarray, "m d"] | csr_array
+    starts: Integer[np.ndarray, " s"]
+
+    row_by_row = False
+
+    @cached_property
+    @abstractmethod
+    def terms(self) -> tuple[Terms, ...]:
+        """Return the convex functions, of the ballots of each size."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> Float[np.ndarray, " m"]:
+        """Return what each score is multiplied by."""
+
+    @abstractmethod
+    def sample(self, step: int) -> BallotLoss:
+        """Return the loss of every ``step``-th ballot, what is known as a sum shrunk alike."""
+
+    @property
+    def rows(self) -> Any:
+        """Return the matrix that weights are multiplied by."""
+        return self.features
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+        """Return what weights are multiplied by beside the targets; 0 for nothing."""
+        return 0.0
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the ballots."""
+        scores = np.asarray(self.features @ theta)
+        linear = float(self.targets @ scores) + float(np.sum(self.known_sum * theta))
+        return float(self.convex(scores).sum()) - linear
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient."""
+        residuals = self.slopes(np.asarray(self.features @ theta)) - self.targets
+        return np.asarray(self.features.T @ residuals - self.known_sum)
+
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian, which no answers enter where they are known as a sum."""
+        return gram(self.features, self.terms, np.asarray(self.features @ theta))
+
+    def hessian_product(
+        self, theta: Float[np.ndarray, " d"], vector: Float[np.ndarray, " d"]
+    ) -> Float[np.ndarray, " d"]:
+        """Return the Hessian times a vector; no matrix of features by features is made."""
+        scores, along = np.asarray(self.features @ theta), np.asarray(self.features @ vector)
+        moved = np.zeros(len(scores))
+        for term in self.terms:
+            bends = term.bends(scores[term.rows])
+            change = along[term.rows].T
+            part = bends.sum(axis=2) * change - np.einsum("gab,gb->ga", bends, change)
+            moved[term.rows] = part.T
+        return np.asarray(self.features.T @ moved)
+
+    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
+        """Return the convex function of every ballot, those of one size after the other."""
+        values = (term.values(margins[term.rows]) for term in self.terms)
+        return np.concatenate([np.zeros(0), *values])
+
+    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return the derivative of the convex part in each score."""
+        found = np.zeros(len(margins))
+        for term in self.terms:
+            found[term.rows] = term.slopes(margins[term.rows])
+        return found
+
+    def span(self, change: Float[np.ndarray, " m"]) -> float:
+        """Return the farthest that two scores of one ballot move apart.
+
+        Along a line the third derivative of log-sum-exp is at most this times the second: it is
+        the third central moment of the change under the choice, and the second is its variance.
+        """
+        widths = (float(np.ptp(change[term.rows], axis=0).max()) for term in self.terms)
+        return max(widths, default=0.0)
+
+    def bend(self, margins: Float[np.ndarray, " m"]) -> BallotCurvature:
+        """Return the approximate Hessian at these scores."""
+        return BallotCurvature(self.features, self.terms, margins)
+
+
+def checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
+    """Return features as floats, dense or as compressed sparse rows.
+
+    Raises:
+        DataError: They have not two dimensions, or hold a NaN or an infinity.
+    """
+    if not issparse(features):
+        return np.ascontiguousarray(finite_array("features", features, ndim=2))
+    rows = csr_array(features, dtype=np.float64)
+    if rows.ndim != 2 or not np.isfinite(rows.data).all():  # noqa: PLR2004
+        raise DataError("features must be finite in 2 dimensions.")
+    return rows
+
+
+def checked_pull(pull: Any, d: int) -> Float[np.ndarray, " d"]:
+    """Return what is known of the answers as a sum.
+
+    Raises:
+        DataError: It is not one finite number for each feature.
+    """
+    known = finite_array("statistic", pull, ndim=1)
+    if len(known) != d:
+        raise DataError(f"statistic must have shape ({d},), got {known.shape}.")
+    return known
+
+
+_LAST = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True, eq=False)
+class PlackettLuce(BallotLoss):
+    """Minus the log-likelihood of rankings, as a function of the reward weights.
+
+    Candidates that are not listed are those that are left when a ballot ends. A tie of t
+    candidates counts as t choices of each of them from all that are left before the tie; ties of
+    the last candidates say nothing and are left out, as are those that are not listed.
+
+    Source:
+        docs/central.md, "Rankings": Σ over stages of log Σ_{b left} e^{θᵀφ_b} − θᵀφ_chosen;
+        Plackett 1975, Luce 1959; ties as Breslow 1974 treats them in the partial likelihood,
+        which is the same function. Sums, not means; no ridge.
+
+    Attributes:
+        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
+        starts: Ballot i ranks the candidates ``starts[i]:starts[i+1]``; at least two.
+        ranks: 1 is the best; equal numbers tie; 0 was not listed.
+
+    Raises:
+        DataError: Shapes do not fit, a rank is negative or a feature not finite.
+
+    Example:
+        >>> loss = PlackettLuce(np.eye(3), starts=np.array([0, 3]), ranks=np.array([2, 1, 3]))
+        >>> round(loss.value(np.zeros(3)), 6)  # log 3! orders
+        1.791759
+    """
+
+    features: Float[np.ndarray, "m d"] | csr_array
+    _: KW_ONLY
+    starts: Integer[np.ndarray, " s"]
+    ranks: Integer[np.ndarray, " m"]
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranks."""
+        object.__setattr__(self, "features", checked_features(self.features))
+        starts = checked_starts(self.starts, self.features.shape[0])
+        object.__setattr__(self, "starts", starts)
+        ranks = np.asarray(self.ranks)
+        if ranks.shape != (int(starts[-1]),) or ranks.dtype.kind not in "iu":
+            raise DataError(
+                f"ranks must be {int(starts[-1])} whole numbers in one dimension, one for each "
+                f"candidate, got dtype {ranks.dtype}, shape {ranks.shape}."
+            )
+        if (ranks < 0).any():
+            row = int(np.argmax(ranks < 0))
+            raise DataError(f"ranks must be at least 0 (not listed): candidate {row} is below.")
+        object.__setattr__(self, "ranks", ranks.astype(np.int64))
+
+    @classmethod
+    def of_items(
+        cls,
+        items: Integer[np.ndarray, " m"],
+        count: int,
+        *,
+        starts: Integer[np.ndarray, " s"],
+        ranks: Integer[np.ndarray, " m"],
+    ) -> PlackettLuce:
+        """Return the loss of items without features: one weight for each, its worth.
+
+        The likelihood does not change when all worths do by the same amount; a ridge makes them
+        sum to 0.
+
+        Args:
+            items: Which item every flat candidate is, from 0.
+            count: How many items there are.
+            starts: As for the class.
+            ranks: As for the class.
+
+        Raises:
+            DataError: An item is out of range, or is on a ballot twice; or as for the class.
+        """
+        known = np.asarray(items)
+        if known.ndim != 1 or known.dtype.kind not in "iu":
+            raise DataError("items must be whole numbers in one dimension.")
+        wrong = (known < 0) | (known >= count)
+        if wrong.any():
+            raise DataError(f"items must be from 0 to {count - 1}: candidate {wrong.argmax()}.")
+        cuts = checked_starts(starts, len(known))
+        owner = np.repeat(np.arange(len(cuts) - 1), np.diff(cuts))
+        twice = np.flatnonzero(np.diff(np.sort(owner * count + known.astype(np.int64))) == 0)
+        if len(twice):
+            raise DataError("items must be on a ballot at most once each: one is there twice.")
+        places = np.ones(len(known)), known.astype(np.int64), np.arange(len(known) + 1)
+        features = csr_array(places, shape=(len(known), count))
+        return cls(features, starts=starts, ranks=ranks)
+
+    @cached_property
+    def terms(self) -> tuple[Terms, ...]:
+        """Return the stages of the ballots of each size."""
+        return tuple(term for term, _ in self._choices)
+
+    @cached_property
+    def targets(self) -> Float[np.ndarray, " m"]:
+        """Return 1 for every candidate that is chosen at some stage, else 0."""
+        found = np.zeros(len(self.ranks))
+        for term, chosen in self._choices:
+            found[term.rows] = chosen
+        return found
+
+    def sample(self, step: int) -> PlackettLuce:
+        """Return the loss of every ``step``-th ballot."""
+        rows, starts = part_of(self.starts, np.arange(0, len(self.starts) - 1, step))
+        return PlackettLuce(self.features[rows], starts=starts, ranks=self.ranks[rows])
+
+    @cached_property
+    def _choices(self) -> tuple[tuple[StageTerms, Float[np.ndarray, "k g"]], ...]:
+        return tuple(_stages(self.starts, self.ranks))
+
+
+def _stages(
+    starts: Int64[np.ndarray, " s"], ranks: Int64[np.ndarray, " m"]
+) -> Iterator[tuple[StageTerms, Float[np.ndarray, "k g"]]]:
+    """Yield the stages of the ballots of each size, and which candidates are chosen."""
+    for group in groups_by_size(starts):
+        key = ranks[group.rows]
+        key = np.where(key == 0, _LAST, key)
+        order = np.argsort(key, axis=0, kind="stable")
+        rows, key = (np.take_along_axis(values, order, axis=0) for values in (group.rows, key))
+        # A candidate is chosen unless it ties with the last one, which nothing is chosen from.
+        chosen = key != key[-1]
+        new = np.ones(key.shape, dtype=bool)
+        new[1:] = key[1:] != key[:-1]
+        times = np.zeros(key.shape)
+        first = np.maximum.accumulate(np.where(new, np.arange(len(key))[:, np.newaxis], 0), axis=0)
+        columns = np.broadcast_to(np.arange(key.shape[1]), key.shape)
+        np.add.at(times, (first, columns), chosen.astype(np.float64))
+        yield StageTerms(rows, times), chosen.astype(np.float64)
+
+
+def fit_plackett_luce(
+    loss: PlackettLuce,
+    *,
+    ridge: float,
+    atol: float,
+    ball: float | None = None,
+    start: Float[np.ndarray, " d"] | None = None,
+    max_passes: int = 1000,
+) -> Solution:
+    """Return the weights that explain rankings best, certified; nothing here is private.
+
+    Source:
+        docs/central.md, "Rankings", plus (Λ/2)‖θ‖², over ‖θ‖ ≤ B. The solver is that of pairs.
+
+    Args:
+        loss: The rankings.
+        ridge: Λ ≥ 0.
+        atol: Largest norm of the gradient that is accepted.
+        ball: B > 0, or None for no bound; needed with ridge 0.
+        start: Where to start; it does not change what is found.
+        max_passes: Passes over the ballots after which the fit is given up.
+
+    Raises:
+        UsageError: A setting is out of range, or there is neither ridge nor ball.
+        ConvergenceError: The certificate was not reached; nothing is returned.
+
+    Example:
+        >>> loss = PlackettLuce.of_items(
+        ...     np.array([0, 1, 1, 0, 0, 1]), 2,
+        ...     starts=np.array([0, 2, 4, 6]), ranks=np.array([1, 2, 2, 1, 2, 1]))
+        >>> found = fit_plackett_luce(loss, ridge=1e-9, atol=1e-9).theta
+        >>> round(float(found[0] - found[1]), 4)  # won two of three: log 2
+        0.6931
+    """
+    return minimize_ridge(
+        loss, ridge=ridge, atol=atol, ball=ball, start=start, max_passes=max_passes
+    )
+
+
+def pair_weight(size: int) -> float:
+    """Return w = 2/(K(K − 1)), so that the pairs of one ballot weigh 1 together.
+
+    Source:
+        docs/central.md, "Rankings".
+
+    Example:
+        >>> pair_weight(2), pair_weight(5)
+        (1.0, 0.1)
+    """
+    return 2 / (size * (size - 1))
+
+
+@dataclass(frozen=True, eq=False)
+class _OneSum(BallotLoss):
+    """A loss of slates and of one sum.
+
+    Attributes:
+        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
+        starts: Slate i holds the candidates ``starts[i]:starts[i+1]``; at least two.
+        statistic: T̃, an estimate of the sum that the class is about, over all ballots.
+        counts: How many ballots rank each slate; one, if left out.
+
+    Raises:
+        DataError: Shapes do not fit, or a number is not finite.
+    """
+
+    features: Float[np.ndarray, "m d"] | csr_array
+    _: KW_ONLY
+    starts: Integer[np.ndarray, " s"]
+    statistic: Float[np.ndarray, " d"]
+    counts: Any = None
+
+    def __post_init__(self) -> None:
+        """Check shapes."""
+        object.__setattr__(self, "features", checked_features(self.features))
+        m, d = self.features.shape
+        starts = checked_starts(self.starts, m)
+        object.__setattr__(self, "starts", starts)
+        object.__setattr__(self, "statistic", checked_pull(self.statistic, d))
+        counts = np.ones(len(starts) - 1) if self.counts is None else self.counts
+        counts = finite_array("counts", counts, ndim=1)
+        if len(counts) != len(starts) - 1 or (counts < 0).any():
+            raise DataError("counts must be one number of at least 0 for each slate.")
+        object.__setattr__(self, "counts", counts)
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"]:
+        """Return T̃."""
+        return self.statistic
+
+    @cached_property
+    def targets(self) -> Float[np.ndarray, " m"]:
+        """Return zeros: all that is known of answers is the sum."""
+        return np.zeros(self.features.shape[0])
+
+    @cached_property
+    def terms(self) -> tuple[Terms, ...]:
+        """Return the convex functions, of the slates of each size."""
+        return tuple(self._terms(group) for group in groups_by_size(self.starts))
+
+    @abstractmethod
+    def _terms(self, group: SizeGroup) -> Terms:
+        """Return the convex function of the slates of one size."""
+
+    def sample(self, step: int) -> _OneSum:
+        """Return the loss of every ``step``-th slate and the sum's share."""
+        slates = np.arange(0, len(self.starts) - 1, step)
+        rows, starts = part_of(self.starts, slates)
+        return type(self)(
+            self.features[rows],
+            starts=starts,
+            statistic=self.statistic / step,
+            counts=self.counts[slates],
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PairwiseComposite(_OneSum):
+    """The composite likelihood of all pairs of a ballot, where only their sum is known.
+
+    Under Plackett–Luce a better rank of two candidates follows the Bradley–Terry model, so that
+    its minimizer estimates the same weights. The sum is T = Σ w Σ_a (K − rank_a)φ_a, with average
+    ranks for ties.
+
+    Source:
+        docs/central.md, "Rankings": Σ w Σ_{a<b} log(e^{θᵀφ_a} + e^{θᵀφ_b}) − T̃ᵀθ, w =
+        2/(K(K − 1)). Sums, not means; no ridge.
+
+    Attributes:
+        features, starts, statistic, counts: As for every objective of one sum.
+
+    Example:
+        >>> loss = PairwiseComposite(
+        ...     np.eye(3), starts=np.array([0, 3]), statistic=np.array([2.0, 1.0, 0.0]) / 3)
+        >>> loss.gradient(np.zeros(3)).round(6).tolist()
+        [-0.333333, 0.0, 0.333333]
+    """
+
+    def _terms(self, group: SizeGroup) -> Terms:
+        return PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
+
+
+@dataclass(frozen=True, eq=False)
+class FirstChoice(_OneSum):
+    """The likelihood of the best candidate of every ballot, where only their sum is known.
+
+    The sum is T = Σ φ(chosen), with the mean of the candidates that tie as the best.
+
+    Source:
+        docs/central.md, "Rankings": Σ log Σ_a e^{θᵀφ_a} − T̃ᵀθ (multinomial logit). Sums, not
+        means; no ridge.
+
+    Attributes:
+        features, starts, statistic, counts: As for every objective of one sum.
+
+    Example:
+        >>> loss = FirstChoice(
+        ...     np.eye(2), starts=np.array([0, 2]), statistic=np.array([1.0, 0.0]))
+        >>> loss.gradient(np.zeros(2)).tolist()
+        [-0.5, 0.5]
+    """
+
+    def _terms(self, group: SizeGroup) -> Terms:
+        times = np.zeros(group.rows.shape)
+        times[0] = self.counts[group.slates]
+        return StageTerms(group.rows, times)

@@ -1,0 +1,194 @@
+"""From raw rankings to released weights under record privacy: one tilted minimizer.
+
+A record is one ballot with its prompt, its candidates and its person: all of it is private, but
+for the list of items in an election, which no ballot decides. Under ADD_OR_REMOVE_ONE so is how
+many ballots there are, and nothing here depends on that number or tells it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import numpy as np
+from jaxtyping import Float
+from scipy.sparse import csr_array
+
+from sordino import _random, _validate
+from sordino.errors import PrivacyError, UsageError
+from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.preferences.features import Features, features_of_hidden
+from sordino.preferences.rankings import Rankings
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
+from sordino.privacy.ledger import Ledger
+
+from .model import RewardModel, centered_weights
+from .ranking_losses import PlackettLuce
+from .release_checks import entropy_of, record_promise, record_rows
+from .solver import Solution, minimize_tilted, refuse_drowned, ridge_of
+
+METHOD = "ranked-perturbation"
+
+
+def fit_ranked_records(
+    rankings: Rankings,
+    mechanism: RankedPerturbation,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    ball: float,
+    simulate_seed: int | None = None,
+) -> RewardModel:
+    """Return a reward that hides every single ballot and all about it, after recording the spend.
+
+    Minimizes the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b. The
+    features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
+    of its own, also a repeated one of the same person.
+
+    Args:
+        rankings: Raw ballots, each of at most ``mechanism.candidates`` candidates.
+        mechanism: The tilt and its ridge; choose them before you look at the data.
+        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
+            and its relation is the one that is promised.
+        features: Turns texts into vectors, each row by itself; left out for rankings made from
+            features, and for items that are to have one weight each. What items everybody ranks,
+            and their features, is public also here.
+        ball: Bound on the norm of the weights, chosen before the data are seen.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: These are no raw rankings, or the ledger counts labels or persons, or
+            another relation.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or δ is 1/n or more.
+        DataError: A ballot is too long, or features cannot be used. Which one is not said.
+
+    Guarantee:
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
+        trust ``"central"``; caveat ``real-arithmetic``. Shown by
+        tests/soundness/test_rankings_release.py.
+
+    Source:
+        docs/central.md, "Rankings".
+    """
+    _refuse_other_types(rankings, mechanism, ledger)
+    ball = _validate.workable("ball", ball)
+    entropy = entropy_of(simulate_seed)
+    read = features if rankings.items is None else None  # items are public
+    promise = record_promise(mechanism, ledger, entropy, n=len(rankings), features=read)
+    mechanism.refuse_long_ballots(rankings.starts)
+    records = _records(rankings, features, mechanism)
+    refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
+    size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
+    reservation = ledger.reserve(mechanism.event, promise=promise)
+    weights = reservation.drawn_once(
+        lambda: release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
+    )
+    given = None if rankings.items is None else rankings.given
+    if rankings.items is not None and features is None and given is None:
+        # Over all items: which of them were offered to somebody is private here.
+        weights = centered_weights(weights, np.ones(len(weights), dtype=bool))
+    artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
+    reservation.commit(artifact)
+    return RewardModel(
+        weights=weights,
+        features=features,
+        guarantee=promise,
+        method=METHOD,
+        ridge=ridge_of(mechanism),
+        ball=ball,
+        gradient_norm=mechanism.atol,
+        atol=mechanism.atol,
+        pairs=size,
+        release_ids=(reservation.release_id,),
+        artifact=artifact,
+        items=rankings.items,
+        item_features=given,
+    )
+
+
+def release_ranked_records(
+    records: Float[np.ndarray, "m d"] | csr_array,
+    rankings: Rankings,
+    mechanism: RankedPerturbation,
+    *,
+    ball: float,
+    entropy: _random.Entropy,
+) -> Float[np.ndarray, " d"]:
+    """Return noised weights; draws noise, so the spend must already be on a ledger.
+
+    Args:
+        records: φ of every flat candidate, clipped.
+        rankings: Where ballots start, and their ranks.
+        mechanism: The tilt.
+        ball: Bound on the norm of the minimizer.
+        entropy: Source of 64-bit words.
+
+    Guarantee:
+        That of the mechanism, if the candidates were clipped to its bound and no ballot is too
+        long. Shown by tests/soundness/test_rankings_release.py.
+    """
+
+    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+        loss = _Tilted(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
+        return minimize_tilted(loss, mechanism, ball=ball)
+
+    return mechanism.release(minimize, entropy=entropy)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Tilted(PlackettLuce):
+    """The loss of rankings less pullᵀθ."""
+
+    pull: Float[np.ndarray, " d"] = field(kw_only=True)
+
+    @property
+    def known_sum(self) -> Float[np.ndarray, " d"]:
+        """Return what weights are multiplied by beside the choices."""
+        return self.pull
+
+    def sample(self, step: int) -> PlackettLuce:
+        """Return the loss of every ``step``-th ballot, and the pull's share."""
+        part = super().sample(step)
+        pull = self.pull / step
+        return _Tilted(part.features, starts=part.starts, ranks=part.ranks, pull=pull)
+
+
+def _refuse_other_types(rankings: object, mechanism: object, ledger: object) -> None:
+    """Refuse what is no raw rankings, no tilt or no ledger."""
+    if not isinstance(rankings, Rankings):
+        raise PrivacyError(
+            f"fit_ranked_records takes raw rankings, got {type(rankings).__name__}. Nothing was "
+            "spent."
+        )
+    if not isinstance(mechanism, RankedPerturbation) or not isinstance(ledger, Ledger):
+        raise UsageError(
+            "fit_ranked_records needs a RankedPerturbation and a Ledger. Nothing was spent."
+        )
+
+
+def _records(
+    rankings: Rankings, features: Features | None, mechanism: RankedPerturbation
+) -> Float[np.ndarray, "m d"] | csr_array:
+    """Return the features of every candidate of every ballot, clipped.
+
+    Items are clipped once; those without features keep one entry each.
+
+    Raises:
+        DataError: They cannot be used. An index would bound how many ballots there are.
+    """
+    if rankings.items is None:
+        return mechanism.clipped(_dense(rankings, features))
+    clipped: Any = mechanism.clipped(_dense(rankings, features))
+    if features is None and rankings.given is None:
+        clipped = csr_array(clipped)
+    return cast("csr_array | np.ndarray", clipped[rankings.offered])
+
+
+def _dense(rankings: Rankings, features: Features | None) -> Float[np.ndarray, "rows d"]:
+    """Return the features of the candidates or, in an election, of the items."""
+    if rankings.items is not None:
+        return record_rows(lambda: rankings.item_features(features))
+    alone = features_of_hidden(features, rankings)
+    return record_rows(lambda: rankings.flat_features(alone))

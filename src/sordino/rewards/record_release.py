@@ -1,0 +1,695 @@
+"""Whole records as a release reads them: through sums alone, wherever the records are.
+
+What a release of whole records promises and keeps, settled before a feature is read.
+
+From raw pairs to released weights under record privacy: one tilted minimizer.
+
+A record is one judgment with its prompt, its answers and its person: all of it is private. Under
+ADD_OR_REMOVE_ONE so is how many there are, and nothing here depends on that number or tells it.
+
+Whole records in many files: tasks clip and add up, this process alone tilts, pays and noises.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Final, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Bool, Float, Integer
+
+from sordino import _random, _validate
+from sordino._random import Entropy, words_of_secret
+from sordino.engines.engine import Engine, PiecedRows
+from sordino.errors import UsageError
+from sordino.mechanisms.gaussian import SecondMoment
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.preferences.features import Features
+from sordino.preferences.pairs import Pairs
+from sordino.preferences.shard_blocks import judged_vectors, judgments
+from sordino.preferences.shard_survey import ShardSurvey
+from sordino.preferences.shards import Piece, Shards
+from sordino.privacy.events import UNDECIDED
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
+from sordino.privacy.ledger import Ledger
+
+from .chunk_evidence import width_of
+from .confidence import RecordEllipsoid, ReleasedMoment, record_ellipsoid, refuse_small_ridge
+from .newton import PiecedLoss, minimize_pieced
+from .pair_losses import DebiasedLogistic
+from .private_metrics import UNREAD, checked_rows
+from .release_checks import (
+    entropy_of,
+    keeps_ellipsoid,
+    record_differences,
+    record_promise,
+    refuse_unpaid,
+)
+from .solver import Solution, minimize_tilted, refuse_drowned, ridge_of, within_allowance
+
+
+@runtime_checkable
+class RecordSums(Protocol):
+    """What a release asks of clipped records.
+
+    Guarantee:
+        None by itself: both answers are as secret as the records.
+    """
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        ...
+
+    def outer(self, second_moment: SecondMoment) -> np.ndarray:
+        """Return Σ xxᵀ in whole steps of the grid of a mechanism."""
+        ...
+
+    def minimize(
+        self,
+        tilt: Float[np.ndarray, " d"],
+        mechanism: ObjectivePerturbation,
+        *,
+        ball: float,
+        entropy: Entropy,
+    ) -> Solution:
+        """Return the certified minimizer of the tilted objective.
+
+        Args:
+            tilt: b.
+            mechanism: What drew it.
+            ball: Bound on the norm of the minimizer.
+            entropy: Coins for undecided records.
+
+        Guarantee:
+            None by itself: the minimizer is as secret as the records until it is noised.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class HeldRecords:
+    """Records in memory.
+
+    Attributes:
+        records: Feature differences x of the first answer and the second, clipped.
+        labels: 1 where the first was preferred, 0 where the second was, 2 where neither.
+    """
+
+    records: Float[np.ndarray, "n d"]
+    labels: Integer[np.ndarray, " n"]
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return int(self.records.shape[1])
+
+    def outer(self, second_moment: SecondMoment) -> np.ndarray:
+        """Return Σ xxᵀ in whole steps."""
+        return second_moment.total(self.records)
+
+    def minimize(
+        self,
+        tilt: Float[np.ndarray, " d"],
+        mechanism: ObjectivePerturbation,
+        *,
+        ball: float,
+        entropy: Entropy,
+    ) -> Solution:
+        """Return the certified minimizer of the tilted objective, as :class:`RecordSums` says.
+
+        Guarantee:
+            None by itself: the minimizer is as secret as the records until it is noised.
+        """
+        targets = decided_labels(self.labels, entropy.words(len(self.labels)))
+        loss = DebiasedLogistic(self.records, targets=targets, pull=-tilt)
+        return minimize_tilted(loss, mechanism, ball=ball)
+
+
+def clipped_records(
+    differences: Float[np.ndarray, "n d"],
+    mechanism: ObjectivePerturbation,
+    second_moment: SecondMoment | None,
+) -> Float[np.ndarray, "n d"]:
+    """Return the feature difference of every record, clipped, and on the grid of the moment."""
+    clipped = mechanism.clipped(differences)
+    return clipped if second_moment is None else _on_grid(clipped, second_moment)
+
+
+def _on_grid(
+    records: Float[np.ndarray, "n d"], second_moment: SecondMoment
+) -> Float[np.ndarray, "n d"]:
+    """Return records rounded to the grid of the moment, none longer than its bound.
+
+    The moment is then exactly that of the records that are fitted.
+    """
+    step = second_moment.step
+    room = second_moment.bound - step * math.sqrt(records.shape[1])
+    lengths = np.linalg.norm(records, axis=1, keepdims=True)
+    shrunk = records * (room / np.maximum(lengths, room))
+    return np.asarray(np.rint(shrunk / step) * step)
+
+
+def decided_labels(
+    labels: Integer[np.ndarray, " n"], words: Integer[np.ndarray, " n"]
+) -> Float[np.ndarray, " n"]:
+    """Return labels as 0 and 1; a fair coin decides each undecided one.
+
+    A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
+
+    Args:
+        labels: 0, 1 or 2 (undecided).
+        words: Independent and uniform, one for each label.
+    """
+    coins = words & np.uint64(1)
+    return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordTerms:
+    """What a release of records is about to promise and keep; made before a feature is read.
+
+    Attributes:
+        mechanism: The tilt.
+        second_moment: What releases Σ xxᵀ too, or None.
+        promise: What is promised.
+        ball: Bound on the norm of the minimizer.
+        ellipsoid: Whether a confidence set is kept.
+        size: How many records there are, with those dropped; None where that is private.
+        entropy: Source of 64-bit words.
+    """
+
+    mechanism: ObjectivePerturbation
+    second_moment: SecondMoment | None
+    promise: Guarantee
+    ball: float
+    ellipsoid: bool
+    size: int | None
+    entropy: _random.Entropy
+
+    @classmethod
+    def of(
+        cls,
+        mechanism: ObjectivePerturbation,
+        ledger: Ledger,
+        second_moment: SecondMoment | None,
+        *,
+        size: int,
+        ball: float,
+        ellipsoid: bool | None,
+        simulate_seed: int | None,
+        features: Features | None,
+    ) -> RecordTerms:
+        """Return the terms of a release; the ledger is only read.
+
+        Args:
+            mechanism: The tilt.
+            ledger: Its unit and relation are those that are promised.
+            second_moment: As in the attributes.
+            size: How many records there are. One of identical answers is dropped, but one change
+                may make a record such: it counts.
+            ball: As in the attributes.
+            ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
+            simulate_seed: A seed for study.
+            features: What reads the texts of records.
+
+        Raises:
+            PrivacyError: Nobody knows what the features have read; or the ledger counts labels or
+                persons, or another relation, or the second moment was not paid for.
+            UsageError: A setting is out of range.
+        """
+        ball = _validate.workable("ball", ball)
+        entropy = entropy_of(simulate_seed)
+        promise = record_promise(mechanism, ledger, entropy, n=size, features=features)
+        refuse_unpaid(second_moment, mechanism)
+        return cls(
+            mechanism=mechanism,
+            second_moment=second_moment,
+            promise=promise,
+            ball=ball,
+            ellipsoid=keeps_ellipsoid(second_moment, ellipsoid=ellipsoid),
+            size=None if promise.neighbors == ADD_OR_REMOVE_ONE else size,
+            entropy=entropy,
+        )
+
+    def refuse_useless(self, d: int) -> None:
+        """Refuse settings with which nothing would be learned of so many features.
+
+        Raises:
+            UsageError: They are such.
+        """
+        if self.second_moment:
+            _validate.refuse_unholdable("dimension", d, 4 * d**2)  # sum, noise, steps, result
+        if self.ellipsoid and self.second_moment:
+            refuse_small_ridge(ridge_of(self.mechanism), self.second_moment, d=d, ball=self.ball)
+        refuse_drowned(self.mechanism, d=d, ball=self.ball)
+
+
+METHOD = "objective-perturbation"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class RecordFit:
+    """Weights released under record privacy; every field may be published.
+
+    Attributes:
+        weights: Shape (d,), in units of log odds of being preferred.
+        features: Turns prompt and answer into a vector; None for feature differences.
+        guarantee: What the release promises.
+        ridge: Λ.
+        ball: B; the minimizer lies inside, the noise of the output is added to it.
+        gradient_norm: Bound on the gradient at the minimizer. What it was there is private.
+        atol: The same bound.
+        pairs: How many records there are, with those dropped; None where that is private.
+        ellipsoid: The confidence set that pessimistic policies need, or None.
+        moment: The noised second moment of the records, or None.
+        release_ids: The ledger entry that paid.
+        artifact: SHA-256 of what was released.
+        method: ``"objective-perturbation"``.
+    """
+
+    weights: Float[np.ndarray, " d"]
+    features: Features | None
+    guarantee: Guarantee
+    ridge: float
+    ball: float
+    gradient_norm: float
+    atol: float
+    pairs: int | None
+    ellipsoid: RecordEllipsoid | None
+    moment: ReleasedMoment | None
+    release_ids: tuple[str, ...]
+    artifact: str
+    method: str = METHOD
+
+    def __repr__(self) -> str:
+        """Return size and promise; no weights."""
+        return f"RecordFit(d={len(self.weights)}, {self.guarantee})"
+
+
+def fit_records(  # noqa: PLR0913 (each is one choice of the user)
+    pairs: Pairs,
+    mechanism: ObjectivePerturbation,
+    *,
+    ledger: Ledger,
+    features: Features | None = None,
+    ball: float,
+    second_moment: SecondMoment | None = None,
+    ellipsoid: bool | None = None,
+    held_out: Bool[np.ndarray, " n"] | None = None,
+    simulate_seed: int | None = None,
+) -> RecordFit:
+    """Return weights that hide every single record, after recording the spend.
+
+    Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
+    feature difference of the preferred answer and the other one, shrunk to the bound of the
+    mechanism. Each judgment is a record of its own, also a repeated one of the same person. A
+    fair coin decides each undecided one: whichever way it falls the promise holds, and so it
+    holds for the mixture.
+
+    Args:
+        pairs: Raw judgments.
+        mechanism: The tilt and its ridge; choose them before you look at the data.
+        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
+            and its relation is the one that is promised.
+        features: Turns texts into vectors, each row by itself; left out for pairs made by
+            ``from_features``.
+        ball: Bound on the norm of the weights, chosen before the data are seen.
+        second_moment: Also release Σ zzᵀ, which a confidence set needs. Both mechanisms come
+            from :func:`sordino.mechanisms.second_moment.joint_mechanisms`, and one entry pays
+            for both.
+        ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
+        held_out: Records that are left for metrics, from
+            :func:`~sordino.rewards.paid_metrics.held_out_rows`: the fit does not see them. How
+            many they are is private, so ``pairs`` stays the number of all records.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger counts labels or persons, or another relation; the second moment
+            was not paid for by the mechanism; or other rows are held out.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
+        DataError: Features are not finite. Which record it is is not said.
+
+    Guarantee:
+        (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
+        trust ``"central"``, weights and second moment together; caveat ``real-arithmetic``. Shown
+        by tests/soundness/test_central_record.py.
+
+    Source:
+        docs/central.md, "Objective perturbation".
+    """
+    _refuse_other_types(pairs, mechanism, ledger)
+    terms = RecordTerms.of(
+        mechanism,
+        ledger,
+        second_moment,
+        size=len(pairs) + pairs.dropped,
+        ball=ball,
+        ellipsoid=ellipsoid,
+        simulate_seed=simulate_seed,
+        features=features,
+    )
+    seen = _seen(pairs, held_out)
+    rows = clipped_records(record_differences(seen, features), mechanism, second_moment)
+    return spend_on_records(
+        HeldRecords(rows, seen.labels),
+        terms,
+        ledger=ledger,
+        features=features,
+        details=None if held_out is None else dict(UNREAD),
+    )
+
+
+def spend_on_records(
+    records: RecordSums,
+    terms: RecordTerms,
+    *,
+    ledger: Ledger,
+    features: Features | None,
+    details: dict[str, object] | None = None,
+) -> RecordFit:
+    """Return weights that hide every single record, after recording the spend.
+
+    Args:
+        records: Clipped to the bound of the mechanism, and on the grid of the second moment.
+        terms: What is promised and kept.
+        ledger: Where the spend is recorded before any noise is drawn.
+        features: Kept beside the weights.
+        details: For the ledger entry.
+
+    Raises:
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
+
+    Guarantee:
+        That of :func:`fit_records`.
+    """
+    mechanism, ball = terms.mechanism, terms.ball
+    terms.refuse_useless(records.width)
+    reservation = ledger.reserve(mechanism.event, promise=terms.promise, details=details)
+    together = reservation.drawn_once(lambda: _packed(records, terms))
+    weights, moment = _unpacked(together, records.width, terms)
+    artifact = _digest(weights, moment)
+    reservation.commit(artifact)
+    kept = None
+    if terms.ellipsoid and moment is not None:
+        kept = record_ellipsoid(weights, moment, mechanism, ball=ball)
+    return RecordFit(
+        weights=weights,
+        features=features,
+        guarantee=terms.promise,
+        ridge=ridge_of(mechanism),
+        ball=ball,
+        gradient_norm=mechanism.atol,
+        atol=mechanism.atol,
+        pairs=terms.size,
+        ellipsoid=kept,
+        moment=moment,
+        release_ids=(reservation.release_id,),
+        artifact=artifact,
+    )
+
+
+def _packed(records: RecordSums, terms: RecordTerms) -> Float[np.ndarray, " all"]:
+    """Return noised weights, and the noised moment behind them; draws noise."""
+    weights, moment = release_records(
+        records,
+        terms.mechanism,
+        ball=terms.ball,
+        second_moment=terms.second_moment,
+        entropy=terms.entropy,
+    )
+    return weights if moment is None else np.concatenate([weights, moment.matrix.ravel()])
+
+
+def _unpacked(
+    together: Float[np.ndarray, " all"], d: int, terms: RecordTerms
+) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
+    """Return what :func:`_packed` put together."""
+    if terms.second_moment is None:
+        return together, None
+    matrix = together[d:].reshape(d, d)
+    return together[:d], ReleasedMoment(matrix=matrix, mechanism=terms.second_moment)
+
+
+def release_records(
+    records: RecordSums,
+    mechanism: ObjectivePerturbation,
+    *,
+    ball: float,
+    second_moment: SecondMoment | None,
+    entropy: _random.Entropy,
+) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
+    """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
+
+    Args:
+        records: Clipped to the bound of the mechanism.
+        mechanism: The tilt.
+        ball: Bound on the norm of the minimizer.
+        second_moment: What releases Σ xxᵀ too, or None.
+        entropy: Source of 64-bit words.
+
+    Guarantee:
+        That of the mechanism, for both together, if the records were clipped to its bound. Shown
+        by tests/soundness/test_central_record.py.
+    """
+    moment = None
+    if second_moment is not None:
+        matrix = second_moment.release_total(records.outer(second_moment), entropy=entropy)
+        moment = ReleasedMoment(matrix=matrix, mechanism=second_moment)
+
+    def minimize(tilt: Float[np.ndarray, " d"]) -> Solution:
+        # coins after the tilt: a seeded tilt is then the same for any number of records
+        return records.minimize(tilt, mechanism, ball=ball, entropy=entropy)
+
+    return mechanism.release(minimize, d=records.width, entropy=entropy), moment
+
+
+def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> None:
+    """Refuse what is no raw pairs, no tilt or no ledger."""
+    if not isinstance(pairs, Pairs):
+        raise UsageError(f"pairs must be raw judgments (Pairs), got {type(pairs).__name__}.")
+    if not isinstance(mechanism, ObjectivePerturbation) or not isinstance(ledger, Ledger):
+        raise UsageError("fit_records needs an ObjectivePerturbation and a Ledger.")
+
+
+def _seen(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Pairs:
+    """Return the records that the fit sees.
+
+    Raises:
+        PrivacyError: Other rows are held out than the public rule says.
+    """
+    if held_out is None:
+        return pairs
+    return pairs.part(np.flatnonzero(~checked_rows(pairs, held_out)).tolist())
+
+
+def _digest(weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None) -> str:
+    """Return the SHA-256 of what was released, and of nothing else."""
+    digest = hashlib.sha256(weights.astype("<f8").tobytes())
+    if moment is not None:
+        digest.update(moment.matrix.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+_SECRET: Final = 4  # words
+
+
+def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
+    survey: ShardSurvey,
+    mechanism: ObjectivePerturbation,
+    *,
+    ledger: Ledger,
+    engine: Engine,
+    features: Features | None = None,
+    ball: float,
+    second_moment: SecondMoment | None = None,
+    ellipsoid: bool | None = None,
+    simulate_seed: int | None = None,
+) -> RecordFit:
+    """Return weights that hide every single record of many files, after recording the spend.
+
+    The same as :func:`~sordino.rewards.record_fit.fit_records`: each task clips the records it
+    reads and adds them up; this process alone writes to the ledger, tilts and draws noise. The
+    coins of undecided records are a function of a secret of this run and of their place, so that
+    a task that is run again finds the same ones.
+
+    Args:
+        survey: What the files are, from
+            :func:`~sordino.preferences.shard_survey.survey_shards`; no row of it is left out.
+        mechanism: The tilt and its ridge.
+        ledger: Where the spend is recorded before any noise is drawn.
+        engine: Where the files are read.
+        features: Turns texts into vectors; left out for files of vectors.
+        ball: Bound on the norm of the weights.
+        second_moment: Also release Σ zzᵀ.
+        ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger counts labels or persons, or another relation; or the second
+            moment was not paid for by the mechanism.
+        BudgetExceeded: The spend would pass the budget; no noise was drawn.
+        UsageError: A setting is out of range, or features do not fit the files.
+        DataError: Features cannot be used, or the files changed while they were read.
+        FileSystemError: A file cannot be read.
+        EngineError: The engine lost its machines.
+
+    Guarantee:
+        That of :func:`~sordino.rewards.record_fit.fit_records`, wherever and however often a task
+        runs: tasks draw nothing. Each judgment is a record of its own, also a repeated one. That
+        files overlap is refused, and that a record cannot be used, as when a single file is read:
+        whoever sees those refusals holds the records. Shown by
+        tests/soundness/test_pieced_records.py.
+
+    Source:
+        docs/central.md, "Objective perturbation".
+    """
+    _refuse_other_features(mechanism, ledger)
+    terms = RecordTerms.of(
+        mechanism,
+        ledger,
+        second_moment,
+        size=survey.n + survey.dropped,
+        ball=ball,
+        ellipsoid=ellipsoid,
+        simulate_seed=simulate_seed,
+        features=features,
+    )
+    width = width_of(survey.shards, features)
+    terms.refuse_useless(width)
+    ledger.check(mechanism.event, promise=terms.promise)  # before the work on features
+    read = _Records(survey.shards, features, mechanism, second_moment)
+    # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
+    rows = PiecedRows(engine, survey.shards.pieces, read, (survey.n, width))
+    rows.fold(_ready, _both)
+    return spend_on_records(PiecedRecords(rows), terms, ledger=ledger, features=features)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PiecedRecords:
+    """Clipped records that an engine reads.
+
+    Attributes:
+        rows: x, with labels beside them.
+
+    Guarantee:
+        None by itself; see :class:`~sordino.rewards.record_sums.RecordSums`.
+    """
+
+    rows: PiecedRows
+
+    @property
+    def width(self) -> int:
+        """Return the number of features."""
+        return self.rows.shape[1]
+
+    def outer(self, second_moment: SecondMoment) -> np.ndarray:
+        """Return Σ xxᵀ in whole steps: the same integers, whatever engine adds them."""
+        return self.rows.fold(_Outer(second_moment), np.add)
+
+    def minimize(
+        self,
+        tilt: Float[np.ndarray, " d"],
+        mechanism: ObjectivePerturbation,
+        *,
+        ball: float,
+        entropy: Entropy,
+    ) -> Solution:
+        """Return the certified minimizer of the tilted objective.
+
+        Guarantee:
+            None by itself: the minimizer is as secret as the records until it is noised.
+        """
+        secret = entropy.words(_SECRET).tobytes()
+        decided = replace(self.rows, read=_Decided(self.rows.read, secret))
+        [solution], _ = minimize_pieced(
+            PiecedLoss(decided, -tilt, decided=True),
+            [ridge_of(mechanism)],
+            ball=ball,
+            atol=mechanism.atol,
+            starts=np.zeros((1, self.width)),
+            settles=True,
+        )
+        return within_allowance(solution, mechanism)
+
+
+@dataclass(frozen=True)
+class _Records:
+    """From a piece to its blocks of clipped records."""
+
+    shards: Shards
+    features: Features | None
+    mechanism: ObjectivePerturbation
+    second_moment: SecondMoment | None
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
+        """Yield (the block's name, records, labels)."""
+        nothing = np.zeros((0, width_of(self.shards, self.features))), np.zeros(0, np.int8)
+        for number, (differences, labels) in enumerate(chain([nothing], self._differences(piece))):
+            records = clipped_records(differences, self.mechanism, self.second_moment)
+            yield f"{piece.number} {number}", records, labels
+
+    def _differences(self, piece: Piece) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
+        """Yield feature differences, and labels, of all records that carry a preference."""
+        if self.features is None:
+            yield from judged_vectors(self.shards, piece, None)
+            return
+        for pairs in judgments(self.shards, piece):
+            if len(pairs):
+                yield record_differences(pairs, self.features), pairs.labels
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """Blocks of records, each undecided one decided by a coin that its place decides."""
+
+    read: Any
+    secret: bytes
+
+    def __call__(self, piece: Piece) -> Iterator[tuple[str, Any, Float[np.ndarray, " k"]]]:
+        """Yield (the block's name, records, targets)."""
+        for name, records, labels in self.read(piece):
+            yield (
+                name,
+                records,
+                decided_labels(labels, words_of_secret(self.secret, name, len(labels))),
+            )
+
+    def __repr__(self) -> str:
+        """Return the kind; no secret."""
+        return "_Decided()"
+
+
+@dataclass(frozen=True)
+class _Outer:
+    """The task: Σ xxᵀ of a block, in whole steps."""
+
+    second_moment: SecondMoment
+
+    def __call__(self, _name: str, records: Any, *_: Any) -> np.ndarray:
+        """Return the sum over one block."""
+        return self.second_moment.total(records)
+
+
+def _ready(*_: Any) -> bool:
+    """Return that a block could be read and its features made: so nothing is spent in vain."""
+    return True
+
+
+def _both(one: bool, other: bool) -> bool:  # noqa: FBT001 (parts of a sum)
+    """Return the sum of two parts."""
+    return one and other
+
+
+def _refuse_other_features(mechanism: object, ledger: object) -> None:
+    """Refuse what is no tilt or no ledger."""
+    if not isinstance(mechanism, ObjectivePerturbation) or not isinstance(ledger, Ledger):
+        raise UsageError(
+            "fit_record_shards needs an ObjectivePerturbation and a Ledger. Nothing was released."
+        )
