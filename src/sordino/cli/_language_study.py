@@ -86,7 +86,7 @@ def refuse_texts(study: Study) -> None:
         FileSystemError: The judge is no reward with a promise.
         UsageError: A chat template refuses them, or drawn answers leave no room for a prompt.
     """
-    fitting, sizes, pairs = language_module("studies.fitting"), study.sizes, study.all_pairs
+    fitting, sizes, pairs = language_module("studies.pipeline"), study.sizes, study.all_pairs
     longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
     starts: list[Any] = []
     if study.model is None:
@@ -352,7 +352,7 @@ class Releases:
 
     def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
         """Return the answers of one release in two parts."""
-        part = language_module("studies.preference_split").part_of_answers
+        part = language_module("studies.comparison").part_of_answers
         rows = range(len(private))
         training = part(private, [row for row in rows if row not in self.held_out])
         return training, part(private, [row for row in rows if row in self.held_out])
@@ -515,7 +515,7 @@ class CentralRows:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
         with passing_folder(None) as scratch:
             place = Path(scratch) / "policy"
-            language_module("studies.central_pipeline").train_policy_centrally(
+            language_module("studies.pipeline").train_policy_centrally(
                 self.pairs,
                 contest.reference,
                 place,
@@ -665,8 +665,8 @@ class Study:
         """Do what is left to do, write everything, and return what ``table.json`` holds."""
         started = _random.clock()
         self._begin(force=force)
-        table = language_module("studies.comparison_table")
-        alone = nullcontext if self.model else language_module("studies.comparison_runs").one_thread
+        table = language_module("studies.comparison")
+        alone = nullcontext if self.model else language_module("studies.comparison").one_thread
         runs = []
         with alone():
             contest, judge = self._contest()
@@ -731,7 +731,7 @@ class Study:
 
     def _settings(self) -> dict[str, Any]:
         """Return everything public that a result depends on, but for where files lie."""
-        digest = language_module("features.local_models").model_digest
+        digest = language_module("embeddings").model_digest
         models = {"model": self.model, "judge": self.judge}
         return {
             "format": _STUDY,
@@ -752,14 +752,14 @@ class Study:
         reference = self.model or self._reference()
         folder = self.judge or self._trained_judge(reference)
         reward = language_module("rewards.text_rewards").TextRewardModel.load(folder)
-        unique = language_module("studies.preference_split").unique_prompts
+        unique = language_module("studies.comparison").unique_prompts
         prompts = self.training.pairs.prompts
         parts: tuple[list[Any], list[Any]] = ([], [])
         for row, prompt in enumerate(prompts):
             parts[row in self.training.held_out].append(prompt)
-        contest = language_module("studies.comparison_runs").Contest(
+        contest = language_module("studies.comparison").Contest(
             reference=reference,
-            judge=language_module("judging.policy_comparison").RewardJudge(reward),
+            judge=language_module("judging.contests").RewardJudge(reward),
             prompts=unique(parts[True])[: self.sizes.prompts],
             trained_prompts=unique(parts[False]),
             sizes=self.sizes,

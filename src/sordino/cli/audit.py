@@ -130,7 +130,7 @@ def audit_model(
             train_dataset=read_pairs([_NOBODY]),
             privacy=privacy,
             ledger=Ledger.open(Path(scratch) / "spend.db", data="nobody", budget=privacy.guarantee),
-            peft_config=language_module("studies._training_runs").adapters(lora, task),
+            peft_config=language_module("studies.pipeline").adapters(lora, task),
             declare_unread=True,  # nobody has said anything
         )
         from sordino.auditing.training.training_audit import (  # noqa: PLC0415 (needs the extra)
