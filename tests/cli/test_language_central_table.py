@@ -8,7 +8,7 @@ import pytest
 from sordino.cli._accounts import Budget
 from sordino.cli._language_study import CentralRows, table_notes
 from sordino.errors import BudgetExceeded
-from sordino.language.studies.comparison import markdown_table
+from sordino.language.studies.comparison_table import markdown_table
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger

@@ -39,7 +39,7 @@ from sordino.language import (
 )
 from sordino.language.central import training as steps
 from sordino.language.central.distributed import Processes
-from sordino.language.models.checkpoints import quiet
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

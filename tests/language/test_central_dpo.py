@@ -24,7 +24,8 @@ from sordino.language import (
 from sordino.language.central import training
 from sordino.language.central.dpo_trainer import log_ratio_gaps
 from sordino.language.clipping.gradient_check import differences
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer, quiet
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

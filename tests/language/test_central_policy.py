@@ -19,8 +19,8 @@ from sordino._random import entropy
 from sordino.auditing.statistical.bounds import mu_from_scores
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.language.central import training
-from sordino.language.models.checkpoints import quiet
 from sordino.language.models.generation import sample_answers
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
 from sordino.language.people.slot_privacy import SlotPrivacy

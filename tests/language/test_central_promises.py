@@ -24,7 +24,8 @@ from sordino.language import (
 )
 from sordino.language.central import training as steps
 from sordino.language.central.runs import counted_once
-from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint, quiet
+from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import Answers, CheckpointPromise
 from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
 from sordino.language.people.slot_privacy import SlotPrivacy

@@ -20,7 +20,7 @@ from sordino.language.central import training
 from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.reward_trainer import CentralRewardTrainer
 from sordino.language.central.settings import CentralRewardConfig
-from sordino.language.models.checkpoints import quiet
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

@@ -22,8 +22,8 @@ from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
-    quiet,
 )
+from sordino.language.models.loading import quiet
 
 
 @pytest.fixture

@@ -12,7 +12,8 @@ from transformers import AutoModelForCausalLM
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language import PrivateDPOConfig, PrivateDPOTrainer
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer, quiet, upstream
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models.loading import quiet, upstream
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.policies import dpo
 from sordino.language.training.losses import debiased_preference_loss

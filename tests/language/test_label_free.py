@@ -12,13 +12,13 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, FileSystemError, PrivacyError, PrivacyWarning, UsageError
+from sordino.language.references.documents import read_documents, spoken
 from sordino.language.references.label_free import (
     AnswerSearch,
     OneSided,
     one_sided_share,
     warn_of_labels,
 )
-from sordino.language.references.pretraining import read_documents, spoken
 
 LONG = "The first thing to know about rye bread is that it needs no kneading, and then {}"
 

@@ -19,7 +19,8 @@ from sordino.language.central.training import invented_units
 from sordino.language.central.unit_rows import TokenPair, reward_losses
 from sordino.language.clipping.clipped_sums import ClippedSum
 from sordino.language.clipping.gradient_check import refuse_shared_gradients
-from sordino.language.models.checkpoints import load_tokenizer, quiet
+from sordino.language.models.checkpoints import load_tokenizer
+from sordino.language.models.loading import quiet
 from sordino.language.models.tokens import DialogueTokens
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 

@@ -12,11 +12,15 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.language.judging.contests import RewardJudge, compare_policies
+from sordino.language.judging.policy_comparison import RewardJudge, compare_policies
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.studies.comparison import part_of_answers, split_by_prompt, unique_prompts
+from sordino.language.studies.comparison_table import (
+    part_of_answers,
+    split_by_prompt,
+    unique_prompts,
+)
 from sordino.language.studies.pipeline import (
     TRAINING_LOG,
     build_reference,

@@ -15,7 +15,8 @@ from transformers import AutoModelForSequenceClassification, TrainerCallback
 import sordino
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.language import PrivateRewardConfig, PrivateRewardTrainer
-from sordino.language.models.checkpoints import load_reward_checkpoint, load_tokenizer, quiet
+from sordino.language.models.checkpoints import load_reward_checkpoint, load_tokenizer
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.reward_training import excess_penalty
 from sordino.privatization.memory import use_unprotected

@@ -23,7 +23,8 @@ from sordino.language.central.reward_trainer import CentralRewardTrainer
 from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
 from sordino.language.central.training import invented_units
 from sordino.language.clipping.gradient_check import differences
-from sordino.language.models.checkpoints import load_reward_checkpoint, quiet, upstream
+from sordino.language.models.checkpoints import load_reward_checkpoint
+from sordino.language.models.loading import quiet, upstream
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 

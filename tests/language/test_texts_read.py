@@ -26,8 +26,8 @@ from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
-    upstream,
 )
+from sordino.language.models.loading import upstream
 from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference

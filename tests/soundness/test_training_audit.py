@@ -32,7 +32,7 @@ from sordino.language.central.privacy_terms import CentralPrivacy
 from sordino.language.central.reward_trainer import CentralRewardTrainer
 from sordino.language.central.settings import CentralRewardConfig
 from sordino.language.clipping.clipped_sums import ClippedSum, without_dropout
-from sordino.language.models.checkpoints import quiet
+from sordino.language.models.loading import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 

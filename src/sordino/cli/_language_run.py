@@ -293,7 +293,7 @@ def check_reference(pairs: Comparisons, sft: Path | None, *, strict: bool) -> No
     """
     if sft is None:
         return
-    documents = language_module("references.pretraining").read_documents(sft)
+    documents = language_module("references.documents").read_documents(sft)
     language_module("references.label_free").warn_of_labels(documents, pairs, strict=strict)
 
 
@@ -622,7 +622,7 @@ def read_prompts(path: Path, n: int | None = None) -> list[Text]:
         DataError: A line cannot be used; place and field are named.
     """
     texts = [read_text(row, "prompt", where) for where, row in read_mappings(path)]
-    unique: list[Text] = language_module("studies.comparison").unique_prompts(texts)
+    unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
     return unique[:n]
 
 
@@ -704,7 +704,7 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
     prompts = read_prompts(asked.prompts, asked.n)
     promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
     caveats = _caveats_of_judge(asked, promises)
-    comparison = language_module("judging.contests")
+    comparison = language_module("judging.policy_comparison")
     judge, shared = _judge(asked, words, promises["policy"])
     found = comparison.compare_policies(
         asked.policy,
@@ -777,7 +777,7 @@ def _judge(asked: Judging, words: list[str], policy: Any) -> tuple[Any, bool]:
     if asked.command is not None:
         return language_module("judging.contests").CommandJudge(words, seed=asked.seed), False
     reward = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
-    judge = language_module("judging.contests").RewardJudge(reward)
+    judge = language_module("judging.policy_comparison").RewardJudge(reward)
     return judge, policy is not None and bool(_known_by(policy) & _known_by(reward.promise))
 
 

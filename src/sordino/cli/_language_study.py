@@ -352,7 +352,7 @@ class Releases:
 
     def _parts(self, private: PrivatePairs) -> tuple[PrivatePairs, PrivatePairs]:
         """Return the answers of one release in two parts."""
-        part = language_module("studies.comparison").part_of_answers
+        part = language_module("studies.comparison_table").part_of_answers
         rows = range(len(private))
         training = part(private, [row for row in rows if row not in self.held_out])
         return training, part(private, [row for row in rows if row in self.held_out])
@@ -665,7 +665,7 @@ class Study:
         """Do what is left to do, write everything, and return what ``table.json`` holds."""
         started = _random.clock()
         self._begin(force=force)
-        table = language_module("studies.comparison")
+        table = language_module("studies.comparison_table")
         alone = nullcontext if self.model else language_module("studies.comparison").one_thread
         runs = []
         with alone():
@@ -752,14 +752,14 @@ class Study:
         reference = self.model or self._reference()
         folder = self.judge or self._trained_judge(reference)
         reward = language_module("rewards.text_rewards").TextRewardModel.load(folder)
-        unique = language_module("studies.comparison").unique_prompts
+        unique = language_module("studies.comparison_table").unique_prompts
         prompts = self.training.pairs.prompts
         parts: tuple[list[Any], list[Any]] = ([], [])
         for row, prompt in enumerate(prompts):
             parts[row in self.training.held_out].append(prompt)
         contest = language_module("studies.comparison").Contest(
             reference=reference,
-            judge=language_module("judging.contests").RewardJudge(reward),
+            judge=language_module("judging.policy_comparison").RewardJudge(reward),
             prompts=unique(parts[True])[: self.sizes.prompts],
             trained_prompts=unique(parts[False]),
             sizes=self.sizes,

@@ -207,7 +207,7 @@ def _study(
     central: tuple[float, ...],
 ) -> Study:
     """Return the study: judgments in parts, sizes, and where everything is kept."""
-    split_by_prompt = language_module("studies.comparison").split_by_prompt
+    split_by_prompt = language_module("studies.comparison_table").split_by_prompt
     split = split_by_prompt(pairs, judge=0.0 if asked.judge else 0.5)
     presets = language_module("studies.comparison")
     sizes = presets.QUICK if asked.quick else presets.FULL
@@ -302,7 +302,7 @@ def _show(value: dict[str, Any]) -> None:
     columns = (
         "method", "one release", "win rate [95 %]", "at equal length", "seeds", "all releases"
     )  # fmt: skip
-    table = language_module("studies.comparison")
+    table = language_module("studies.comparison_table")
     rows = [
         [
             row["method"],

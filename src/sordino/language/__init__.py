@@ -42,7 +42,7 @@ _HOMES = {
     "PrivateDPOTrainer": "policies.dpo",
     "PrivateRewardConfig": "rewards.reward_training",
     "PrivateRewardTrainer": "rewards.reward_training",
-    "RebelConfig": "policies.rebel",
+    "RebelConfig": "policies.rollouts",
     "RebelTrainer": "policies.rebel",
     "SlotPrivacy": "people.slot_privacy",
     "TextRewardModel": "rewards.text_rewards",

@@ -22,7 +22,7 @@ from jaxtyping import Float
 from sordino._files import explained, sha256_of
 from sordino._validate import integer, number, one_of
 from sordino.errors import FileSystemError, MissingExtra, UsageError
-from sordino.language.models.checkpoints import FOREIGN, offline, quiet, refuse_pickles, seeded
+from sordino.language.models.loading import FOREIGN, offline, quiet, refuse_pickles, seeded
 from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, flatten
 from sordino.preferences.records import Text
 

@@ -37,7 +37,7 @@ def write_training_curves(
 
     Args:
         path: Where to write.
-        curves: As ``sordino.language.studies.comparison.learning_curves`` returns them.
+        curves: As ``sordino.language.studies.comparison_table.learning_curves`` returns them.
         force: Whether to overwrite.
         simulated: Whether a seed was used, which the picture then says in red.
 

@@ -26,7 +26,7 @@ from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.auditing.statistical.bounds import mu_cut, mu_from_counts
 from sordino.auditing.statistical.distinguishing import Answer, detectable_mu
 from sordino.errors import UsageError
-from sordino.language.clipping.dp_sgd_step import sampling_threshold
+from sordino.language.clipping.poisson_batches import sampling_threshold
 from sordino.language.references.texts_read import TextsRead
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import never_less, never_more

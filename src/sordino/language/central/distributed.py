@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers import Trainer
 
 from sordino.errors import EngineError, PrivacyError, UsageError
-from sordino.language.models.promises import weights_digest
+from sordino.language.models.model_digests import weights_digest
 from sordino.language.training.private_training import PrivateTraining
 
 from .privacy_terms import CentralPrivacy

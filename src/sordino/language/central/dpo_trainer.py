@@ -13,7 +13,7 @@ import torch
 
 from sordino.language.models.checkpoints import load_causal_model
 from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
-from sordino.language.models.promises import weights_digest
+from sordino.language.models.model_digests import weights_digest
 from sordino.language.models.trained_models import matching_tokenizer
 from sordino.language.training.settings import own_settings
 from sordino.preferences.pairs import Pairs

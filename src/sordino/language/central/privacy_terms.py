@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 
 from sordino import _validate
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.clipping.dp_sgd_step import sampling_threshold
+from sordino.language.clipping.poisson_batches import sampling_threshold
 from sordino.privacy.accounting import calibrated_noise_multiplier
 from sordino.privacy.events import PoissonGaussianEvent
 from sordino.privacy.guarantee import (

@@ -20,7 +20,7 @@ from typing import Any
 from sordino._random import new_release_id
 from sordino.errors import LedgerMismatch, UsageError
 from sordino.language.models.promises import Answers, CheckpointPromise, Kind
-from sordino.language.training.private_training import LAST_WRITTEN, complete_checkpoint
+from sordino.language.training.resuming import LAST_WRITTEN, complete_checkpoint
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import Guarantee

@@ -21,10 +21,11 @@ from transformers.trainer_utils import TrainOutput
 from sordino import _random
 from sordino.errors import UsageError
 from sordino.language.clipping.clipped_sums import ClippedSum, without_dropout
-from sordino.language.clipping.dp_sgd_step import add_gradient_noise, poisson_sample
+from sordino.language.clipping.dp_sgd_step import add_gradient_noise
 from sordino.language.clipping.gradient_check import refuse_shared_gradients
-from sordino.language.models.checkpoints import upstream
-from sordino.language.models.promises import weights_digest
+from sordino.language.clipping.poisson_batches import poisson_sample
+from sordino.language.models.loading import upstream
+from sordino.language.models.model_digests import weights_digest
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.models.trained_models import own_copy
 from sordino.language.references.texts_read import TextsRead

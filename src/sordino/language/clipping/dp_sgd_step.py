@@ -1,16 +1,10 @@
-"""Gaussian noise on the gradients of a model: what hides a clipped contribution.
-
-Who takes part in a step: everybody is drawn alone, by a coin of known bias.
-"""
+"""Gaussian noise on the gradients of a model: what hides a clipped contribution."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
-from decimal import Decimal
-from fractions import Fraction
-from itertools import islice
-from typing import Any, Final, TypeVar
+from collections.abc import Iterable
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -89,72 +83,3 @@ def _open_interval(words: np.ndarray, entropy: Entropy) -> np.ndarray:
         behind = (entropy.words(len(small)).astype(np.float64) + 0.5) * _PART
         numbers[small] = words[small].astype(np.float64) + behind
     return numbers
-
-
-Unit = TypeVar("Unit")
-
-_WORDS: Final = 2**64
-_DRAWS_AT_ONCE: Final = 1 << 16
-
-
-def sampling_threshold(probability: float) -> int:
-    """Return how many of the 2^64 words draw a unit: rounded down, so never more than stated.
-
-    Args:
-        probability: q in (0, 1], read both as the float and as the decimal number that it prints
-            as; the smaller counts.
-
-    Raises:
-        UsageError: It is not in (0, 1], or so small that nobody would ever be drawn.
-
-    Example:
-        >>> sampling_threshold(0.5) == 2**63, sampling_threshold(1.0) == 2**64
-        (True, True)
-    """
-    stated = positive("sampling_probability", probability)
-    least = min(Fraction(stated), Fraction(Decimal(repr(stated))))
-    threshold = int(least * _WORDS)
-    if not 1 <= threshold <= _WORDS:
-        raise UsageError(
-            f"sampling_probability must be in (0, 1] and at least 2^-64, got {probability!r}."
-        )
-    return threshold
-
-
-def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entropy) -> list[Unit]:
-    """Return the units that take part: each with the same chance, whoever else does.
-
-    One word is drawn for each unit, and it takes part exactly when the word lies below a
-    threshold, so that nothing is rounded. The number of those that do is random: it may be 0, and
-    no data set is too small. Nothing is shuffled, and nothing but the units is looked at.
-
-    Args:
-        units: Everybody.
-        probability: q in (0, 1].
-        entropy: Source of 64-bit words; a release needs system entropy.
-
-    Raises:
-        UsageError: The probability is not in (0, 1].
-
-    Guarantee:
-        None by itself: with chance at most q each unit is in the sample, independently, which is
-        what :class:`~sordino.privacy.events.PoissonGaussianEvent` counts on. Who is drawn must
-        stay secret, and so must how many. Shown by tests/language/test_poisson_batches.py.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1.
-    """
-    threshold = sampling_threshold(probability)
-    chosen: list[Unit] = []
-    for some in _parts(units):
-        words = entropy.words(len(some))
-        drawn = np.ones(len(some), bool) if threshold == _WORDS else words < np.uint64(threshold)
-        chosen.extend(unit for unit, takes_part in zip(some, drawn, strict=True) if takes_part)
-    return chosen
-
-
-def _parts(units: Iterable[Unit]) -> Iterator[list[Unit]]:
-    """Yield the units in their order, some at a time."""
-    rest = iter(units)
-    while some := list(islice(rest, _DRAWS_AT_ONCE)):
-        yield some

@@ -3,8 +3,6 @@
 Who says which of two answers is better: a reward that scores, or a command of the user's.
 
 A win rate, with all that must be said beside it.
-
-A policy against its reference: answers of both to public prompts, and a judge between them.
 """
 
 from __future__ import annotations
@@ -15,7 +13,6 @@ import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -24,9 +21,6 @@ from jaxtyping import Bool, Float, Int
 from sordino._random import entropy
 from sordino._validate import failure_probability, finite_array, integer, number, positive
 from sordino.errors import DataError, UsageError
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
-from sordino.language.models.generation import sample_answers
-from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.preferences.records import Text, encoded
 from sordino.privacy.guarantee import Guarantee
 
@@ -336,78 +330,3 @@ def _lengths(answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         [len(one) if isinstance(one, str) else sum(len(turn["content"]) for turn in one)
          for one in answers], dtype=float,
     )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class RewardJudge:
-    """A reward as a judge of what a model wrote: an answer that cannot be read loses.
-
-    A model may end before it has said anything. A reward gives no score to an empty answer; here
-    it stands below every other.
-
-    Args:
-        reward: It must not have learned from what the policy did.
-    """
-
-    reward: TextRewardModel
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Return what the labels that the judge learned from were promised."""
-        return self.reward.guarantee
-
-    def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
-        """Return a score for each answer, the least for those that cannot be read."""
-        readable = [
-            row
-            for row, both in enumerate(zip(prompts, answers, strict=True))
-            if self.reward.can_read(*both)
-        ]
-        scores = np.full(len(prompts), -self.reward.reward_bound - 1.0)
-        if readable:
-            asked = [prompts[row] for row in readable]
-            scores[readable] = self.reward.score(asked, [answers[row] for row in readable])
-        return scores
-
-
-def draw_answers(
-    folder: Path, prompts: Sequence[Text], *, max_new_tokens: int, seed: int
-) -> list[str]:
-    """Return one answer of a checkpoint to each prompt.
-
-    Args:
-        folder: A causal language model.
-        prompts: Public ones.
-        max_new_tokens: Longest answer.
-        seed: Of the draws; it hides nothing.
-    """
-    model: Any = load_causal_model(folder)
-    return sample_answers(
-        model, load_tokenizer(folder), prompts, max_new_tokens=max_new_tokens, seed=seed
-    )
-
-
-def compare_policies(
-    policy: Path,
-    reference: Path,
-    prompts: Sequence[Text],
-    judge: Judge,
-    *,
-    max_new_tokens: int = 64,
-    seed: int = 0,
-) -> WinRate:
-    """Return how often a judge prefers what a policy answers to what its reference does.
-
-    Args:
-        policy: Checkpoint that is measured.
-        reference: Checkpoint that it is compared with; its draws are independent.
-        prompts: Public ones that neither policy nor judge learned from.
-        judge: See :func:`sordino.language.judging.contests.win_rate`.
-        max_new_tokens: Longest answer of either.
-        seed: Of the draws of both.
-    """
-    drawn, others = (
-        draw_answers(folder, prompts, max_new_tokens=max_new_tokens, seed=2 * seed + side)
-        for side, folder in enumerate((policy, reference))
-    )
-    return win_rate(judge, prompts, drawn, others)

@@ -1,17 +1,9 @@
-"""Language models and tokenizers from a folder: nothing is fetched, no foreign code is run.
-
-How a model is read: offline, in silence, from weights that are not pickled.
-
-What trl is kept from while it works for us.
-"""
+"""Language models and tokenizers from a folder: nothing is fetched, no foreign code is run."""
 
 from __future__ import annotations
 
 import json
 import os
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,62 +14,18 @@ from trl.trainer.reward_trainer import suppress_seqcls_warning
 from sordino._files import explained
 from sordino.errors import FileSystemError, UsageError
 
-FOREIGN = {"onnx", "openvino"}
-"""Folders of weights for other libraries, which are never read."""
+from .loading import offline, quiet, refuse_pickles, seeded
 
-
-def refuse_pickles(folder: Path) -> None:
-    """Refuse weights that can only be read by unpickling, which may run code."""
-    for pickled in folder.rglob("*.bin"):
-        beside = pickled.parent
-        if not FOREIGN & set(beside.parts) and not any(beside.glob("*.safetensors")):
-            raise UsageError(
-                f"The weights {pickled.name} are pickled, which can run code. Nothing was loaded. "
-                "Save the model again with safe_serialization=True, as *.safetensors."
-            )
-
-
-@contextmanager
-def offline() -> Iterator[None]:
-    """Refuse every request to a hub while a model is loaded, whatever its settings ask for."""
-    from huggingface_hub import constants  # noqa: PLC0415
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep the loader's bars and remarks from standard error."""
-    from transformers.utils import logging  # noqa: PLC0415
-
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-
-
-@contextmanager
-def seeded() -> Iterator[None]:
-    """Give weights that the files leave out the same values every time, and keep the user's RNG.
-
-    They are public settings of a feature map, not randomness of a release.
-    """
-    import torch  # noqa: PLC0415
-
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        yield
-
+__all__ = [
+    "CAUSAL",
+    "checkpoint_folder",
+    "context_length",
+    "default_device",
+    "load_causal_model",
+    "load_reward_checkpoint",
+    "load_tokenizer",
+    "ready_tokenizer",
+]
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of models end that can write."""
@@ -238,11 +186,3 @@ def context_length(model: Any, tokenizer: Any) -> int:
     text = model.config.get_text_config()
     limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
     return int(min(limit for limit in [*limits, _UNKNOWN_LENGTH] if limit is not None))
-
-
-@contextmanager
-def upstream() -> Iterator[None]:
-    """Let trl neither ask a hub nor warn of a name that transformers has changed since."""
-    with offline(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "`(is_)?gradient_checkpointing", FutureWarning)
-        yield

@@ -16,7 +16,7 @@ from sordino import _validate
 from sordino.errors import UsageError
 from sordino.language.central.settings import CentralConfig
 from sordino.language.models.generation import prompt_room
-from sordino.language.models.promises import weights_digest
+from sordino.language.models.model_digests import weights_digest
 from sordino.language.models.trained_models import matching_tokenizer
 from sordino.language.policies.starting_policies import starting_policy, with_reference
 from sordino.language.references.texts_read import TextsRead

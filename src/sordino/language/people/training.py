@@ -24,9 +24,9 @@ from sordino.errors import DataError, UsageError
 from sordino.language.central.dpo_trainer import log_ratio_gaps, with_reference
 from sordino.language.central.training import CentralTraining, invented_units
 from sordino.language.central.unit_rows import TokenPair, UnitPairs
-from sordino.language.models.checkpoints import upstream
 from sordino.language.models.generation import sample_completions
-from sordino.language.models.promises import weights_digest
+from sordino.language.models.loading import upstream
+from sordino.language.models.model_digests import weights_digest
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.rewards.reward_functions import RewardCallable, summed_rewards
 from sordino.preferences.records import Text

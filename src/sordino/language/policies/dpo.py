@@ -19,8 +19,9 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import DPOConfig, DPOTrainer
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.models.checkpoints import load_causal_model, upstream
+from sordino.language.models.checkpoints import load_causal_model
 from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
+from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.models.trained_models import is_adapted, matching_tokenizer
 from sordino.language.training.losses import debiased_preference_loss

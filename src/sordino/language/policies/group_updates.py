@@ -10,7 +10,7 @@ from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from sordino._validate import one_of
 from sordino.errors import DataError
-from sordino.language.models.checkpoints import quiet, upstream
+from sordino.language.models.loading import quiet, upstream
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.text_rewards import TextRewardModel

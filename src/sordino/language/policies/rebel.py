@@ -15,8 +15,8 @@ import torch
 from transformers import PrinterCallback, Trainer
 
 from sordino.errors import DataError, UsageError
-from sordino.language.models.checkpoints import upstream
 from sordino.language.models.generation import answer_log_probabilities, prompt_room, prompt_texts
+from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CARD_FILE, PROMISE_FILE, CheckpointPromise
 from sordino.language.models.trained_models import is_adapted, plain
 from sordino.language.rewards.reward_functions import RewardCallable, listed_functions
@@ -25,7 +25,7 @@ from sordino.language.training.policy_promises import (
     policy_promise,
     reward_promises,
 )
-from sordino.language.training.private_training import resumable
+from sordino.language.training.resuming import resumable
 from sordino.preferences.records import Text
 
 from .rollouts import Collection, CollectionOrder, Collector, RebelConfig, Rollout

@@ -23,7 +23,6 @@ from trl.models import unwrap_model_for_generation
 
 from sordino._validate import integer, non_negative, one_of, positive
 from sordino.errors import UsageError
-from sordino.language.models.checkpoints import upstream
 from sordino.language.models.generation import (
     Completions,
     answer_log_probabilities,
@@ -31,6 +30,7 @@ from sordino.language.models.generation import (
     sample_completions,
     stacked,
 )
+from sordino.language.models.loading import upstream
 from sordino.language.rewards.reward_functions import RewardCallable, summed_rewards
 from sordino.preferences.records import Text
 

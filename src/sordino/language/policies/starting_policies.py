@@ -10,7 +10,8 @@ import torch
 from peft import PeftModel, get_peft_model
 
 from sordino.errors import UsageError
-from sordino.language.models.checkpoints import load_causal_model, load_tokenizer, upstream
+from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
+from sordino.language.models.loading import upstream
 from sordino.language.models.trained_models import matching_tokenizer, refuse_unknown_adapters
 
 __all__ = ["starting_policy", "with_reference"]

@@ -23,7 +23,7 @@ from sordino.errors import DataError, PrivacyError, PrivacyWarning
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.records import Text
 
-from .pretraining import Document, Spoken, spoken
+from .documents import Document, Spoken, spoken
 
 _TELLING = 40  # characters past where two answers part that do not agree by chance
 _START = re.compile(r"(?<!\w)\S")

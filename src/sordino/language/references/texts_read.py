@@ -19,14 +19,15 @@ from typing import Any, Final
 import torch
 
 from sordino.errors import DataError
-from sordino.language.models.promises import TEXTS_READ, tokenizer_digest
+from sordino.language.models.model_digests import tokenizer_digest
+from sordino.language.models.promises import TEXTS_READ
+from sordino.language.references.documents import lines
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.features import caveats_of_reading
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import Text
 
 from .label_free import plain
-from .pretraining import lines
 
 __all__ = ["TextsRead"]
 

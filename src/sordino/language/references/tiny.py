@@ -18,7 +18,7 @@ from transformers import (
 )
 
 from sordino._validate import integer, one_of
-from sordino.language.models.checkpoints import quiet
+from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CARD_FILE, PROMISE_FILE
 
 __all__ = ["TinyModel", "build_tiny", "save_tiny", "train_tokenizer"]

@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import track
 
 from sordino.errors import UsageError
-from sordino.language.models.checkpoints import quiet
+from sordino.language.models.loading import quiet
 from sordino.language.models.tokens import Dialogue
 
 _LONG = 1000  # texts from which on a bar is shown to whoever watches

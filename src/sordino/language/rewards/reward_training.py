@@ -17,7 +17,8 @@ from transformers import TrainerCallback
 from trl import RewardConfig, RewardTrainer
 
 from sordino import _validate
-from sordino.language.models.checkpoints import load_reward_checkpoint, upstream
+from sordino.language.models.checkpoints import load_reward_checkpoint
+from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
 from sordino.language.models.trained_models import (
     HEAD,

@@ -30,14 +30,10 @@ from sordino.language.models.checkpoints import (
     context_length,
     load_reward_checkpoint,
     load_tokenizer,
-    quiet,
 )
-from sordino.language.models.promises import (
-    PROMISE_FILE,
-    CheckpointPromise,
-    tokenizer_digest,
-    weights_digest,
-)
+from sordino.language.models.loading import quiet
+from sordino.language.models.model_digests import tokenizer_digest, weights_digest
+from sordino.language.models.promises import PROMISE_FILE, CheckpointPromise
 from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong
 from sordino.language.training.policy_promises import folder_promises
 from sordino.preferences.features import flatten

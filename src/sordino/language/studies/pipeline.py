@@ -31,10 +31,8 @@ from sordino.language.models.checkpoints import (
     load_causal_model,
     load_reward_checkpoint,
     load_tokenizer,
-    offline,
-    quiet,
-    upstream,
 )
+from sordino.language.models.loading import offline, quiet, upstream
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
 from sordino.language.policies.group_updates import group_trainer

@@ -2,8 +2,6 @@
 
 From randomized answers to the rows that a trainer reads: which answer comes first, as tokens.
 
-Where a killed run goes on, and with which answers.
-
 Which trainer raw pairs get: one that clips gradients, if it is said what they are promised.
 """
 
@@ -20,7 +18,8 @@ from datasets import Dataset
 from transformers import Trainer
 
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
-from sordino.language.models.checkpoints import context_length, upstream
+from sordino.language.models.checkpoints import context_length
+from sordino.language.models.loading import upstream
 from sordino.language.models.promises import CheckpointPromise, Kind
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.language.models.trained_models import is_adapted, plain, refuse_unknown_adapters
@@ -28,6 +27,7 @@ from sordino.language.references.texts_read import TextsRead
 from sordino.preferences.pairs import Pairs, PrivatePairs
 
 from .policy_promises import folder_promises
+from .resuming import resumable
 from .settings import PrivateTrainingSettings
 
 Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
@@ -90,80 +90,6 @@ def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromi
             "model with sordino.language.judging.contests, where you alone see the result."
         )
     return promise.with_those_of(CheckpointPromise.of(pairs, kind=promise.kind))
-
-
-LAST_WRITTEN = "trainer_state.json"
-"""The last file of a checkpoint: without it, it was not finished."""
-
-
-def resumable(
-    wanted: str | Path | bool | None,  # noqa: FBT001 (transformers')
-    output: str | Path,
-    promise: CheckpointPromise | None,
-) -> tuple[str | None, CheckpointPromise | None]:
-    """Return the folder of the checkpoint to go on from, or None to start, and what both promise.
-
-    A checkpoint may speak for more than this run: for what it started from, or was measured on.
-
-    Args:
-        wanted: A folder, True for the last complete checkpoint, or None.
-        output: Where the checkpoints of the run are.
-        promise: Of the run that wants to go on; None if nothing private enters it.
-
-    Raises:
-        PrivacyError: The checkpoint was made with other answers.
-        UsageError: There is no checkpoint, or it was made with other settings.
-        DataError: Its ``sordino.json`` is malformed.
-        FileSystemError: It has none.
-    """
-    if wanted is None or wanted is False:
-        return None, promise
-    folder = complete_checkpoint(wanted, output)
-    if promise is None:
-        return str(folder), next(iter(folder_promises(folder)), None)
-    found = CheckpointPromise.read(folder)
-    if found.artifact != promise.artifact:
-        raise PrivacyError(
-            f"The checkpoint {str(folder)!r} was trained on other answers than these, so its "
-            "promise would not speak for what comes out. Nothing was trained. Resume with the "
-            "answers that the run began with; they are never randomized again."
-        )
-    if (found.kind, dict(found.training)) != (promise.kind, dict(promise.training)):
-        raise UsageError(
-            f"The checkpoint {str(folder)!r} was made with other settings: {dict(found.training)} "
-            f"and now {dict(promise.training)}. Nothing was trained."
-        )
-    return str(folder), promise.with_those_of(found)
-
-
-def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
-    """Return the folder of a checkpoint that was written to its end.
-
-    Args:
-        wanted: A folder, or True for the last one.
-        output: Where the checkpoints of the run are.
-
-    Raises:
-        UsageError: There is none.
-    """
-    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
-    if folder is None or not (folder / LAST_WRITTEN).is_file():
-        raise UsageError(
-            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
-            "was trained. Leave resume_from_checkpoint out to start from the beginning."
-        )
-    return folder
-
-
-def _last(output: Path) -> Path | None:
-    """Return the last checkpoint that was written to its end."""
-    complete = {
-        int(step): folder
-        for folder in output.glob("checkpoint-*")
-        if (step := folder.name.removeprefix("checkpoint-")).isdigit()
-        and (folder / LAST_WRITTEN).is_file()
-    }
-    return complete[max(complete)] if complete else None
 
 
 class PrivateTraining(Trainer):
