@@ -72,12 +72,11 @@ def help_of(*words: str) -> str:
 
 def commands() -> Iterator[tuple[str, ...]]:
     """Yield every command, as the words that follow ``sordino``."""
-    import typer  # noqa: PLC0415
-
-    from sordino.cli import app  # noqa: PLC0415
+    from sordino.cli._app import COMMANDS, load_command  # noqa: PLC0415
 
     yield ()
-    for name, command in sorted(typer.main.get_command(app).commands.items()):  # type: ignore[attr-defined]
+    for name in COMMANDS:
+        command = load_command(name)
         yield (name,)
         yield from ((name, below) for below in sorted(getattr(command, "commands", {})))
 

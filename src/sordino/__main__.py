@@ -55,8 +55,9 @@ def main() -> NoReturn:
         if handler != signal.SIG_IGN:  # whoever started this may want it to go on
             signal.signal(number, _leave)
     _fill_streams()
-    from sordino import cli  # noqa: PLC0415 (it loads everything)
+    from sordino import cli  # noqa: PLC0415 (what it loads takes time)
 
+    cli.preload(sys.argv[1:])
     for number, handler in kept.items():
         signal.signal(number, handler)
     try:

@@ -16,26 +16,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import typer
 from typer.exceptions import TyperException
 
-from sordino.cli import (  # noqa: F401 (each registers its commands)
-    align,
-    audit,
-    bandit,
-    choose,
-    collect,
-    estimate,
-    fit,
-    language,
-    ledger,
-    privatize,
-    report,
-    simulate,
-)
-from sordino.cli._app import app
 from sordino.errors import FileSystemError, PrivacyWarning, SordinoError, UsageError
 
-from ._app import explain_crash, say_error, say_warning
+from ._app import COMMANDS, app, explain_crash, load_command, say_error, say_warning
 
-__all__ = ["app", "main", "run"]
+__all__ = ["app", "load_command", "main", "preload", "run"]
 
 
 _INTERRUPTED = 130
@@ -43,6 +28,13 @@ _TOO_LARGE = (
     "This needs more memory than there is. If coins were drawn before, the ledger shows the spend. "
     "Give fewer features (--dimension), or many files, which are read in pieces."
 )
+
+
+def preload(arguments: Sequence[str]) -> None:
+    """Import what a command needs before it runs; a wrong name is refused later."""
+    name = next((word for word in arguments if not word.startswith("-")), None)
+    if name in COMMANDS:
+        load_command(name)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

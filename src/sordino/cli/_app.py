@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, TextIO
 
@@ -18,13 +19,64 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_group_from_info
 
 from sordino import _random
 from sordino._files import finite
 from sordino._markup import harmless
 from sordino._version import __version__
 
+COMMANDS = {
+    "align": "Learn a private reward and policy from judgments, with ledger and report.",
+    "audit": "Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
+    "bandit": "Draw arms from a private policy of logged pulls; the randomness of the draws is the "
+    "noise.",
+    "choose": "Draw one answer for every prompt, with its probability unless that is withheld.",
+    "collect": "Ask people which of two answers is better; needs the extra 'collect'.",
+    "estimate": "Foresee accuracy and cost from public numbers only; no data are read, nothing is "
+    "spent.",
+    "fit": "Fit a reward on answers that are randomized already.",
+    "language": "Train language models on randomized preferences; needs the extra 'language'.",
+    "ledger": "Show and verify the record of what was spent.",
+    "privatize": "Randomize every label once, and write answers with a manifest that says how.",
+    "report": "Write the report of a run again, with its ledger as it stands now.",
+    "simulate": "Generate judgments of simulated people.",
+}
+"""Every command, which is a module beside this one, and what the list of commands says of it."""
+
+
+class _OnDemand(TyperGroup):
+    """Commands whose modules are imported when they are asked for: a list of them is quick."""
+
+    def __init__(self, **settings: Any) -> None:
+        """Stand in for every command with its line of help."""
+        super().__init__(**settings)
+        self.commands = {name: TyperCommand(name, help=line) for name, line in COMMANDS.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Return what the first argument names, after importing it."""
+        if args[0] in COMMANDS:
+            self.commands[args[0]] = load_command(args[0])
+        return super().resolve_command(ctx, args)
+
+
+def load_command(name: str) -> Any:
+    """Return one command, ready to be called."""
+    import_module(f"sordino.cli.{name}")
+    for info in app.registered_commands:
+        if info.callback is not None and info.callback.__name__ == name:
+            return get_command_from_info(
+                info, pretty_exceptions_short=True, rich_markup_mode="rich"
+            )
+    (group,) = (info for info in app.registered_groups if info.name == name)
+    return get_group_from_info(
+        group, pretty_exceptions_short=True, suggest_commands=True, rich_markup_mode="rich"
+    )
+
+
 app = typer.Typer(
+    cls=_OnDemand,
     name="sordino",
     help="Learn from human preferences so that no single judgment can be read out.",
     epilog="Exit codes: 2 usage, 3 budget, 4 bad data, 5 an audit refuted the claim, 6 ledger "

@@ -32,7 +32,7 @@ from sordino.reporting.html import write_audit
 from . import _language_options as chosen
 from . import _options as options
 from ._align_settings import DELTA
-from ._app import Bar, app, finish, grid
+from ._app import COMMANDS, Bar, app, finish, grid
 from ._language_options import language_module
 from ._tables import describe_promise
 
@@ -143,10 +143,7 @@ def audit_model(
 _PAGES = (".html", ".htm")
 _COIN = "randomized-response"
 
-audit = typer.Typer(
-    help="Try to break a promise. Exit code 5: it is refuted; 0: it is not, which is no proof.",
-    no_args_is_help=True,
-)
+audit = typer.Typer(help=COMMANDS["audit"], no_args_is_help=True)
 app.add_typer(audit, name="audit")
 
 

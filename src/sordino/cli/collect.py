@@ -31,7 +31,7 @@ from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_more
 
 from . import _options as options
-from ._app import app, finish, grid
+from ._app import COMMANDS, app, finish, grid
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
@@ -369,10 +369,7 @@ def write_examples(path: Path) -> None:
     write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
-collect = typer.Typer(
-    help="Ask people which of two answers is better; needs the extra 'collect'.",
-    no_args_is_help=True,
-)
+collect = typer.Typer(help=COMMANDS["collect"], no_args_is_help=True)
 app.add_typer(collect, name="collect")
 
 StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (.toml).")]

@@ -10,7 +10,7 @@ import typer
 from sordino.cli import _language_options as chosen
 from sordino.cli import _options as options
 from sordino.cli._accounts import Budget
-from sordino.cli._app import app
+from sordino.cli._app import COMMANDS, app
 from sordino.cli._language_table import table
 from sordino.preferences.pairs import read_pairs
 from sordino.privatization.stream import FileSettings
@@ -28,10 +28,7 @@ from ._language_run import (
     run_training,
 )
 
-language = typer.Typer(
-    help="Train language models on randomized preferences; needs the extra 'language'.",
-    no_args_is_help=True,
-)
+language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")
 
 

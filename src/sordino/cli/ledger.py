@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from sordino.cli import _options as options
-from sordino.cli._app import app
+from sordino.cli._app import COMMANDS, app
 from sordino.errors import UsageError
 from sordino.privacy.accountants import support_table
 from sordino.privacy.ledger import Ledger
@@ -18,7 +18,7 @@ from sordino.reporting.result import describe_ledger_rows
 from ._app import finish, grid
 from ._tables import ledger_rows
 
-ledger = typer.Typer(help="Show and verify the record of what was spent.", no_args_is_help=True)
+ledger = typer.Typer(help=COMMANDS["ledger"], no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
 
 Path_ = Annotated[Path, typer.Argument(metavar="DB", help="The ledger.")]

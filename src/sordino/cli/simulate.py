@@ -11,13 +11,13 @@ import typer
 
 from sordino._files import atomic_writer, refuse_output, to_json
 from sordino.cli import _options as options
-from sordino.cli._app import app
+from sordino.cli._app import COMMANDS, app
 from sordino.environments.annotators import simulate_pairs
 from sordino.errors import UsageError
 
 from ._app import Bar, finish
 
-simulate = typer.Typer(help="Generate judgments of simulated people.", no_args_is_help=True)
+simulate = typer.Typer(help=COMMANDS["simulate"], no_args_is_help=True)
 app.add_typer(simulate, name="simulate")
 
 
