@@ -7,7 +7,6 @@ import dp_accounting as dp
 import mpmath as mp
 import numpy as np
 import pytest
-from dp_accounting import NeighboringRelation as Relation
 from dp_accounting.pld import PLDAccountant
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import example, given, settings
@@ -16,7 +15,7 @@ from scipy.stats import norm
 
 from sordino.errors import PrivacyError, UsageError
 from sordino.privacy import accounting as a
-from sordino.privacy.accountants import loss_distribution_bound, renyi_bound
+from sordino.privacy.accountants import loss_distribution_bound, renyi_bound, support_table
 from sordino.privacy.closed_forms import closed_bounds
 from sordino.privacy.events import (
     EVENTS,
@@ -31,6 +30,7 @@ from sordino.privacy.events import (
     ZeroConcentratedEvent,
     event_to_row,
 )
+from sordino.privacy.guarantee import NeighboringRelation as Relation
 
 REPLACE, ADD_REMOVE, ZERO_OUT = (
     Relation.REPLACE_ONE,
@@ -220,7 +220,7 @@ def test_every_cell_against_a_formula_of_its_own(example, neighbors, accountant)
 
 
 def test_the_table_is_complete_and_prints():
-    rows = a.support_table()
+    rows = support_table()
     assert len(rows) == len(EVENTS) * 3 * 3 == len(a.SUPPORT)
     assert {type(event) for event, _ in EXAMPLES} | {NonPrivateEvent} == set(EVENTS.values())
     for row in rows:
@@ -277,7 +277,7 @@ def test_bad_arguments_are_refused():
 
 
 def test_the_renyi_accountant_of_dp_accounting_under_reports_and_ours_does_not():
-    theirs = RdpAccountant(neighboring_relation=REPLACE)
+    theirs = RdpAccountant(neighboring_relation=dp.NeighboringRelation.REPLACE_ONE)
     theirs.compose(dp.GaussianDpEvent(2.0))
     assert theirs.get_epsilon(1e-6) == pytest.approx(2.419, abs=1e-3)
     ours = a.composed_epsilon({GaussianEvent(1.0): 1}, neighbors=REPLACE, delta=1e-6)
@@ -288,7 +288,7 @@ def test_the_renyi_accountant_of_dp_accounting_under_reports_and_ours_does_not()
 
 
 def test_the_loss_distribution_accountant_of_dp_accounting_drops_counts_and_ours_does_not():
-    theirs = PLDAccountant(REPLACE)
+    theirs = PLDAccountant(dp.NeighboringRelation.REPLACE_ONE)
     theirs.compose(dp.RandomizedResponseDpEvent(2 / (1 + math.e), 2), 10)
     assert theirs.get_epsilon(1e-9) == pytest.approx(1.0, abs=1e-3)  # ten answers, counted once
     ours = a.composed_epsilon({RandomizedResponseEvent(1.0): 10}, neighbors=REPLACE, delta=1e-9)

@@ -4,7 +4,6 @@ import math
 import time
 
 import pytest
-from dp_accounting import NeighboringRelation
 
 from sordino.errors import PrivacyError
 from sordino.privacy import accounting as a
@@ -15,6 +14,7 @@ from sordino.privacy.events import (
     PureEvent,
     ZeroConcentratedEvent,
 )
+from sordino.privacy.guarantee import NeighboringRelation
 
 REPLACE = NeighboringRelation.REPLACE_ONE
 

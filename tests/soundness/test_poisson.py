@@ -118,7 +118,7 @@ def test_a_hundred_steps_lie_between_two_roundings_and_near_the_central_limit(
 def test_it_is_what_dp_accounting_says(noise, chance, steps, neighbors):
     event = PoissonGaussianEvent(noise, chance, steps)
     interval = samples_interval(samples({event: 1}), neighbors)
-    theirs = PLDAccountant(neighbors, interval)
+    theirs = PLDAccountant(dp.NeighboringRelation[neighbors.name], interval)
     theirs.compose(dp.PoissonSampledDpEvent(chance, dp.GaussianDpEvent(noise)), steps)
     bound = loss_distribution_bound({event: 1}, neighbors)
     for epsilon in (0.3, 1.0, 3.0):

@@ -23,7 +23,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from dp_accounting import NeighboringRelation
 
 from .events import (
     EVENTS,
@@ -36,6 +35,7 @@ from .events import (
     ZeroConcentratedEvent,
 )
 from .gaussian import bracket_up, narrow
+from .guarantee import NeighboringRelation
 
 Samples = Mapping[tuple[float, float], int]
 """(noise multiplier, sampling probability) → how many sums."""
@@ -131,7 +131,7 @@ def samples_losses(
         standard_deviation=noise,
         sampling_prob=chance,
         value_discretization_interval=interval,
-        neighboring_relation=neighbors,
+        neighboring_relation=_theirs(neighbors),
     )
     return one.self_compose(steps)
 
@@ -145,6 +145,13 @@ _NO_COIN = (
 _SAMPLED = "RdpAccountant is looser for Poisson samples, and does not know REPLACE_ONE"
 _CLOSED = "closed form"
 _TRANSLATED = "translated for dp_accounting"
+
+
+def _theirs(neighbors: NeighboringRelation) -> Any:
+    """Return the relation as dp_accounting has it."""
+    import dp_accounting as dp  # noqa: PLC0415 - only where it runs
+
+    return dp.NeighboringRelation[neighbors.name]
 
 
 def _why_not(kind: str, neighbors: NeighboringRelation, accountant: str) -> str:
@@ -289,7 +296,7 @@ def loss_distribution_bound(
             pld.from_gaussian_mechanism(
                 standard_deviation=norm / (mu * _UP),
                 value_discretization_interval=interval,
-                neighboring_relation=neighbors,
+                neighboring_relation=_theirs(neighbors),
             )
         )
     for event, count in atoms.items():
@@ -312,7 +319,7 @@ def _atoms(event: Event, neighbors: NeighboringRelation, interval: float, pld: A
                 noise_parameter=_noise_parameter(event),
                 num_buckets=k,
                 value_discretization_interval=interval,
-                neighboring_relation=neighbors,
+                neighboring_relation=_theirs(neighbors),
             )
     delta = event.delta if isinstance(event, ApproximateEvent) else 0.0
     parameters = DifferentialPrivacyParameters(_loss(event), delta)
@@ -407,7 +414,7 @@ def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> 
 
     if not _supported(counts, neighbors, "rdp"):
         return None
-    accountant = RdpAccountant(neighboring_relation=neighbors)
+    accountant = RdpAccountant(neighboring_relation=_theirs(neighbors))
     for event, count in counts.items():
         translated = _translated(event, dp)
         if translated is not None:

@@ -19,8 +19,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Protocol, runtime_checkable
 
-from dp_accounting import NeighboringRelation
-
 from sordino._validate import failure_probability, integer, non_negative, one_of, positive
 from sordino.errors import PrivacyError, UsageError
 
@@ -36,6 +34,7 @@ from .events import (
     RandomizedResponseEvent,
 )
 from .gaussian import bracket_down, bracket_up, gaussian_mu, narrow
+from .guarantee import NeighboringRelation
 
 Events = Mapping[Event, int] | Iterable[tuple[Event, int]]
 _KINDS = {cls: kind for kind, cls in EVENTS.items()}

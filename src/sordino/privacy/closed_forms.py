@@ -20,7 +20,6 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from dp_accounting import NeighboringRelation
 from jaxtyping import Float
 from scipy.special import gammaln
 
@@ -42,6 +41,7 @@ from .events import (
     ZeroConcentratedEvent,
 )
 from .gaussian import float_up, gaussian_delta, gaussian_epsilon, narrow, raised
+from .guarantee import NeighboringRelation
 
 _EXACT = Context(prec=80, rounding=ROUND_CEILING)
 _UP = 1 + 1e-15

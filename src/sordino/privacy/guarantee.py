@@ -5,18 +5,26 @@ What notebooks show of a ledger: the limit, the spend and the anchor, and no pat
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_CEILING, localcontext
 from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
-from dp_accounting import NeighboringRelation as NeighboringRelation  # noqa: PLC0414 (re-exported)
-
 from sordino import _validate
 from sordino._markup import card
 from sordino._random import Randomness
 from sordino.errors import PrivacyError, UsageError
+
+
+class NeighboringRelation(enum.Enum):
+    """What one change of the data is; the names are those of dp_accounting."""
+
+    ADD_OR_REMOVE_ONE = 1
+    REPLACE_ONE = 2
+    REPLACE_SPECIAL = 3
+
 
 ADD_OR_REMOVE_ONE = NeighboringRelation.ADD_OR_REMOVE_ONE
 REPLACE_ONE = NeighboringRelation.REPLACE_ONE

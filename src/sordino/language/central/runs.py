@@ -191,8 +191,9 @@ class CentralRun:
         """Return the epsilon of everything that is paid for so far."""
         if self._known[0] != self._paid:  # a loss distribution takes a while
             events = [(event, 1) for _, event in self._paid]
-            terms = {"neighbors": self.promise.neighbors, "delta": self.promise.delta}
-            self._known = list(self._paid), composed_epsilon(events, **terms)
+            neighbors, delta = self.promise.neighbors, self.promise.delta
+            loss = composed_epsilon(events, neighbors=neighbors, delta=delta)
+            self._known = list(self._paid), loss
         return self._known[1]
 
     def add(self, reservation: Reservation, event: Event) -> None:

@@ -260,9 +260,12 @@ class BatchRun(CentralRun):
         for row in self._ledger.spends:
             if row.scope in spent:
                 spent[row.scope][event_of(row)] += row.count
-        terms = {"neighbors": self.promise.neighbors, "delta": self.promise.delta}
+        neighbors, delta = self.promise.neighbors, self.promise.delta
         different = {frozenset(events.items()): events for events in spent.values()}
-        return max(composed_epsilon(events, **terms) for events in different.values())
+        return max(
+            composed_epsilon(events, neighbors=neighbors, delta=delta)
+            for events in different.values()
+        )
 
     def check(self, batch: int) -> None:
         """Refuse a batch that the budget has no room for, before anybody is asked.
