@@ -6,6 +6,7 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
+import dp_accounting
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from sordino.errors import UsageError
@@ -27,7 +28,7 @@ def test_the_noise_is_the_least_that_keeps_the_promise(neighbors):
     assert 3.99 < spent <= 4.0
     one = from_gaussian_mechanism(
         privacy.noise_multiplier, sampling_prob=0.25, value_discretization_interval=1e-4,
-        neighboring_relation=neighbors,
+        neighboring_relation=dp_accounting.NeighboringRelation[neighbors.name],
     )  # fmt: skip
     assert one.self_compose(8).get_epsilon_for_delta(1e-5) == pytest.approx(spent, rel=1e-3)
 

@@ -547,10 +547,10 @@ def status(
 ) -> None:
     """Show how many people were invited and how many answers there are."""
     study = read_study(path)
-    counting, links = map(collection_module, ("progress", "invitations"))
+    module = collection_module("invitations")
     with opened(study) as engine:
-        told: dict[str, Any] = counting.progress_of(engine, study)
-        listed = links.states(engine) if invitations else []
+        told: dict[str, Any] = module.progress_of(engine, study)
+        listed = module.states(engine) if invitations else []
     value = told | ({"invitation_states": listed} if invitations else {})
     finish("sordino collect status", status_rows(told), value, as_json=as_json)
     if invitations and not as_json:

@@ -1,10 +1,6 @@
 """The addresses of the service: a page, and a few JSON routes with one shape of error.
 
 The description of the JSON routes, for programs: OpenAPI 3.1.
-
-How far a study has come: counts of invitations, people and answers, and nothing of any person.
-
-No count depends on what anybody answered.
 """
 
 from __future__ import annotations
@@ -12,27 +8,25 @@ from __future__ import annotations
 import asyncio
 import hmac
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
-from sqlalchemy import Connection, Engine, func, select, text
+from sqlalchemy import Connection, Engine, text
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from sordino._random import moment, seconds_since_1970
+from sordino._random import moment
 from sordino._version import __version__
 from sordino.errors import DataError, FileSystemError
-from sordino.preferences.records import Text
 
-from .database import ANSWERS, FAILURES, INVITATIONS, Job, Writer, reading
+from .database import FAILURES, Job, Writer, reading
 from .exporting import export_zip
-from .invitations import open_invitation
+from .invitations import open_invitation, progress_of
 from .page_files import Page, PageFile
 from .refusals import REFUSALS, Refusal
 from .responses import Buckets, read_body
@@ -206,67 +200,6 @@ def description() -> dict[str, Any]:
             },
         },
     }
-
-
-_SHOWN: Final = 80  # characters of a prompt
-
-
-def progress_of(engine: Engine, study: Study) -> dict[str, Any]:
-    """Return what an organizer is shown of a study.
-
-    Of ``invitations``, ``made`` counts all, ``opened`` those that a device has opened, ``revoked``
-    and ``expired`` those that can no longer be used. A study is ``closed`` when no invitation is
-    left that could.
-
-    Args:
-        engine: The database of the study.
-        study: Its study.
-
-    Raises:
-        FileSystemError: The database cannot be read.
-    """
-    now = seconds_since_1970()
-    per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
-    with reading(engine) as connection:
-        invitations = _invitations(connection.execute(select(INVITATIONS)).all(), now)
-        counts = {question: int(n) for question, n in connection.execute(per_question)}
-        persons = connection.execute(select(func.count(ANSWERS.c.person.distinct()))).scalar_one()
-    usable = invitations.pop("usable")
-    return {
-        "title": study.title,
-        "study": study.id,
-        "epsilon": study.epsilon,
-        "flip_probability": study.coin.flip_probability,
-        "cap": study.most_labels,
-        "person_epsilon": study.guarantee("person").epsilon,
-        "questions": len(study.questions),
-        "invitations": invitations,
-        "answers": sum(counts.values()),
-        "persons": int(persons),
-        "per_question": [
-            {"id": asked.id, "prompt": _start(asked.prompt), "answers": counts.get(asked.id, 0)}
-            for asked in study.questions
-        ],
-        "closed": not usable,
-    }
-
-
-def _invitations(rows: Any, now: int) -> dict[str, int]:
-    """Return how many invitations there are of each kind, and how many can be used."""
-    found: Counter[str] = Counter()
-    for row in rows:
-        found["made"] += 1
-        found["opened"] += row.person is not None
-        end = "revoked" if row.revoked else "expired" if row.expires <= now else "usable"
-        found[end] += 1
-    return {name: found[name] for name in ("made", "opened", "revoked", "expired", "usable")}
-
-
-def _start(prompt: Text) -> str:
-    """Return the beginning of a prompt on one line; of messages, of the last one."""
-    text = prompt if isinstance(prompt, str) else prompt[-1]["content"] if prompt else ""
-    line = " ".join(text[: 4 * _SHOWN].split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
 
 
 _SECRET_ROUTE: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")

@@ -8,8 +8,14 @@ pytest.importorskip("sqlalchemy")
 from sqlalchemy import update
 
 from sordino.collection.database import ANSWERS, INVITATIONS, frozen, open_database
-from sordino.collection.invitations import forget, handle_of, invite, open_invitation, revoke
-from sordino.collection.routes import progress_of
+from sordino.collection.invitations import (
+    forget,
+    handle_of,
+    invite,
+    open_invitation,
+    progress_of,
+    revoke,
+)
 from sordino.collection.study import new_study
 from sordino.errors import FileSystemError
 
