@@ -1,8 +1,9 @@
 """Invitations: links that nobody can guess, each for one device of one person.
 
 A token is stored as a digest, so a copy of the database invites nobody. The person behind it gets a
-random id when the link is first opened, and only the invitation leads to that id. How far a study has come is told by counts of invitations, people and answers:
-nothing of any person, and no count depends on what anybody answered.
+random id when the link is first opened, and only the invitation leads to that id. How far a study
+has come is told by counts of invitations, people and answers: nothing of any person, and no count
+depends on what anybody answered.
 """
 
 from __future__ import annotations
