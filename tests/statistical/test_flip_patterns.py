@@ -15,9 +15,13 @@ from scipy.special import expit
 from scipy.stats import binom
 
 from sordino.auditing.releases.evidence import decide
-from sordino.auditing.releases.flip_patterns import count_at_most, count_ratio, find_exact_count
-from sordino.auditing.releases.flips import attack_flips
-from sordino.auditing.releases.released import Released
+from sordino.auditing.releases.flips import (
+    attack_flips,
+    count_at_most,
+    count_ratio,
+    find_exact_count,
+)
+from sordino.auditing.releases.reading import Released
 
 LEVEL = 1e-3
 HARD = LEVEL / 60  # what Holm leaves of the level beside the channels of an ordinary file

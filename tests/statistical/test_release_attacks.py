@@ -13,11 +13,11 @@ from scipy.special import expit
 
 from sordino.auditing.releases import strata
 from sordino.auditing.releases.channels import attack_channels, order_channels
-from sordino.auditing.releases.digests import id_recipes
 from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import attack_flips, measure_flips
-from sordino.auditing.releases.ids import id_channels
-from sordino.auditing.releases.released import Released
+from sordino.auditing.releases.id_attack import id_channels
+from sordino.auditing.releases.reading import Released
+from sordino.auditing.releases.recipes import id_recipes
 from sordino.auditing.releases.strata import PublicKnowledge
 from sordino.preferences.records import canonical
 

@@ -681,7 +681,7 @@ class PiecedLabels:
         ellipsoid: The shape of the noise.
 
     Guarantee:
-        That of :class:`~sordino.mechanisms.label_gaussian.LabelGaussian`, with the same integers
+        That of :class:`~sordino.mechanisms.label_sum.LabelGaussian`, with the same integers
         and the same noise. How far a label may move the sum is measured in the same task, and on
         the same integers, that are summed: so it holds however machines round, and wherever and
         however often a task runs. For unit ``"person"`` it is the longest row times
@@ -732,7 +732,7 @@ class PiecedLabels:
 
         Args:
             total: From :meth:`total`.
-            entropy: As for :meth:`~sordino.mechanisms.label_gaussian.LabelGaussian.release`.
+            entropy: As for :meth:`~sordino.mechanisms.label_sum.LabelGaussian.release`.
 
         Guarantee:
             What the mechanism's ``guarantee`` returns.

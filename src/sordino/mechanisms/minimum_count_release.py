@@ -43,8 +43,8 @@ class CountTest:
     v = min_a N_a − 1 + Z − c, with Z discrete Laplace, P(Z = z) ∝ e^{−ε|z|}, and the least margin
     c ≥ 0 for which P(Z > c) ≤ δ. Whoever knows v may then trust every arm to have v records
     beside any one record, and release draws whose score range is that of
-    :func:`~sordino.mechanisms.arm_sensitivity.mean_range_after_test`. If v < 1, nothing is trusted:
-    draw from the reference.
+    :func:`~sordino.mechanisms.score_sensitivity.mean_range_after_test`. If v < 1, nothing is
+    trusted: draw from the reference.
 
     Args:
         epsilon: ε, bound on the privacy loss of v; finite and at least 1e-12.

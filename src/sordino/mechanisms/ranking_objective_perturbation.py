@@ -206,7 +206,7 @@ def ranked_delta(
         candidates: K, the most candidates of one record.
         dimension: d.
         neighbors: What one change is.
-        mu_output: As for :func:`sordino.privacy.ranked_curves.ranked_amp_delta`.
+        mu_output: As for :func:`sordino.privacy.objective_curves.ranked_amp_delta`.
 
     Guarantee:
         (ε, result); shown by tests/soundness/test_ranked_tilt.py.

@@ -14,8 +14,8 @@ one; both are followed on probabilities of events, which loses less than adding 
 
 The curve δ(ε) of a tilted minimizer that is inexact, where one record's curvature has a rank.
 
-It is :func:`sordino.privacy.curves.objective_perturbation_delta_ranked` with what hides how far the
-minimizer is from the exact one.
+It is :func:`objective_perturbation_delta_ranked` with what hides how far the minimizer is from the
+exact one.
 """
 
 from __future__ import annotations
@@ -427,8 +427,7 @@ def objective_perturbation_delta_replace_one(
         epsilon: At least 0.
         mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
         kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        mu_output: As :func:`sordino.privacy.curves.objective_perturbation_delta` takes it, for
-            each of two legs.
+        mu_output: As :func:`objective_perturbation_delta` takes it, for each of two legs.
 
     Returns:
         An upper bound, within about 0.1 % of the supremum that it bounds.
@@ -454,7 +453,7 @@ def objective_perturbation_delta_replace_one(
 def amp_delta_replace_one(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
     """Return a simple upper bound on δ of an inexact, noised minimizer when a record is replaced.
 
-    As :func:`sordino.privacy.curves.amp_delta` it splits the Jacobian off, so that
+    As :func:`sordino.privacy.objective_curves.amp_delta` it splits the Jacobian off, so that
     :func:`objective_perturbation_delta_replace_one` with ``mu_output`` is never larger.
 
     Args:

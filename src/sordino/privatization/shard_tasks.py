@@ -208,7 +208,7 @@ def agreeing_parts(
     """Yield the memo in parts beside a ledger; no other run uses it until the block ends.
 
     It lies in the folder ``NAME.memo`` and does for many machines what
-    :func:`~sordino.privatization.stored_answers.agreeing_memo` does for one. A ledger has one of
+    :func:`~sordino.privatization.crossing.agreeing_memo` does for one. A ledger has one of
     the two.
 
     Args:

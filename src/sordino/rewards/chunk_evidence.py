@@ -240,7 +240,7 @@ class ShardEvidence(PiecedEvidence):
     def mean_and_spread(
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-        """Return what :class:`~sordino.rewards.label_evidence.LabelEvidence` does, by the sample.
+        """Return what :class:`~sordino.rewards.evidence.LabelEvidence` does, by the sample.
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release".
@@ -251,7 +251,7 @@ class ShardEvidence(PiecedEvidence):
         return np.asarray(both[0] / self.share), np.asarray(both[1] / self.share + self.covariance)
 
     def ridges(self) -> list[float]:
-        """Return what :func:`~sordino.rewards.label_ridge.label_ridges` says."""
+        """Return what :func:`~sordino.rewards.ridge_selection.label_ridges` says."""
         return label_ridges(self)
 
     def flattery(self, solution: Solution, ridge: float) -> float:
@@ -301,7 +301,7 @@ class AnswerEvidence(PiecedEvidence):
     flip_probability: float
 
     def ridges(self) -> list[float]:
-        """Return what :func:`~sordino.rewards.ridge_choice.ridges` says."""
+        """Return what :func:`~sordino.rewards.ridge_selection.ridges` says."""
         return ridges(self.feature_bound, self.flip_probability)
 
     def noise(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:

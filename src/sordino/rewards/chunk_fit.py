@@ -47,11 +47,11 @@ def fit_released_shards(
 ) -> RewardModel:
     """Return the reward that explains one released sum best; as often as one likes, for free.
 
-    The same fit as :func:`~sordino.rewards.label_estimation.fit_released`, with a pass over the
+    The same fit as :func:`~sordino.rewards.estimation.fit_released`, with a pass over the
     files for each step of Newton's method.
 
     Args:
-        released: From :func:`~sordino.rewards.sharded.release.release_shards`.
+        released: From :func:`~sordino.rewards.label_release.release_shards`.
         ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
         ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
         ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.

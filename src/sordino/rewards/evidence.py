@@ -203,7 +203,7 @@ class LabelEvidence:
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release"; a of
-            :func:`~sordino.rewards.shrinkage.secant_slope`.
+            :func:`~sordino.rewards.evidence.secant_slope`.
         """
         margins = np.asarray(self.differences @ theta)
         bends = self.weights * secant_slope(margins)

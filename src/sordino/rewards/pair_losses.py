@@ -502,7 +502,7 @@ def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
 
 @runtime_checkable
 class Bend(Protocol):
-    """An approximate Hessian: see :class:`sordino.rewards._curvature.Curvature`."""
+    """An approximate Hessian: see :class:`sordino.rewards.pair_losses.Curvature`."""
 
     patience: float
     matrix: np.ndarray

@@ -81,7 +81,7 @@ def measure_labels(
         reward: Fitted with the same ``held_out`` and a mechanism for labels.
         pairs: All pairs, as for the fit.
         mechanism: The noise; with ``records_per_person`` if the ledger counts persons.
-        held_out: From :func:`~sordino.rewards.paid_metrics.held_out_rows`.
+        held_out: From :func:`~sordino.rewards.private_metrics.held_out_rows`.
         ledger: The ledger that the reward was released on; the spend is recorded before noise is
             drawn.
         temperature: Of the policy whose win rate is measured, > 0.
@@ -232,7 +232,7 @@ def measure_records(
         reward: Fitted with the same ``held_out`` by objective perturbation.
         pairs: All pairs, as for the fit.
         mechanism: From :func:`record_metrics_mechanism`.
-        held_out: From :func:`~sordino.rewards.paid_metrics.held_out_rows`.
+        held_out: From :func:`~sordino.rewards.private_metrics.held_out_rows`.
         ledger: The ledger that the reward was released on; the spend is recorded before noise is
             drawn.
         temperature: Of the policy whose win rate is measured, > 0.
@@ -394,8 +394,7 @@ def measure_label_shards(
 ) -> PaidMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
-    The same as :func:`~sordino.rewards.paid_label_metrics.measure_labels`, with a pass over the
-    files for each sum; no list of margins is ever made.
+    The same as :func:`measure_labels`, with a pass over the files for each sum; no list of margins is ever made.
 
     Args:
         reward: Fitted on the other part of the survey with a mechanism for labels.
@@ -419,7 +418,7 @@ def measure_label_shards(
 
     Guarantee:
         That of the mechanism for one label, or for all labels of one person, as
-        :func:`~sordino.rewards.sharded.release.release_shards` states it: the three numbers are
+        :func:`~sordino.rewards.label_release.release_shards` states it: the three numbers are
         public, being made of released weights and public features. With the release of the
         reward it composes on the ledger. Shown by tests/soundness/test_shard_metrics.py.
 

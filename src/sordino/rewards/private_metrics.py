@@ -89,8 +89,8 @@ def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
 class PaidMetrics:
     """What a reward measures on rows that it did not see, and what that cost.
 
-    Made by :func:`~sordino.rewards.paid_label_metrics.measure_labels` or
-    :func:`~sordino.rewards.paid_record_metrics.measure_records`. All of it may be published.
+    Made by :func:`~sordino.rewards.private_metric_releases.measure_labels` or
+    :func:`~sordino.rewards.private_metric_releases.measure_records`. All of it may be published.
 
     Attributes:
         accuracy: How often the reward prefers the preferred answer; no preference counts ½.

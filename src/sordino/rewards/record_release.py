@@ -320,11 +320,11 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
             ``from_features``.
         ball: Bound on the norm of the weights, chosen before the data are seen.
         second_moment: Also release Σ zzᵀ, which a confidence set needs. Both mechanisms come
-            from :func:`sordino.mechanisms.second_moment.joint_mechanisms`, and one entry pays
+            from :func:`sordino.mechanisms.gaussian.joint_mechanisms`, and one entry pays
             for both.
         ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
         held_out: Records that are left for metrics, from
-            :func:`~sordino.rewards.paid_metrics.held_out_rows`: the fit does not see them. How
+            :func:`~sordino.rewards.private_metrics.held_out_rows`: the fit does not see them. How
             many they are is private, so ``pairs`` stays the number of all records.
         simulate_seed: A seed for study; the guarantee then says ``simulated``.
 
@@ -514,7 +514,7 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
 ) -> RecordFit:
     """Return weights that hide every single record of many files, after recording the spend.
 
-    The same as :func:`~sordino.rewards.record_fit.fit_records`: each task clips the records it
+    The same as :func:`~sordino.rewards.record_release.fit_records`: each task clips the records it
     reads and adds them up; this process alone writes to the ledger, tilts and draws noise. The
     coins of undecided records are a function of a secret of this run and of their place, so that
     a task that is run again finds the same ones.
@@ -541,7 +541,7 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         EngineError: The engine lost its machines.
 
     Guarantee:
-        That of :func:`~sordino.rewards.record_fit.fit_records`, wherever and however often a task
+        That of :func:`fit_records`, wherever and however often a task
         runs: tasks draw nothing. Each judgment is a record of its own, also a repeated one. That
         files overlap is refused, and that a record cannot be used, as when a single file is read:
         whoever sees those refusals holds the records. Shown by
@@ -579,7 +579,7 @@ class PiecedRecords:
         rows: x, with labels beside them.
 
     Guarantee:
-        None by itself; see :class:`~sordino.rewards.record_sums.RecordSums`.
+        None by itself; see :class:`~sordino.rewards.record_release.RecordSums`.
     """
 
     rows: PiecedRows

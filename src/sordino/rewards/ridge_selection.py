@@ -168,7 +168,7 @@ def fit_statistic(
         evidence: What was released.
         ridge: Λ > 0, and no more is done to the fit. If left out, Λ is made of public numbers,
             and of the minimizer what noise explains is taken out again
-            (:func:`~sordino.rewards.shrinkage.shrunk_weights`).
+            (:func:`~sordino.rewards.evidence.shrunk_weights`).
         ball: Bound on the norm of the weights, chosen before any data are seen.
         criterion: Choose the ridge on the sum instead, and use the minimizer as it is:
             ``"tic"``, or ``"thinning"``, which makes no matrix of features by features and is

@@ -13,13 +13,14 @@ import numpy as np
 from jaxtyping import Bool, Integer
 from scipy.special import expit
 
-from sordino.auditing.releases.binomials import mixed_at_least
 from sordino.auditing.releases.columns import MOST_VALUES, Reading, numbered, readings, row_readings
 from sordino.auditing.releases.evidence import Channel, Evidence
-from sordino.auditing.releases.orders import AGREEMENT, OrderRule, in_canonical_order, reproduces
-from sordino.auditing.releases.quotations import quoting_channels
-from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.auditing.releases.strata import FAILURE, PublicKnowledge, independent_rows
+
+from .columns import quoting_channels
+from .evidence import mixed_at_least
+from .reading import UNKNOWN, Released
+from .recipes import AGREEMENT, OrderRule, in_canonical_order, reproduces
 
 __all__ = ["attack_channels", "order_channels"]
 
@@ -133,7 +134,7 @@ def attack_channels(
         released: The file, with ``truth``; without it nothing can be said and the list is empty.
         channels: What may tell labels; those of which no judged row speaks are left out.
         covariates: Names of columns that are declared to have been fixed before the labels.
-        rules: Public order rules; :func:`sordino.auditing.releases.orders.order_rules` if None.
+        rules: Public order rules; :func:`sordino.auditing.releases.recipes.order_rules` if None.
 
     Guarantee:
         If the file is ε-private for each label, labels of different (person, question) are

@@ -2,6 +2,13 @@
 
 A claim of ε per label permits a flip rate between 1/(1 + e^ε) and its complement, and coins that
 nobody shares.
+
+Whether the flips of a released file follow a pattern that coins of this ε do not have.
+
+A claim of ε per label says more than how many labels are flipped in all: whatever else is known,
+a label is flipped with probability between 1/(1 + e^ε) and its complement. So the rate must lie
+there among the rows of each label, in each part of the file, among rows alike in what is public,
+and among rows beside a flip or beside none; and no number of flips may be fixed beforehand.
 """
 
 from __future__ import annotations
@@ -10,22 +17,482 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Integer
-from scipy.special import betaincinv, expit, logit
+from jaxtyping import Bool, Float, Integer
+from scipy.special import betainc, betaincinv, expit, i0e, logit
 
-from sordino.auditing.findings import Measurement
-from sordino.auditing.releases.binomials import at_least, at_most
-from sordino.auditing.releases.evidence import Evidence
-from sordino.auditing.releases.flip_patterns import attack_patterns, flips_of
-from sordino.auditing.releases.released import UNKNOWN, Released
-from sordino.auditing.releases.repeats import agreement_of_coins
-from sordino.auditing.releases.strata import independent_rows
+from sordino.auditing.findings import Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
-__all__ = ["attack_flips", "measure_flips"]
+from .columns import numbered, ordered_values, ranked_blocks, readings
+from .evidence import Evidence, at_least, at_most, mixed_at_least
+from .reading import UNKNOWN, Released
+from .recipes import rule_bits
+from .repeats import agreement_of_coins
+from .strata import independent_rows
+
+_PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut
+_RANGES = 8  # of lengths
+_LONG_LAGS = 1000  # in file order; elsewhere as many as a person would write by hand
+_SHORT_LAGS = 8
+_ROUND_SIZES = (10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 512, 1000, 1024, 2000)
+_GRID = 257
+_RARE = 0.05  # an honest file meets its expected number of flips exactly with this chance at most
+_LAST = 2  # groups of fewer rows are not looked at
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class _Group:
+    """Some rows, and how many of them are flipped.
+
+    Attributes:
+        name: What the rows have in common; no data.
+        flipped, rows: How many.
+    """
+
+    name: str
+    flipped: int
+    rows: int
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class _Rows:
+    """The rows of a file that have a coin of their own, in the order of the file."""
+
+    released: Released
+    places: Integer[np.ndarray, " m"]
+    flips: Integer[np.ndarray, " m"]
+
+    @cached_property
+    def lengths(self) -> dict[str, Integer[np.ndarray, " m"]]:
+        """Return how long the texts of each row are, in several ways."""
+        has, places = self.released, self.places.tolist()
+        prompt, first, second = (
+            np.array([len(texts[row]) for row in places], dtype=np.int64)
+            for texts in (has.prompts, has.first, has.second)
+        )
+        return {
+            "prompt": prompt,
+            "first answer": first,
+            "second answer": second,
+            "both answers": first + second,
+            "difference of the answers": first - second,
+            "absolute difference of the answers": abs(first - second),
+        }
+
+    @cached_property
+    def orders(self) -> dict[str, Integer[np.ndarray, " m"]]:
+        """Return 1 or 0, or ``UNKNOWN``, for whether a row follows each public order."""
+        return {name: bits[self.places] for name, bits in rule_bits(self.released).items()}
+
+    def taken(self, values: Sequence[object]) -> list[object]:
+        """Return what a column holds in these rows."""
+        return [values[row] for row in self.places.tolist()]
+
+
+def flips_of(released: Released) -> Integer[np.ndarray, " n"]:
+    """Return 1 where the answer is not the truth, 0 where it is, ``UNKNOWN`` elsewhere."""
+    truth = np.full(len(released), UNKNOWN) if released.truth is None else released.truth
+    return np.where(truth == UNKNOWN, UNKNOWN, released.answers != truth)
+
+
+def attack_patterns(released: Released) -> list[Evidence]:
+    """Return how surely some flips of a file are not those of coins of this ε.
+
+    Args:
+        released: The file, with ``truth``; without it, or where no row can be judged, the list is
+            empty.
+
+    Returns:
+        Evidence named ``"label-flips"``, among the rows of either label; ``"block-flips"``, in
+        parts of the file and of its canonical order; ``"stratum-flips"``, among rows alike in
+        lengths, public orders, persons and columns; ``"neighbor-flips"``, in rows at a fixed
+        distance from flipped ones, or from ones that are not; ``"exact-flips"``, for numbers
+        of flips that no coin meets so often. Each counts everything that it looked at
+        (Bonferroni).
+
+    Guarantee:
+        If every label is flipped by a coin of its own, of a rate that ε permits and that does not
+        look at the label, each p-value is at most α with probability at most α. Rates may differ
+        from row to row. Shown by tests/statistical/test_flip_patterns.py.
+
+    Source:
+        Hoeffding 1956, Theorem 4, for rates of each row's own. Pairs of rows are disjoint, and
+        the second is judged given the first.
+    """
+    flips = flips_of(released)
+    places = np.flatnonzero(independent_rows(released) & (flips != UNKNOWN))
+    if released.truth is None or not len(places):
+        return []
+    rows = _Rows(released=released, places=places, flips=flips[places].astype(np.int64))
+    return [
+        _label_evidence(rows),
+        _rates(rows, "block-flips", _blocks(rows)),
+        _rates(rows, "stratum-flips", _strata(rows)),
+        _rates(rows, "neighbor-flips", _neighbors(rows)),
+        _exact_evidence(rows),
+    ]
+
+
+def _permitted(epsilon: float) -> tuple[float, float]:
+    """Return the least and the largest flip rate that ε permits."""
+    return float(expit(-epsilon)), float(expit(epsilon))
+
+
+def count_at_most(
+    counts: Integer[np.ndarray, " g"], sizes: Integer[np.ndarray, " g"], chance: float
+) -> Float[np.ndarray, " g"]:
+    """Return the probability of so few successes of each number of trials.
+
+    Example:
+        >>> count_at_most(np.array([1, 10]), np.array([10, 10]), 0.5).round(6).tolist()
+        [0.010742, 1.0]
+    """
+    some = counts < sizes
+    tails = betainc(np.where(some, sizes - counts, 1), counts + 1.0, 1 - chance)
+    return np.where(some, tails, 1.0)
+
+
+def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
+    """Return how surely the rate of some group is not permitted; every group was looked at."""
+    least, largest = _permitted(rows.released.epsilon)
+    tried = [group for group in groups if group.rows >= _LAST]
+    counts = np.array([group.flipped for group in tried], dtype=np.int64)
+    sizes = np.array([group.rows for group in tried], dtype=np.int64)
+    tails = np.minimum(
+        count_at_most(counts, sizes, least), count_at_most(sizes - counts, sizes, least)
+    )
+    if not tried:
+        nothing = "There are too few rows to compare."
+        return Evidence(attack=attack, p_value=1.0, if_refutes=nothing, if_clear=nothing)
+    worst = tried[int(np.argmin(tails))]
+    said = (
+        f"{worst.name[0].upper()}{worst.name[1:]}: {100 * worst.flipped / worst.rows:.1f} % of "
+        f"{worst.rows} labels are flipped; epsilon={never_less(rows.released.epsilon)} needs "
+        f"between {100 * least:.1f} % and {100 * largest:.1f} %, whatever is public"
+    )
+    return Evidence(
+        attack=attack,
+        p_value=min(1.0, 2 * len(tried) * float(tails.min())),
+        if_refutes=f"{said}. These labels lose more than is claimed.",
+        if_clear=f"{said}, up to chance: this is the worst of {len(tried):,} groups of rows.",
+        details={
+            "flipped": worst.flipped,
+            "rows": worst.rows,
+            "group": worst.name,
+            "groups": len(tried),
+            "permitted": [least, largest],
+        },
+    )
+
+
+def _counted(
+    name: str, flips: Integer[np.ndarray, " k"], groups: Integer[np.ndarray, " k"]
+) -> Iterator[_Group]:
+    """Yield the rows of each group; which one it is stays unsaid."""
+    sizes, counts = np.bincount(groups), np.bincount(groups, weights=flips)
+    for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+        yield _Group(name=name, flipped=int(count), rows=size)
+
+
+def _blocks(rows: _Rows) -> Iterator[_Group]:
+    """Yield equal parts of the rows, in the order of the file and in that of their questions."""
+    has, n = rows.released, len(rows.places)
+    hashed = sorted(range(n), key=lambda at: has.keys[int(rows.places[at])])
+    for name, order in (("file", range(n)), ("canonical order", hashed)):
+        flips = rows.flips[np.array(order)]
+        for parts in _PARTS:
+            places = np.arange(n) * parts // n
+            sizes, counts = np.bincount(places), np.bincount(places, weights=flips)
+            for part, (size, count) in enumerate(zip(sizes, counts, strict=True), 1):
+                where = f"rows of part {part} of {parts} of the {name}"
+                yield _Group(name=where, flipped=int(count), rows=int(size))
+    for period in (2, 3, 4, 5, 8, 10, 16):
+        yield from _counted(f"every row of {period}", rows.flips, np.arange(n) % period)
+
+
+def _strata(rows: _Rows) -> Iterator[_Group]:
+    """Yield rows alike in something that is public."""
+    for name, bits in rows.orders.items():
+        yield from _counted(f"rows alike in the order {name!r}", rows.flips, bits - UNKNOWN)
+    for name, sizes in rows.lengths.items():
+        ranges = ranked_blocks(sizes.tolist(), _RANGES)
+        yield from _counted(f"rows alike in the length ({name})", rows.flips, ranges)
+        yield from _counted(
+            f"rows alike in the parity of the length ({name})", rows.flips, sizes % 2
+        )
+    for name, texts in _texts(rows).items():
+        yield from _counted(f"rows alike in the {name}", rows.flips, numbered(texts, most=256))
+    if rows.released.persons is not None:
+        people = numbered(rows.taken(rows.released.persons))
+        yield from _counted("rows of one person", rows.flips, people)
+    for name, values in rows.released.columns.items():
+        for reading in readings(rows.taken(values)):
+            said = f"rows alike in the column {name!r} (read by {reading.name})"
+            yield from _counted(said, rows.flips, reading.groups)
+
+
+def _texts(rows: _Rows) -> dict[str, list[object]]:
+    """Return what texts begin and end with."""
+    has = rows.released
+    each = {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
+    found: dict[str, list[object]] = {}
+    for name, texts in each.items():
+        found[f"first character ({name})"] = [texts[row][:1] for row in rows.places.tolist()]
+        found[f"last character ({name})"] = [texts[row][-1:] for row in rows.places.tolist()]
+    found["texts of the prompt"] = rows.taken(has.prompts)
+    return found
+
+
+def _neighbors(rows: _Rows) -> Iterator[_Group]:
+    """Yield rows at a distance from flipped ones, and from ones that are not.
+
+    Pairs are disjoint, so that what is known of the first rows says nothing of the second.
+    """
+    n = len(rows.places)
+    far = {n // part + near for part in (2, 3, 4) for near in (-1, 0, 1)}
+    lags = sorted({*range(1, min(n, _LONG_LAGS + 1)), *(lag for lag in far if 0 < lag < n)})
+    yield from _lagged("in the file", rows.flips, lags)
+    mirrored = np.column_stack([np.arange(n // 2), n - 1 - np.arange(n // 2)])
+    yield from _beside("rows mirrored at the middle of the file", rows.flips, mirrored)
+    for name, order in _orders(rows):
+        short = range(1, min(n, _SHORT_LAGS + 1))
+        yield from _lagged(f"in the order of {name}", rows.flips[order], short)
+    for name, groups in _shared(rows):
+        order = np.argsort(groups, kind="stable")
+        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
+        inside = np.arange(n) - np.repeat(starts, np.diff(starts, append=n))
+        same = np.append(groups[order][1:] == groups[order][:-1], False)
+        seen = np.empty(n, dtype=bool)
+        seen[order] = inside % 2 == 0
+        yield from _persistent(name, groups, seen, rows)
+        for odd in (0, 1):
+            at = np.flatnonzero(same & (inside % 2 == odd))
+            pairs = np.column_stack([order[at], order[np.minimum(at + 1, n - 1)]])
+            yield from _beside(f"rows with the same {name}", rows.flips, pairs)
+
+
+def _orders(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
+    """Yield public orders of the rows; rows alike in it stand together."""
+    has = rows.released
+    keys = np.array([has.keys[row] for row in rows.places.tolist()])
+    yield "canonical texts", np.argsort(keys, kind="stable")
+    for name, sizes in rows.lengths.items():
+        yield f"length ({name})", np.argsort(sizes, kind="stable")
+    for name, values in has.columns.items():
+        ordered = ordered_values(rows.taken(values))
+        if ordered is not None:
+            there = np.array([np.inf if one is None else float(one) for one in ordered])
+            yield f"the column {name!r}", np.argsort(there, kind="stable")
+
+
+def _shared(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
+    """Yield groups of rows that may have been given one coin."""
+    has = rows.released
+    yield "prompt", numbered(rows.taken(has.prompts))
+    yield "first answer", numbered(rows.taken(has.first))
+    yield "second answer", numbered(rows.taken(has.second))
+    if has.persons is not None:
+        yield "person", numbered(rows.taken(has.persons))
+    for name, values in has.columns.items():
+        yield f"column {name!r}", numbered(rows.taken(values))
+
+
+def _lagged(where: str, flips: Integer[np.ndarray, " m"], lags: Iterable[int]) -> Iterator[_Group]:
+    """Yield the rows that follow a flip, or none, at each distance; every pair is in one half."""
+    at = np.arange(len(flips))
+    for lag in lags:
+        half = at[: len(flips) - lag] // lag % 2
+        before, after = flips[: len(flips) - lag], flips[lag:]
+        table = np.bincount(4 * half + 2 * before + after, minlength=8).tolist()
+        name = f"rows {lag} behind {{}} {where}"
+        for kept, flipped, told in zip(table[::2], table[1::2], (0, 1, 0, 1), strict=True):
+            said = name.format("a flip" if told else "a label that is kept")
+            yield _Group(name=said, flipped=flipped, rows=kept + flipped)
+
+
+def _persistent(
+    name: str, groups: Integer[np.ndarray, " m"], seen: Bool[np.ndarray, " m"], rows: _Rows
+) -> Iterator[_Group]:
+    """Yield half of the rows of each group by how often the other half of it is flipped."""
+    least, _ = _permitted(rows.released.epsilon)
+    sizes = np.bincount(groups, weights=seen)
+    counts = np.bincount(groups, weights=seen & (rows.flips == 1))
+    classes = {"never": counts == 0, "seldom": counts <= sizes * least}
+    classes["often"] = ~classes["seldom"]
+    for often, chosen in classes.items():
+        judged = rows.flips[chosen[groups] & ~seen]
+        said = f"rows with the same {name} as others that are flipped {often}"
+        yield _Group(name=said, flipped=int(judged.sum()), rows=len(judged))
+
+
+def _beside(
+    name: str, flips: Integer[np.ndarray, " m"], pairs: Integer[np.ndarray, "p 2"]
+) -> Iterator[_Group]:
+    """Yield the second rows of pairs by whether the first is flipped."""
+    before, after = flips[pairs[:, 0]], flips[pairs[:, 1]]
+    for told in (0, 1):
+        chosen = after[before == told]
+        said = f"{name} as a {'flip' if told else 'label that is kept'}"
+        yield _Group(name=said, flipped=int(chosen.sum()), rows=len(chosen))
+
+
+def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) -> float:
+    """Return the p-value of one output coming more than e^ε times as often from one label.
+
+    Args:
+        kept: How often rows of one label gave the output.
+        rows: How many rows have that label.
+        turned: How often rows of the other label gave it.
+        others: How many rows have the other label.
+        epsilon: The loss that is claimed.
+
+    Source:
+        For each chance q of the output under the other label, at most e^ε·q under the one, the
+        two tails are independent; P(product ≤ t) ≤ t·(1 − log t) (Fisher 1932). The largest over
+        all q counts. Between grid points both tails are taken at the end where they are larger.
+
+    Example:
+        >>> count_ratio(54, 100, 0, 100, 1.0) < 1e-7 < 0.5 < count_ratio(73, 100, 27, 100, 1.0)
+        True
+    """
+    if not rows or not others:
+        return 1.0
+    share = float(np.exp(-epsilon))
+    low, high = turned / others, kept / rows * share
+    if low >= high:
+        return 1.0
+    grid = np.linspace(low, high, _GRID)
+    few = [mixed_at_least(others - turned, others, 1 - q) for q in grid.tolist()]
+    many = [mixed_at_least(kept, rows, min(1.0, q / share)) for q in grid.tolist()]
+    inside = max(one * other for one, other in zip(few[:-1], many[1:], strict=True))
+    product = max(many[0], few[-1], inside)
+    return min(1.0, product * (1 - float(np.log(product)))) if product > 0 else 0.0
+
+
+def _label_evidence(rows: _Rows) -> Evidence:
+    """Return how surely rows of one label are flipped too seldom for how often the others are.
+
+    Labels are looked at in the order written and in every public order.
+    """
+    has = rows.released
+    truth = np.asarray(has.truth)[rows.places].astype(np.int64)
+    frames = {"the order written": np.ones_like(truth), **rows.orders}
+    if has.displayed is not None:
+        frames["the order shown"] = has.displayed[rows.places].astype(np.int64)
+    at = np.arange(len(truth))
+    frames |= {"an order that turns at half": 2 * at // len(at), "an order by turns": at % 2}
+    tries: list[tuple[float, str, int, int, int, int]] = []
+    for name, bits in frames.items():
+        told = bits != UNKNOWN
+        labels, flips = (truth ^ bits)[told], rows.flips[told]
+        for label in (0, 1):
+            mine, theirs = flips[labels == label], flips[labels != label]
+            kept, turned = int(np.sum(mine == 0)), int(theirs.sum())
+            p_value = count_ratio(kept, len(mine), turned, len(theirs), has.epsilon)
+            tries.append((p_value, name, kept, len(mine), turned, len(theirs)))
+    least, name, kept, mine, turned, theirs = min(tries)
+    said = (
+        f"In {name!r}, one answer was written for {100 * kept / max(mine, 1):.1f} % of the {mine} "
+        f"labels that say so and for {100 * turned / max(theirs, 1):.1f} % of the {theirs} others; "
+        f"epsilon={never_less(has.epsilon)} lets these differ by a factor of "
+        f"{np.exp(has.epsilon):.3g}"
+    )
+    return Evidence(
+        attack="label-flips",
+        p_value=min(1.0, len(tries) * least),
+        if_refutes=f"{said}.",
+        if_clear=f"{said}, up to chance.",
+        details={
+            "order": name,
+            "kept": [kept, mine],
+            "turned": [turned, theirs],
+            "groups": len(tries),
+        },
+    )
+
+
+def _exact_evidence(rows: _Rows) -> Evidence:
+    """Return how surely numbers of flips were fixed: they are just the expected ones too often.
+
+    Source:
+        For independent coins with variances of σ² in all, no number of flips has a chance above
+        e^(−σ²)·I₀(σ²): the characteristic function is at most exp(−2σ² sin²(t/2)).
+    """
+    least, _ = _permitted(rows.released.epsilon)
+    tries: list[tuple[float, str, int, int]] = []
+    n = len(rows.places)
+    for name, groups in _countings(rows):
+        sizes, counts = np.bincount(groups), np.bincount(groups, weights=rows.flips)
+        counts, sizes = counts[sizes >= _LAST], sizes[sizes >= _LAST]
+        if not len(sizes):
+            continue
+        chance = float(i0e(sizes * least * (1 - least)).mean())
+        for rounded in (np.floor(sizes * least), np.ceil(sizes * least)):
+            hits = int(np.sum(counts == rounded))
+            once = chance if hits else 1.0
+            many = mixed_at_least(hits, len(sizes), chance)
+            tries.append((many if len(sizes) > 1 else once, name, hits, len(sizes)))
+    chance = float(i0e(n * least * (1 - least)))
+    whole = int(rows.flips.sum()) == round(n * least)
+    p_value, name, hits, among = min(tries, default=(1.0, "the file", 0, 0))
+    said = f"In {hits} of {among} groups of rows ({name}) just the expected number is flipped"
+    return Evidence(
+        attack="exact-flips",
+        p_value=min(1.0, max(1, len(tries)) * p_value),
+        if_refutes=f"{said}: that number was fixed beforehand, and the last flip follows from the "
+        "others.",
+        if_clear=f"{said}, up to chance.",
+        details={"whole": whole, "chance": chance, "groups": among, "hits": hits},
+    )
+
+
+def _countings(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
+    """Yield groups of rows whose numbers of flips may have been fixed."""
+    n = len(rows.places)
+    yield "all rows", np.zeros(n, dtype=np.int64)
+    for size in _ROUND_SIZES:
+        whole = n // size
+        if whole > 1:
+            # the rest stands alone in groups that are too small to count
+            tail = whole + np.arange(n - whole * size)
+            yield f"blocks of {size}", np.append(np.repeat(np.arange(whole), size), tail)
+    for parts in _PARTS:
+        yield f"{parts} equal parts", np.arange(n) * parts // n
+    yield from ((f"rows with the same {name}", groups) for name, groups in _shared(rows))
+    truth = np.asarray(rows.released.truth)[rows.places].astype(np.int64)
+    yield "rows of one label", truth
+    yield "rows of one label in canonical order", truth ^ rows.released.swapped[rows.places]
+
+
+def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
+    """Return findings with a warning where a whole file has just the expected number of flips.
+
+    One file cannot refute that: honest coins meet the number now and then, in files of 2,000
+    labels once in 50. Two files of one maker that both do are another matter.
+    """
+    return [_warned(found) if found.attack == "exact-flips" else found for found in findings]
+
+
+def _warned(found: Finding) -> Finding:
+    """Return the finding, as a warning if it is no refutation and looks like one."""
+    chance = float(found.details.get("chance", 1.0))
+    if found.outcome != "clear" or not found.details.get("whole") or chance > _RARE:
+        return found
+    return Finding(
+        attack=found.attack,
+        outcome="warning",
+        summary="Just as many labels are flipped as coins of this epsilon flip on average. One "
+        f"honest file of {1 / chance:.0f} has that by chance. If other files of the same maker "
+        "have it too, the number was fixed, and the claim is false.",
+        p_value=found.p_value,
+        details=found.details,
+    )
+
 
 _MISSED = 0.05  # 1 − the power that a measurement states
 
@@ -41,7 +508,7 @@ def attack_flips(released: Released) -> list[Evidence]:
         Evidence named ``"flip-rate"``; ``"shared-coin"``, for different persons on one question;
         ``"person-coin"``, for one person on different questions; ``"reused-coin"``, for changed
         answers of one person. The last three need person ids. What
-        :func:`~sordino.auditing.releases.flip_patterns.attack_patterns` found comes behind.
+        :func:`~sordino.auditing.releases.flips.attack_patterns` found comes behind.
 
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits, or a repeat of
@@ -62,7 +529,7 @@ def attack_flips(released: Released) -> list[Evidence]:
     return [*rates, *attack_patterns(released)]
 
 
-def _counted(released: Released, flips: Integer[np.ndarray, " n"]) -> tuple[int, int]:
+def _counted_flips(released: Released, flips: Integer[np.ndarray, " n"]) -> tuple[int, int]:
     """Return how many labels were flipped, of how many: those with a coin of their own.
 
     A first row of unknown truth is not replaced by a later one: that may hold the stored answer
@@ -78,7 +545,7 @@ def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence
     Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
     row's own inside them only makes it lighter.
     """
-    flipped, n = _counted(released, flips)
+    flipped, n = _counted_flips(released, flips)
     if n == 0:
         return None
     rate = float(expit(-released.epsilon))
@@ -189,7 +656,7 @@ def measure_flips(released: Released, confidence: float = 0.95) -> Measurement |
         >>> found.lower, found.upper
         (0.0, inf)
     """
-    flipped, n = _counted(released, flips_of(released))
+    flipped, n = _counted_flips(released, flips_of(released))
     if n == 0:
         return None
     low, high = clopper_pearson(flipped, n, (1 + confidence) / 2)

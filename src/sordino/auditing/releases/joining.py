@@ -12,11 +12,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from sordino.auditing.releases.reading import flat
-from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.errors import DataError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.records import Record, canonical, parse_records, question_of, turned
 from sordino.privacy.events import UNDECIDED
+
+from .reading import UNKNOWN, Released
 
 __all__ = ["JoinCounts", "join_truth", "tidied"]
 

@@ -1,37 +1,187 @@
-"""Released files in, ours and other people's: every column, in the order written."""
+"""Released files in, ours and other people's: every column, in the order written.
+
+JSON inside JSON, taken apart level by level: hostile depth costs nothing.
+
+A file that claims local privacy, as an attacker holds it: every column, in the order written.
+"""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 
 from sordino import _validate
 from sordino._files import explained
-from sordino.auditing.releases.nesting import DEEPEST, flattened, is_deep
-from sordino.auditing.releases.released import Layout, Released
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.pairs import manifest_path
-from sordino.preferences.records import FIELDS, Text, person_text, question_of, read_text
+from sordino.preferences.records import FIELDS, Text, canonical, person_text, question_of, read_text
 
-__all__ = [
-    "LAYOUTS",
-    "READ",
-    "flat",
-    "layout_of",
-    "read_manifest_of",
-    "read_question",
-    "read_released",
-    "row_answer",
-]
+DEEPEST = 64
+"""How many levels deep objects and lists may lie in each other."""
+
+_LEVELS = 4  # of a column that are taken apart
+_LONGEST = 8  # a longer list is no record of a few fields
+
+
+def readable(name: str) -> str:
+    r"""Return a name in which no character hides or moves the others.
+
+    Example:
+        >>> readable("raw.jsonl"), readable("raw\x1b[2J")
+        ('raw.jsonl', "'raw\\x1b[2J'")
+    """
+    return name if name.isprintable() else ascii(name)
+
+
+def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Yield what a JSON object or list holds, with the path to it; nothing for anything else.
+
+    Example:
+        >>> list(parts_of({"label": 1}, "meta")), list(parts_of([17], "m"))
+        ([('meta.label', 1)], [('m[0]', 17)])
+    """
+    if isinstance(value, Mapping):
+        for name, part in value.items():
+            yield f"{path}.{readable(str(name))}", part
+    elif isinstance(value, list | tuple):
+        for index, part in enumerate(value):
+            yield f"{path}[{index}]", part
+
+
+def flattened(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row with what its objects and short lists hold, as columns of their own.
+
+    A text that is JSON is one of these, for a table has no other way to hold them. Four levels
+    are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
+    can hide under another's.
+
+    Example:
+        >>> flattened({"id": 1, "meta": {"label": 0, "tags": ["x"]}})
+        {'id': 1, 'meta': {'label': 0, 'tags': ['x']}, 'meta.label': 0, 'meta.tags[0]': 'x'}
+    """
+    found, level = dict(row), list(row.items())
+    for left in reversed(range(_LEVELS)):
+        opened = [(path, parsed(value)) for path, value in level]
+        level = [part for path, value in opened if _opens(value) for part in parts_of(value, path)]
+        for path, value in level:
+            if left and _opens(parsed(value)):
+                continue
+            free = path
+            while free in found:
+                free += "'"
+            found[free] = value
+    return found
+
+
+def _opens(value: Any) -> bool:
+    """Return whether a value is taken apart."""
+    return bool(value) and (
+        isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(value) <= _LONGEST)
+    )
+
+
+def parsed(value: Any) -> Any:
+    """Return what a text holds if it is a JSON object or list of few levels; else the value.
+
+    Example:
+        >>> parsed('{"label": 1}'), parsed("[1"), parsed(3)
+        ({'label': 1}, '[1', 3)
+    """
+    if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
+        with suppress(ValueError, RecursionError):
+            found = json.loads(value)
+            return value if is_deep(found, DEEPEST) else found
+    return value
+
+
+def is_deep(value: Any, most: int) -> bool:
+    """Return whether objects and lists lie in each other more than so many levels deep.
+
+    Example:
+        >>> is_deep({"a": [1]}, 2), is_deep({"a": [1]}, 1)
+        (False, True)
+    """
+    level = [value]
+    for _ in range(most + 1):
+        level = [part for one in level for _, part in parts_of(one, "")]
+        if not level:
+            return False
+    return True
+
+
+Layout = Literal["answer", "z", "chosen-rejected"]
+UNKNOWN = -1
+"""The truth of a row that no raw record, or no single one, was found for."""
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Released:
+    """The rows of a released file, with nothing changed that an attacker could use.
+
+    Attributes:
+        name: Name of the file.
+        layout: ``"answer"`` (``prompt``, ``first``, ``second``, ``answer``), ``"z"`` (``prompt``,
+            ``a1``, ``a2``, ``z`` = ±1 or 0/1) or ``"chosen-rejected"``, where the order written
+            *is* the answer, so that every entry of ``answers`` is 1.
+        prompts, first, second: Texts in the order written.
+        answers: 1 where the released answer prefers the one written first, else 0.
+        epsilon: The privacy loss per label that the file claims.
+        persons: Public person ids, or None.
+        columns: Every other column, by name; None where a row lacks it.
+        manifest: What lies beside the file, as JSON, or None; of a folder what all agree on.
+        releases: The release that each row is of, by its manifest; None unless it is a folder.
+        truth: With the raw file, 1 where the one written first was truly preferred, 0 where the
+            other was, :data:`UNKNOWN` elsewhere; None without the raw file.
+        displayed: With a raw file that wrote its answers in an order that is not the label, 1
+            where the one written first was written first there too, 0 where the other was,
+            :data:`UNKNOWN` elsewhere; None otherwise.
+    """
+
+    name: str
+    layout: Layout
+    prompts: tuple[str, ...]
+    first: tuple[str, ...]
+    second: tuple[str, ...]
+    answers: Integer[np.ndarray, " n"]
+    epsilon: float
+    persons: tuple[str, ...] | None = None
+    columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    manifest: Mapping[str, Any] | None = None
+    releases: tuple[str, ...] | None = None
+    truth: Integer[np.ndarray, " n"] | None = None
+    displayed: Integer[np.ndarray, " n"] | None = None
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+        return len(self.prompts)
+
+    def __repr__(self) -> str:
+        """Return the layout and the size; never data."""
+        return f"Released(n={len(self)}, layout={self.layout!r})"
+
+    @cached_property
+    def swapped(self) -> Bool[np.ndarray, " n"]:
+        """Return where the order written is not the canonical one, a hash order of the texts."""
+        rows = zip(self.prompts, self.first, self.second, strict=True)
+        return np.fromiter((canonical(*row)[0] for row in rows), dtype=bool, count=len(self))
+
+    @cached_property
+    def keys(self) -> tuple[bytes, ...]:
+        """Return what identifies the question of each row, whatever the order of its answers."""
+        rows = zip(self.prompts, self.first, self.second, strict=True)
+        return tuple(canonical(*row)[1] for row in rows)
+
 
 LAYOUTS: Mapping[Layout, tuple[str, ...]] = {
     "answer": ("prompt", "first", "second", "answer"),

@@ -8,39 +8,180 @@ the mistake, with the very generators with which the mistake is made, and draws 
 release.
 
 Add your own to the registry by passing ``(*coin_recipes(), mine)`` or ``(*id_recipes(), mine)``.
+
+Texts to digests: how an id is made of a prompt and two answers in an order.
+
+Public rules that put two answers in an order: functions of their texts, and of nothing else.
+
+An order that such a rule explains tells nothing about a label, whatever people like. People
+prefer longer answers, so the order by length predicts labels; it is no leak. The rules are
+therefore exempt from the attacks on channels, and covariates of them.
 """
-# ruff: noqa: S311 (bad generators are what is imitated)
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import json
 import random
+import re
 import sys
+import unicodedata
+import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import permutations, product
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Integer
 
 from sordino import _validate
-from sordino.auditing.releases.digests import HASHES, JOINS, NORMALIZATIONS, IdRecipe, id_recipes
 
-__all__ = [
-    "HASHES",
-    "JOINS",
-    "NORMALIZATIONS",
-    "READINGS",
-    "CoinRecipe",
-    "IdRecipe",
-    "Kind",
-    "coin_recipes",
-    "hashed_coin",
-    "hmac_coin",
-    "id_recipes",
-]
+from .reading import UNKNOWN, Released
+
+# ruff: noqa: S324 (old hashes are what is imitated)
+
+
+_BLANKS = re.compile(r"\s+")
+_UUID_SPACES = {
+    "dns": "6ba7b8109dad11d180b400c04fd430c8",
+    "url": "6ba7b8119dad11d180b400c04fd430c8",
+}
+
+
+def _plain(text: str) -> str:
+    """Return a text with one form of each character, one line end, and single spaces."""
+    return _BLANKS.sub(" ", unicodedata.normalize("NFC", text).replace("\r\n", "\n").strip())
+
+
+NORMALIZATIONS: Mapping[str, Callable[[str], str]] = {
+    "NFC, single spaces": _plain,
+    "as it is": str,
+    "strip": str.strip,
+    "lower case, single spaces": lambda text: _plain(text).lower(),
+    "lower case, strip": lambda text: text.strip().lower(),
+    "NFC": partial(unicodedata.normalize, "NFC"),
+    "NFKC, single spaces": lambda text: _plain(unicodedata.normalize("NFKC", text)),
+    "spaces removed": lambda text: _BLANKS.sub("", text),
+}
+"""What is done to every text before it is hashed."""
+
+_SEPARATORS: tuple[str, ...] = (
+    *("\u241e", "", "|", "||", "|||", "\n", "\n\n", "\n\n\n", "\t", " ", ":", "::", "-", "_"),
+    *("\x1f", "\x1e", "\x00", ",", ";", "###", "---", "\n---\n", "<sep>", "[SEP]", "</s>"),
+)
+_COMMON_SEPARATORS = ("", "\n", "\n\n", " ", "|", "\u241e")  # of a prompt and one answer
+
+
+def _separated(separator: str) -> dict[str, Callable[[str, str, str], str]]:
+    """Return both ways to join three texts by a separator: with the prompt, and without."""
+    return {
+        f"prompt, x, y by {separator!a}": lambda p, x, y: separator.join((p, x, y)),
+        f"x, y by {separator!a}": lambda _, x, y: separator.join((x, y)),
+    }
+
+
+def _json(texts: Sequence[str], **options: Any) -> str:
+    """Return texts as a JSON list."""
+    return json.dumps(list(texts), **options)
+
+
+def _alone(separator: str) -> Callable[[str, str, str], str]:
+    """Return the way to join the prompt and the answer in front by a separator."""
+    return lambda prompt, x, _: separator.join((prompt, x))
+
+
+JOINS: Mapping[str, Callable[[str, str, str], str]] = {
+    **{name: join for mark in _SEPARATORS for name, join in _separated(mark).items()},
+    "JSON list": lambda *texts: _json(texts),
+    "JSON list, Unicode": lambda *texts: _json(texts, ensure_ascii=False),
+    "JSON list, compact": lambda *texts: _json(texts, separators=(",", ":")),
+    "Python tuple": lambda *texts: str(texts),
+    "Python list": lambda *texts: str(list(texts)),
+    "x": lambda _, x, __: x,
+    **{f"prompt, x by {mark!a}": _alone(mark) for mark in _COMMON_SEPARATORS},
+}
+"""How a prompt and two answers become one text."""
+
+
+def _uuid5(space: str) -> Callable[[bytes], bytes]:
+    """Return the name-based identifier of RFC 9562, version 5, in one name space."""
+
+    def digest(name: bytes) -> bytes:
+        found = bytearray(hashlib.sha1(bytes.fromhex(space) + name).digest()[:16])
+        found[6] = found[6] & 0x0F | 0x50
+        found[8] = found[8] & 0x3F | 0x80
+        return bytes(found)
+
+    return digest
+
+
+HASHES: Mapping[str, Callable[[bytes], bytes]] = {
+    "sha256": lambda data: hashlib.sha256(data).digest(),
+    "md5": lambda data: hashlib.md5(data).digest(),
+    "sha1": lambda data: hashlib.sha1(data).digest(),
+    "sha512": lambda data: hashlib.sha512(data).digest(),
+    "sha3_256": lambda data: hashlib.sha3_256(data).digest(),
+    "blake2b": lambda data: hashlib.blake2b(data).digest(),
+    "blake2b of 8 bytes": lambda data: hashlib.blake2b(data, digest_size=8).digest(),
+    "blake2b of 16 bytes": lambda data: hashlib.blake2b(data, digest_size=16).digest(),
+    "blake2b of 32 bytes": lambda data: hashlib.blake2b(data, digest_size=32).digest(),
+    "blake2s": lambda data: hashlib.blake2s(data).digest(),
+    "crc32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
+    **{f"uuid5 ({name})": _uuid5(space) for name, space in _UUID_SPACES.items()},
+}
+"""From bytes to a digest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdRecipe:
+    """One way to make an id from a prompt and two answers in an order.
+
+    Attributes:
+        name: What it does, for the report.
+        normalize: What is done to each of the three texts first.
+        join: The normalized prompt, and the answers in the order hashed, as one text.
+        digest: The bytes that the id shows, whole or in part, in hexadecimal, base 64 or as a
+            number.
+    """
+
+    name: str
+    normalize: Callable[[str], str]
+    join: Callable[[str, str, str], str]
+    digest: Callable[[bytes], bytes]
+
+    def of(self, prompt: str, one: str, other: str) -> bytes:
+        """Return the digest for two answers in the order given."""
+        return self.joined(*map(self.normalize, (prompt, one, other)))
+
+    def joined(self, prompt: str, one: str, other: str) -> bytes:
+        """Return the digest of texts that are normalized already."""
+        return self.digest(self.join(prompt, one, other).encode(errors="replace"))
+
+
+@cache
+def id_recipes() -> tuple[IdRecipe, ...]:
+    """Return every way of the registry to make an id: normalizations × joins × hashes.
+
+    The first is ``sha256`` of normalized texts with U+241E between them.
+
+    Example:
+        >>> recipe = id_recipes()[0]
+        >>> recipe.of("p", " a", "b ") == recipe.of("p", "a", "b")
+        True
+    """
+    parts = product(NORMALIZATIONS.items(), HASHES.items(), JOINS.items())
+    return tuple(
+        IdRecipe(name=f"{hashed} of {joined}; {text}", normalize=plain, join=join, digest=digest)
+        for (text, plain), (hashed, digest), (joined, join) in parts
+    )
+
+
+# ruff: noqa: S311 (bad generators are what is imitated)
+
 
 Kind = Literal["stream", "row", "id", "unkeyed"]
 Uniforms = Callable[[Sequence[int], Sequence[Any], float], Float[np.ndarray, "seeds keys"]]
@@ -427,3 +568,120 @@ def coin_recipes() -> tuple[CoinRecipe, ...]:
         'HMAC-sha256(seed) of {epsilon:.2f}|{id}|{seed}, random.Random of 8 bytes'
     """
     return (*_authenticated(), *_generators(), *_texts_seeding(), *_hashes())
+
+
+OrderRule: TypeAlias = Callable[[str, str], Any]
+"""From a prompt and one answer to what the answer is sorted by; equal values are a tie."""
+
+CANONICAL = "canonical hash order"
+"""Name of the rule of this library; it is computed with the file and always tried."""
+
+AGREEMENT = 0.99
+_ORDER_SEPARATORS = {
+    "": "",
+    " after a line feed": "\n",
+    " after a null": "\0",
+    " after U+241E": "\u241e",
+}
+
+
+def _bytes(text: str) -> bytes:
+    """Return a text in UTF-8; a lone surrogate stays what it is."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def _hash_of_answer(algorithm: str) -> OrderRule:
+    """Return the rule that sorts by a hash of the answer alone."""
+    return lambda _, answer: hashlib.new(algorithm, _bytes(answer), usedforsecurity=False).digest()
+
+
+def _hash_of_both(algorithm: str, separator: str) -> OrderRule:
+    """Return the rule that sorts by a hash of prompt and answer."""
+    return lambda prompt, answer: hashlib.new(
+        algorithm, _bytes(prompt + separator + answer), usedforsecurity=False
+    ).digest()
+
+
+def _by_texts() -> dict[str, OrderRule]:
+    """Return the rules that a person would think of."""
+    return {
+        "alphabetical": lambda _, answer: answer,
+        "alphabetical, cases alike": lambda _, answer: answer.casefold(),
+        "alphabetical without spaces around": lambda _, answer: answer.strip(),
+        "characters": lambda _, answer: len(answer),
+        "words": lambda _, answer: len(answer.split()),
+        "bytes": lambda _, answer: len(_bytes(answer)),
+        "lines": lambda _, answer: answer.count("\n"),
+        "characters, then alphabetical": lambda _, answer: (len(answer), answer),
+    }
+
+
+def order_rules() -> Mapping[str, OrderRule]:
+    """Return the public rules that are tried, by name; the reverse of each is tried too.
+
+    To add a rule, pass ``{**order_rules(), "mine": rule}``. It must not know labels: a rule that
+    does would excuse a leak.
+
+    Example:
+        >>> order_rules()["words"]("prompt", "two words")
+        2
+    """
+    hashes: dict[str, OrderRule] = {}
+    for algorithm in ("sha256", "md5"):
+        hashes[f"{algorithm} of the answer"] = _hash_of_answer(algorithm)
+        for place, separator in _ORDER_SEPARATORS.items():
+            name = f"{algorithm} of prompt and answer{place}"
+            hashes[name] = _hash_of_both(algorithm, separator)
+    return MappingProxyType(_by_texts() | hashes)
+
+
+def rule_bits(
+    released: Released, rules: Mapping[str, OrderRule] | None = None
+) -> dict[str, Integer[np.ndarray, " n"]]:
+    """Return, for every rule, 1 where the answer written first comes first by it.
+
+    Args:
+        released: The file.
+        rules: The rules; :func:`order_rules` if None. The canonical order is always added.
+
+    Returns:
+        By name of the rule: 1, or 0 where the other comes first, or ``UNKNOWN`` where it ties.
+    """
+    tied = np.array([a == b for a, b in zip(released.first, released.second, strict=True)], bool)
+    bits = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
+    for name, rule in (order_rules() if rules is None else rules).items():
+        bits[name] = _order_bits(released, rule)
+    return bits
+
+
+def _order_bits(released: Released, rule: OrderRule) -> Integer[np.ndarray, " n"]:
+    """Return the bits of one rule."""
+    bits = np.full(len(released), UNKNOWN)
+    rows = zip(released.prompts, released.first, released.second, strict=True)
+    for index, (prompt, first, second) in enumerate(rows):
+        one, other = rule(prompt, first), rule(prompt, second)
+        if one != other:
+            bits[index] = int(one < other)
+    return bits
+
+
+def in_canonical_order(
+    bits: Integer[np.ndarray, " n"], swapped: Bool[np.ndarray, " n"]
+) -> Integer[np.ndarray, " n"]:
+    """Return bits about the order written as bits about the canonical order, or the reverse.
+
+    Example:
+        >>> in_canonical_order(np.array([1, 1, UNKNOWN]), np.array([True, False, True])).tolist()
+        [0, 1, -1]
+    """
+    return np.where(bits == UNKNOWN, UNKNOWN, bits ^ swapped)
+
+
+def reproduces(bits: Integer[np.ndarray, " n"], guesses: Integer[np.ndarray, " n"]) -> bool:
+    """Return whether one says what the other says, or the reverse, in 99 % of the rows or more.
+
+    A row of which a rule says nothing counts against it.
+    """
+    known = bits != UNKNOWN
+    same, reverse = known & (bits == guesses), known & (bits == 1 - guesses)
+    return len(bits) > 0 and bool(max(same.mean(), reverse.mean()) >= AGREEMENT)

@@ -13,10 +13,11 @@ import numpy as np
 from jaxtyping import Integer
 
 from sordino.auditing.findings import Finding
-from sordino.auditing.releases.binomials import at_least
-from sordino.auditing.releases.released import Released
 from sordino.preferences.pairs import MANIFEST_FORMAT, label_loss, most_questions
 from sordino.privacy.guarantee import Guarantee, never_less
+
+from .evidence import at_least
+from .reading import Released
 
 __all__ = [
     "agreement_of_coins",

@@ -17,15 +17,10 @@ from jaxtyping import Bool, Integer
 from scipy.special import logit
 
 from sordino.auditing.releases.columns import MOST_VALUES, numbered, ordered_values, ranked_blocks
-from sordino.auditing.releases.orders import (
-    CANONICAL,
-    OrderRule,
-    in_canonical_order,
-    reproduces,
-    rule_bits,
-)
-from sordino.auditing.releases.released import UNKNOWN, Released
 from sordino.auditing.statistical.bounds import clopper_pearson
+
+from .reading import UNKNOWN, Released
+from .recipes import CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
 
 __all__ = ["DISPLAYED", "FAILURE", "PublicKnowledge", "independent_rows", "public_factors"]
 
@@ -87,7 +82,7 @@ class PublicKnowledge:
     Attributes:
         released: The file, with ``truth``.
         covariates: Columns that are declared to have been fixed before the labels.
-        rules: Public order rules; the registry of :mod:`sordino.auditing.releases.orders` if None.
+        rules: Public order rules; the registry of :mod:`sordino.auditing.releases.recipes` if None.
     """
 
     released: Released

@@ -20,9 +20,7 @@ from typing import Any, Literal, TypeAlias, get_args
 
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Finding
-from sordino.auditing.releases.nesting import readable
 from sordino.auditing.releases.reading import READ, flat, layout_of, read_question, row_answer
-from sordino.auditing.releases.released import Released
 from sordino.auditing.releases.repeats import canonical_answers, stated_losses
 from sordino.errors import DataError
 from sordino.preferences.files import read_table, separator
@@ -36,6 +34,8 @@ from sordino.privacy.guarantee import (
     never_less,
     never_more,
 )
+
+from .reading import Released, readable
 
 __all__ = ["find_manifest_leaks", "find_neighbors", "find_other_claims"]
 

@@ -48,7 +48,7 @@ def private_pairs(name: str, pairs: Any) -> PrivatePairs:
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that sordino "
             "privatize wrote; or train on them with clipped, noised gradients, with "
             "privacy=CentralPrivacy(...) and a ledger. To record an infinite spend instead, pass "
-            "them through sordino.privatization.unprotected.use_unprotected(pairs, "
+            "them through sordino.privatization.memory.use_unprotected(pairs, "
             "sordino.NonPrivate(), ledger=...) with a ledger whose budget is infinite."
         )
     if not isinstance(pairs, PrivatePairs):
@@ -95,7 +95,7 @@ def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromi
 class PrivateTraining(Trainer):
     """The part that trainers of rewards and of policies share; trl's trainer comes after it.
 
-    Labels enter as :class:`~sordino.preferences.private_pairs.PrivatePairs` and in no other way,
+    Labels enter as :class:`~sordino.preferences.pairs.PrivatePairs` and in no other way,
     so everything here is post-processing: metrics, checkpoints and resuming spend nothing.
     """
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.binomials import at_least, at_most, mixed_at_least
 from sordino.auditing.releases.channels import attack_channels, order_channels
 from sordino.auditing.releases.columns import numbered, ordered_values, ranked_blocks, readings
-from sordino.auditing.releases.evidence import Channel
-from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.evidence import Channel, at_least, at_most, mixed_at_least
+from sordino.auditing.releases.reading import UNKNOWN, Released
 from sordino.auditing.releases.strata import (
     DISPLAYED,
     FAILURE,

@@ -15,14 +15,17 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy
-from sordino.auditing.releases._coin_plan import Plan, manifest_integers
-from sordino.auditing.releases._coin_search import association
-from sordino.auditing.releases.coins import CoinAttack, attack_coins, seed_findings
-from sordino.auditing.releases.digests import id_recipes
-from sordino.auditing.releases.ids import id_channels
-from sordino.auditing.releases.reading import read_released
-from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin
-from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.id_attack import id_channels
+from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
+from sordino.auditing.releases.recipes import CoinRecipe, coin_recipes, hashed_coin, id_recipes
+from sordino.auditing.releases.seed_attack import (
+    CoinAttack,
+    Plan,
+    association,
+    attack_coins,
+    manifest_integers,
+    seed_findings,
+)
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from sordino.auditing.releases.flips import attack_flips, measure_flips
-from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.reading import UNKNOWN, Released
 
 
 def file_of(flips, truth=None, *, persons=None, questions=None, epsilon: float = 1.0) -> Released:

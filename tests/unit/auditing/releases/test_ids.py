@@ -12,10 +12,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.digests import IdRecipe
-from sordino.auditing.releases.ids import id_channels
-from sordino.auditing.releases.reading import read_released
-from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.id_attack import id_channels
+from sordino.auditing.releases.reading import UNKNOWN, Released, read_released
+from sordino.auditing.releases.recipes import IdRecipe
 
 N = 60
 

@@ -12,9 +12,9 @@ import sordino
 from sordino import _random
 from sordino._random import SimulatedEntropy
 from sordino.auditing.releases import leaks as releases
-from sordino.auditing.releases.coins import attack_coins
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.releases.recipes import coin_recipes
+from sordino.auditing.releases.seed_attack import attack_coins
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import canonical
 from sordino.privatization.stream import FileSettings, privatize_file

@@ -5,14 +5,14 @@ import hashlib
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.orders import (
+from sordino.auditing.releases.reading import UNKNOWN, Released
+from sordino.auditing.releases.recipes import (
     CANONICAL,
     in_canonical_order,
     order_rules,
     reproduces,
     rule_bits,
 )
-from sordino.auditing.releases.released import UNKNOWN, Released
 
 
 def file_of(*rows: tuple[str, str, str]) -> Released:

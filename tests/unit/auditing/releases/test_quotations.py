@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from sordino.auditing.releases.channels import attack_channels, order_channels
-from sordino.auditing.releases.ids import id_channels
-from sordino.auditing.releases.quotations import quoting_channels, spoken
-from sordino.auditing.releases.released import UNKNOWN, Released
+from sordino.auditing.releases.columns import quoting_channels, spoken
+from sordino.auditing.releases.id_attack import id_channels
+from sordino.auditing.releases.reading import UNKNOWN, Released
 
 N = 300
 

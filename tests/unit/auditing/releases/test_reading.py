@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from sordino.auditing.releases.joining import join_truth
-from sordino.auditing.releases.reading import read_manifest_of, read_released
-from sordino.auditing.releases.released import UNKNOWN
+from sordino.auditing.releases.reading import UNKNOWN, read_manifest_of, read_released
 from sordino.errors import DataError, FileSystemError, UsageError
 
 TURN = "\n\nHuman: secret-hi\n\nAssistant:"

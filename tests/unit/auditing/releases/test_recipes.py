@@ -12,13 +12,16 @@ import numpy as np
 import pytest
 
 from sordino._random import SimulatedEntropy
-from sordino.auditing.releases.digests import HASHES, JOINS, NORMALIZATIONS, id_recipes
 from sordino.auditing.releases.recipes import (
+    HASHES,
+    JOINS,
+    NORMALIZATIONS,
     READINGS,
     CoinRecipe,
     coin_recipes,
     hashed_coin,
     hmac_coin,
+    id_recipes,
 )
 from sordino.errors import UsageError
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.released import Released
+from sordino.auditing.releases.reading import Released
 from sordino.auditing.releases.repeats import (
     agreement_of_coins,
     find_repeats,

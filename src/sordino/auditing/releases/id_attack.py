@@ -16,11 +16,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool
 
-from sordino.auditing.releases.digests import IdRecipe, id_recipes
-from sordino.auditing.releases.evidence import Channel
-from sordino.auditing.releases.released import UNKNOWN, Released
-
-__all__ = ["MATCHED", "IdChannel", "id_channels"]
+from .evidence import Channel
+from .reading import UNKNOWN, Released
+from .recipes import IdRecipe, id_recipes
 
 MATCHED = 0.99
 """Share of the rows that a recipe must reproduce."""
