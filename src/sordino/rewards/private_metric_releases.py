@@ -394,7 +394,8 @@ def measure_label_shards(
 ) -> PaidMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
-    The same as :func:`measure_labels`, with a pass over the files for each sum; no list of margins is ever made.
+    The same as :func:`measure_labels`, with a pass over the files for each sum; no list of margins
+    is ever made.
 
     Args:
         reward: Fitted on the other part of the survey with a mechanism for labels.
