@@ -1,11 +1,15 @@
-# Two commands do all the set-up: `make demo` and `make test`.
+# Each command sets up what it needs. Times are of two cores, from a ready environment.
+#   make demo      a report of simulated people
+#   make check     lint, types, imports, and the tests of what has changed since main
+#   make test      all tests but the deep ones
+#   make test-all  every test
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 WORKERS ?= auto
 
-.PHONY: demo test lint types imports pytest format benchmark clean
+.PHONY: demo check test test-all lint types imports format benchmark clean
 
 demo: $(VENV)/.core
 	@rm -rf runs/demo && mkdir -p runs/demo
@@ -13,22 +17,27 @@ demo: $(VENV)/.core
 	$(BIN)/sordino align runs/demo/prefs.jsonl --way local --epsilon 2 --out runs/demo/run --truth runs/demo/truth.json
 	@echo "The report is in $(CURDIR)/runs/demo/run/report.html"
 
-test: $(VENV)/.dev lint types imports pytest
+check: $(VENV)/.check lint types imports
+	@CHANGED=$$($(BIN)/python tests/changed.py); if [ -z "$$CHANGED" ]; then echo "No test belongs to what has changed."; \
+	else $(BIN)/python -m pytest -n $(WORKERS) -m "not deep" $$CHANGED; fi
 
-lint: $(VENV)/.dev
+test: $(VENV)/.dev lint types imports
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not deep"
+
+test-all: $(VENV)/.dev lint types imports
+	$(BIN)/python -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.check
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.dev
+types: $(VENV)/.check
 	$(BIN)/mypy
 
-imports: $(VENV)/.dev
+imports: $(VENV)/.check
 	$(BIN)/lint-imports
 
-pytest: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(WORKERS)
-
-format: $(VENV)/.dev
+format: $(VENV)/.check
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
@@ -43,9 +52,13 @@ $(VENV)/.core: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable .
 	@touch $@
 
+$(VENV)/.check: $(BIN)/python pyproject.toml constraints.txt
+	$(PIP) --editable '.[check]'
+	@touch $@ $(VENV)/.core
+
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	$(PIP) --editable '.[dev,language,scale,collect]'
-	@touch $@ $(VENV)/.core
+	@touch $@ $(VENV)/.core $(VENV)/.check
 
 clean:
 	rm -rf $(VENV) build dist runs .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

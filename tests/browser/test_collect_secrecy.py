@@ -293,7 +293,7 @@ def test_planted_leaks_are_seen_where_they_are(site, visit, leak):
     assert set(where) <= set(_differences(visit, site(questions=15).url, 8, mutant))
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_the_flip_rate_of_thirteen_hundred_answers(site, visit):
     """Real coins. False alarms: three binomial tests at 1e-6 each, so at most 3e-6 in all.
 

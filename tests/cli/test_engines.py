@@ -149,7 +149,7 @@ def test_a_second_run_on_the_ledger_adds_up_and_other_files_are_refused(texts):
     assert len(sordino.Ledger.read(texts / "shared.db").spends) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_ray_finds_what_this_process_finds(texts):
     pytest.importorskip("ray")
     seed = ["--simulate-seed", "1"]

@@ -130,7 +130,7 @@ def account(folder, name):
     return sordino.Ledger.open(folder / f"{name}.db", data="test", budget=budget)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_killed_workers_change_nothing_and_nothing_is_spent_twice(ray_engine, folder, tmp_path):
     """The release and the fit, again and again, until enough workers were killed in them."""
     with survey_shards(find_shards(folder), InProcess()) as survey:
@@ -151,7 +151,7 @@ def test_killed_workers_change_nothing_and_nothing_is_spent_twice(ray_engine, fo
     assert errors <= runs // 4
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_killed_workers_change_no_survey(ray_engine, folder):
     """Its first pass writes files from the tasks, which its second one reads."""
     shards, engine = find_shards(folder), Slowed(ray_engine)
@@ -183,7 +183,7 @@ def records(survey, engine, ledger):
     return found.moment.matrix.tobytes(), found.weights.tobytes()
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_killed_workers_change_no_release_of_records(ray_engine, folder, tmp_path):
     """Some judgments are undecided: their coins are the same in a task that is run again."""
     undecided = tmp_path / "in"

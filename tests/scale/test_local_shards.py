@@ -117,7 +117,7 @@ def test_files_and_fit_are_those_of_one_process(ray_engine, tmp_path, linked):
     assert np.linalg.norm(fits[0] - fits[1]) <= 1e-10 * np.linalg.norm(fits[0])
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 @pytest.mark.parametrize("linked", [False, True])
 def test_killed_workers_change_nothing(ray_engine, tmp_path, linked):
     given = raw(tmp_path / "raw", linked=linked)

@@ -23,7 +23,7 @@ def run(script, *arguments):
     return subprocess.run(command, capture_output=True, text=True, timeout=600)
 
 
-@pytest.mark.slow
+@pytest.mark.deep
 def test_nothing_acknowledged_is_lost_doubled_or_above_the_cap_when_something_is_killed():
     done = run("faults/killed_collection.py", "--kills", 3, "--restarts", 3, "--people", 6)
     assert done.returncode == 0, done.stderr
