@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import opendp.prelude as dp
+import opendp.measurements
 import pytest
 
 import sordino
@@ -131,7 +131,7 @@ EXCEPT = {  # classes that take entropy, and why they have no row of their own
 def asked(monkeypatch):
     """Count the bytes that the system gives, and the numbers that OpenDP noises."""
     seen = {"bytes": 0, "numbers": 0}
-    system, make = os.urandom, dp.m.make_gaussian
+    system, make = os.urandom, opendp.measurements.make_gaussian
 
     def urandom(n):
         seen["bytes"] += n
@@ -147,7 +147,7 @@ def asked(monkeypatch):
         return drawn
 
     monkeypatch.setattr(os, "urandom", urandom)
-    monkeypatch.setattr(dp.m, "make_gaussian", make_gaussian)
+    monkeypatch.setattr(opendp.measurements, "make_gaussian", make_gaussian)
     monkeypatch.setattr(_random, "new_release_id", lambda: "0" * 16)
     monkeypatch.setattr(_random.time, "time", lambda: 0.0)
     return seen
@@ -187,7 +187,7 @@ def takes_entropy(node):
 def test_every_mechanism_is_in_the_table():
     found = {
         node.name
-        for path in (SOURCE / "mechanisms").glob("*.py")
+        for path in (SOURCE / "mechanisms").rglob("*.py")
         for node in ast.parse(path.read_text("utf-8")).body
         if isinstance(node, ast.ClassDef) and takes_entropy(node)
     }
