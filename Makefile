@@ -14,7 +14,7 @@ WORKERS ?= auto
 demo: $(VENV)/.core
 	@rm -rf runs/demo && mkdir -p runs/demo
 	$(BIN)/sordino simulate pairs --n 4000 --out runs/demo/prefs.jsonl --truth runs/demo/truth.json
-	$(BIN)/sordino align runs/demo/prefs.jsonl --way local --epsilon 2 --out runs/demo/run --truth runs/demo/truth.json
+	$(BIN)/sordino align runs/demo/prefs.jsonl --noise labels --epsilon 2 --out runs/demo/run --truth runs/demo/truth.json
 	@echo "The report is in $(CURDIR)/runs/demo/run/report.html"
 
 check: $(VENV)/.check lint types imports

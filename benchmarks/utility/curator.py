@@ -36,7 +36,7 @@ DIRECTIONS = 12  # that the forecast of `sordino estimate` has
 EPSILONS = (0.5, 1.0, 2.0, 4.0)
 SIZES = (500, 1850, 5000, 19_000)
 ASSUMED = {"judged": 0.78}  # how well a perfect reward predicts: people .65, this judge more
-WAYS = {"coins": "local", "sum": "label-central", "records": "record-central"}
+WAYS = {"coins": "labels", "sum": "label-estimate", "records": "record-estimate"}
 
 Rows = tuple[Float[np.ndarray, "n d"], Float[np.ndarray, " n"]]
 

@@ -101,9 +101,9 @@ def realized(
     theta = norm_of(accuracy, d) * on_sphere(1, d, generator)[0]
     rows = on_sphere(n, d, generator)
     labels = generator.random(n) < expit(rows @ theta)
-    if way == "local":
+    if way == "labels":
         found = from_coins(rows, labels, epsilon, generator, ridge=ridge, method=method)
-    elif way == "label-central":
+    elif way == "label-estimate":
         found = from_sum(rows, labels.astype(np.int8), epsilon, seed)
     else:
         found = from_tilt(rows, labels.astype(np.int8), epsilon, seed)
@@ -174,7 +174,7 @@ def compare(
     accuracy: float,
     *,
     seeds: int,
-    way: str = "local",
+    way: str = "labels",
     ridge: float | None = None,
     method: str = "auto",
 ) -> dict[str, float]:
@@ -211,7 +211,7 @@ def measure(seeds: int) -> dict[str, Any]:
                 "results": [compare(*setting, seeds=seeds, way=way) for setting in CENTRAL],
                 "further": [compare(*setting, seeds=seeds, way=way) for setting in CENTRAL_FURTHER],
             }
-            for way in ("label-central", "record-central")
+            for way in ("label-estimate", "record-estimate")
         },
         "versions": {"python": platform.python_version(), "sordino": version("sordino")},
     }

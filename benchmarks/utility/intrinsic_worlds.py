@@ -1,4 +1,4 @@
-"""What the studies of the intrinsic way share: bandits with known means, and how well one chose."""
+"""What the studies with noise on draws share: bandits with known means, and how well one chose."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Prints as JSON how well a private reward agrees with public judgments of other people.
 
 Trains on ``hh_helpful_b`` and evaluates on ``hh_helpful_a`` of the folder ``shared/data`` beside
-this checkout: the local way with fresh coins of the operating system in every run, by the command
+this checkout: noise on labels with fresh coins of the operating system in every run, by the command
 line; the central ways with the noise of seeds 0, 1, ….
 
     python benchmarks/utility/real_accuracy.py [--runs 5] [--seeds 20]
@@ -171,7 +171,7 @@ def measure(runs: int, seeds: int) -> dict[str, Any]:
         "train": "hh_helpful_b, 2,313 pairs",
         "evaluate": "hh_helpful_a, 2,100 pairs",
         "runs": runs,
-        "way": "local",
+        "noise": "labels",
         "results": rows,
         "randomness": "operating system",
         "central": measure_central(seeds),

@@ -138,7 +138,7 @@ def told(tmp_path_factory):
     shown["rows"][0]["answers"][0]["text"] = "w" * 300 + "…"
     values = {
         **result.describe_guarantee_and_caveats(reward.guarantee),
-        "way": "local",
+        "noise": "labels",
         "data": {"pairs": len(private)},
         "reward": {
             "accuracy": 0.64,

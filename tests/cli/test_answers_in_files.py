@@ -1,4 +1,4 @@
-"""The local way over many files: a privatized file for each, and a reward from all of them."""
+"""Noise on labels over many files: a privatized file for each, and a reward from all of them."""
 
 import pytest
 

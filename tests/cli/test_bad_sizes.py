@@ -9,10 +9,10 @@ from sordino.privacy.ledger import Ledger
 from .conftest import pair
 
 ITEMS = ("apple", "banana", "cherry", "date")
-CENTRAL = ("--way", "central", "--epsilon", "2")
+CENTRAL = ("--noise", "estimate", "--epsilon", "2")
 RECORD = (*CENTRAL, "--unit", "record", "--dimension", "16")
 DISTRUST = ("--confidence", "0.9")
-INTRINSIC = ("--way", "intrinsic", "--epsilon", "2", "--draws", "10", "--dimension", "16")
+INTRINSIC = ("--noise", "draws", "--epsilon", "2", "--draws", "10", "--dimension", "16")
 RUNS = {
     "local": ("align", "in.jsonl", "--epsilon", "2", "--dimension", "16"),
     "labels": ("align", "in.jsonl", *CENTRAL),

@@ -1,4 +1,4 @@
-"""``sordino align --way central`` as a user would run it, with a mistake or two."""
+"""``sordino align --noise estimate`` as a user would run it, with a mistake or two."""
 
 import json
 
@@ -32,9 +32,9 @@ def write_rows(path, n, *, people=False, seed=0, flip=0.1):
 
 
 def align(folder, *options, data=None, code=0):
-    """Run align in the central way; return result and what was printed."""
+    """Run align with noise on the estimate; return result and what was printed."""
     source = data or write_rows(folder / "prefs.jsonl", 400)
-    command = ["align", str(source), "--out", str(folder / "run"), "--way", "central"]
+    command = ["align", str(source), "--out", str(folder / "run"), "--noise", "estimate"]
     assert cli.run([*command, "--dimension", "32", *options]) == code
 
 
@@ -301,7 +301,7 @@ MISTAKES = {
     ),
     "bound of nothing": (["--epsilon", "1", "--unit", "record", "--bound", "0"], 2, "--bound"),
     "no metrics": (["--epsilon", "1", "--metrics-epsilon", "0"], 2, "--metrics-epsilon"),
-    "intrinsic": (["--epsilon", "1", "--way", "intrinsic"], 2, "intrinsic"),
+    "draws": (["--epsilon", "1", "--noise", "draws"], 2, "draws"),
 }
 
 
@@ -339,4 +339,4 @@ def test_randomized_answers_need_no_curator(tmp_path, capsys):
     given = tmp_path / "private.jsonl"
     assert cli.run(["privatize", str(raw), "--epsilon", "1", "--out", str(given)]) == 0
     align(tmp_path, "--epsilon", "1", data=given, code=2)
-    assert "--way local" in capsys.readouterr().err
+    assert "--noise labels" in capsys.readouterr().err

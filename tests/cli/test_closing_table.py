@@ -24,7 +24,7 @@ FREE = {
 
 def made(mechanism=LABELS, *, unit="label", neighbors="REPLACE_ONE", data=None, **changes):
     return {
-        "way": "central",
+        "noise": "estimate",
         "guarantee": {
             "epsilon": 1.0, "delta": 1e-6, "unit": unit, "neighbors": neighbors,
             "trust": "central", "randomness": "system",

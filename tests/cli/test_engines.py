@@ -13,7 +13,7 @@ from sordino.preferences.pairs import Pairs
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in, write_vectors
 
-CENTRAL = ["--way", "central", "--epsilon", "2", "--out", "out"]
+CENTRAL = ["--noise", "estimate", "--epsilon", "2", "--out", "out"]
 TEXTS = ["align", "texts", *CENTRAL, "--dimension", "32"]
 VECTORS = ["align", "vectors", *CENTRAL]
 
@@ -251,8 +251,8 @@ def test_an_extra_that_is_not_installed(texts, vectors, monkeypatch, missing):
 @pytest.mark.parametrize(
     "options",
     [
-        ["--way", "local"],
-        ["--way", "intrinsic", "--draws", "3"],
+        ["--noise", "labels"],
+        ["--noise", "draws", "--draws", "3"],
         ["--unit", "person"],
         ["--evaluate", "texts/0.jsonl"],
         ["--truth", "texts/0.jsonl"],

@@ -14,11 +14,11 @@ def test_a_table_in_plain_words_that_touches_nothing(folder):
     assert (said.code, said.err) == (0, "")
     text = " ".join(said.out.split())
     assert "the true reward predicts 65.0% of judgments" in text
-    assert "needs 1,976 labels in the local way" in text
+    assert "needs 1,976 labels with noise on labels" in text
     assert "at most 73.2%" in text
     assert "5 labels is protected with epsilon 5" in text
-    assert "719 labels in the record-central way" in text
-    assert "label-central is best here" in text
+    assert "719 labels with noise on the estimate, records hidden" in text
+    assert "noise on the estimate, labels hidden is best here" in text
     assert folder.names() == set()
 
 
@@ -34,8 +34,8 @@ def test_one_json_object_and_nothing_else(folder):
 
 def test_three_ways_are_compared_in_json(folder):
     value = folder.run(*ASK, "--json").value
-    assert list(value["ways"]) == ["local", "label-central", "record-central"]
-    assert value["ways"]["record-central"]["unit"] == "record"
+    assert list(value["ways"]) == ["labels", "label-estimate", "record-estimate"]
+    assert value["ways"]["record-estimate"]["unit"] == "record"
     assert value["left_out"] == {}
 
 
@@ -44,7 +44,7 @@ def test_without_delta_the_ways_of_a_curator_are_left_out(folder):
     assert (said.code, said.err) == (0, "")
     assert "left out, needs delta above 0" in " ".join(said.out.split())
     value = folder.run(*ASK, "--delta", "0", "--json").value
-    assert list(value["ways"]) == ["local"]
+    assert list(value["ways"]) == ["labels"]
 
 
 def test_an_unreachable_target_is_an_answer(folder):
@@ -52,7 +52,7 @@ def test_an_unreachable_target_is_an_answer(folder):
     assert said.code == 0
     assert "no number of labels reaches it" in " ".join(said.out.split())
     assert (
-        folder.run(*ASK, "--target", "0.7", "--json").value["ways"]["local"]["labels_needed"]
+        folder.run(*ASK, "--target", "0.7", "--json").value["ways"]["labels"]["labels_needed"]
         is None
     )
 

@@ -125,7 +125,7 @@ def test_stopped_at_every_step(folder, command, again):
 
 
 PEOPLE = ["--unit", "person", "--cap", "3", "--epsilon", "1"]
-CENTRAL = ["align", "in.jsonl", "--out", "out", "--way", "central"]
+CENTRAL = ["align", "in.jsonl", "--out", "out", "--noise", "estimate"]
 WAYS = {
     "local": ALIGN,
     "people": ["align", "in.jsonl", "--out", "out", *PEOPLE],

@@ -12,7 +12,7 @@ from sordino.privacy.spend import event_of
 
 from .conftest import CANARY
 
-ALIGN = ["align", "in.jsonl", "--way", "intrinsic", "--epsilon", "1", "--out", "run"]
+ALIGN = ["align", "in.jsonl", "--noise", "draws", "--epsilon", "1", "--out", "run"]
 DRAWS = ["--draws", "10"]
 RECORD = ["--unit", "record"]
 CHOOSE = ["choose", "run", "q.jsonl", "--judgments", "in.jsonl"]
@@ -55,10 +55,10 @@ def test_align_spends_nothing_and_writes_no_weight(ready, more):
     result = result_of(ready)
     assert said.value == result
     assert set(result) == {
-        "format", "version", "sordino", "way", "guarantee", "caveats", "temperature", "ridge",
+        "format", "version", "sordino", "noise", "guarantee", "caveats", "temperature", "ridge",
         "ball", "bound", "draws", "per_draw", "dimension", "reading", "data", "public_digest",
     }  # fmt: skip
-    assert result["way"] == "intrinsic"
+    assert result["noise"] == "draws"
     ledger = Ledger.read(ready / "run/spend.db")
     assert [row.kind for row in ledger.rows] == ["open"]
     assert (ledger.budget.epsilon, ledger.budget.delta) == (1.0, 1e-6)
@@ -138,10 +138,10 @@ def test_a_mistake_is_explained_and_leaves_nothing(ready, mistake):
     refused(ready, [*ALIGN, *more], 2, word)
 
 
-@pytest.mark.parametrize("way", ["local", "central"])
-def test_draws_are_for_the_intrinsic_way(ready, way):
-    words = ["align", "in.jsonl", "--way", way, "--epsilon", "1", "--out", "run", *DRAWS]
-    refused(ready, words, 2, "--draws", "intrinsic")
+@pytest.mark.parametrize("noise", ["labels", "estimate"])
+def test_draws_are_for_noise_on_draws(ready, noise):
+    words = ["align", "in.jsonl", "--noise", noise, "--epsilon", "1", "--out", "run", *DRAWS]
+    refused(ready, words, 2, "--noise draws")
 
 
 def test_epsilon_is_needed(ready):
@@ -153,12 +153,12 @@ def test_draws_that_cost_too_much_are_refused_at_once(ready):
     refused(ready, [*ALIGN, *DRAWS, "--temperature", "0.1", "--ridge", "1"], 3, "budget")
 
 
-def test_randomized_answers_and_rankings_are_for_other_ways(ready):
+def test_randomized_answers_and_rankings_are_for_noise_elsewhere(ready):
     assert ready.run("privatize", "in.jsonl", "--epsilon", "1", "--out", "p.jsonl").code == 0
     words = ["align", "p.jsonl", *ALIGN[2:], *DRAWS]
-    refused(ready, words, 2, "--way local")
+    refused(ready, words, 2, "--noise labels")
     ready.write("ranks.jsonl", [{"ranking": ["a", "b", "c"]}] * 3)
-    refused(ready, ["align", "ranks.jsonl", *ALIGN[2:], *DRAWS], 2, "rankings", "intrinsic")
+    refused(ready, ["align", "ranks.jsonl", *ALIGN[2:], *DRAWS], 2, "rankings", "--noise draws")
 
 
 # --- choose ---
@@ -268,7 +268,7 @@ def test_there_is_nothing_to_report_or_to_audit(ready, command):
     refused(ready, command, 4, "cannot be used")
 
 
-def test_answers_of_other_ways_stay_free(ready):
+def test_answers_of_other_runs_stay_free(ready):
     assert ready.run("align", "in.jsonl", "--epsilon", "1", "--out", "run").code == 0
     before = ready.state()
     said = ready.run("choose", "run", "q.jsonl")

@@ -11,7 +11,7 @@ from sordino.rewards.private_metric_releases import METRICS_PASSES
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in
 
-CENTRAL = ["--way", "central", "--epsilon", "8", "--metrics-epsilon", "2", "--out", "out"]
+CENTRAL = ["--noise", "estimate", "--epsilon", "8", "--metrics-epsilon", "2", "--out", "out"]
 TEXTS = ["align", "texts", *CENTRAL, "--dimension", "32"]
 NUMBERS = ("accuracy", "negative_log_likelihood", "calibration_slope")
 

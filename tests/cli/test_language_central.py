@@ -11,7 +11,7 @@ from .conftest import kind_rows, refused
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-CENTRAL = ["--way", "central", "--units", "60", "--steps", "4", "--batch", "8", "--epsilon", "2"]
+CENTRAL = ["--noise", "updates", "--units", "60", "--steps", "4", "--batch", "8", "--epsilon", "2"]
 START = ["in.jsonl", "--model", "tiny", "--out", "made"]
 REWARD, DPO = (["language", name, *START, *CENTRAL] for name in ("reward", "dpo"))
 
@@ -56,7 +56,7 @@ def test_nothing_is_told_that_was_computed_from_the_pairs(ready):
 
 
 def test_what_the_command_chose_is_said(ready):
-    few = ["--way", "central", "--units", "60", "--epsilon", "2", "--batch", "9"]
+    few = ["--noise", "updates", "--units", "60", "--epsilon", "2", "--batch", "9"]
     said = ready.run("language", "dpo", *START, *few, "--dry-run")
     assert said.code == 0, said.err
     shown = " ".join(said.out.split())
@@ -113,18 +113,21 @@ def test_what_can_be_refused_is_refused_before_anything_is_spent(ready, words, c
 @pytest.mark.parametrize(
     "words", [["--units", "60"], ["--delta", "1e-6"], ["--resume"], ["--unit", "record"]]
 )
-def test_the_local_way_has_no_use_for_settings_of_steps(ready, words):
-    refused(ready, ["language", "dpo", *START, "--epsilon", "2", *words], 2, words[0], "central")
+def test_noise_on_labels_has_no_use_for_settings_of_steps(ready, words):
+    command = ["language", "dpo", *START, "--epsilon", "2", *words]
+    refused(ready, command, 2, words[0], "--noise updates")
 
 
 def test_guess_and_epsilon_are_needed(ready):
-    refused(ready, ["language", "dpo", *START, "--way", "central", "--epsilon", "2"], 2, "--units")
+    refused(
+        ready, ["language", "dpo", *START, "--noise", "updates", "--epsilon", "2"], 2, "--units"
+    )
     refused(ready, ["language", "dpo", *START, *CENTRAL[:-2]], 2, "--epsilon")
 
 
 def test_answers_that_are_randomized_need_no_curator(ready):
     assert ready.run("privatize", "in.jsonl", "--epsilon", "2", "--out", "p.jsonl").code == 0
-    refused(ready, [*REWARD[:2], "p.jsonl", *REWARD[3:]], 2, "--way local")
+    refused(ready, [*REWARD[:2], "p.jsonl", *REWARD[3:]], 2, "--noise labels")
 
 
 def test_a_large_delta_is_refused_by_public_numbers(ready):

@@ -30,8 +30,8 @@ def write_ballots(path, n=300, seed=0, *, people=False):
 
 
 def align(folder, data, *options, code=0):
-    """Run align in the central way."""
-    command = ["align", str(data), "--out", str(folder / "run"), "--way", "central"]
+    """Run align with noise on the estimate."""
+    command = ["align", str(data), "--out", str(folder / "run"), "--noise", "estimate"]
     assert cli.run([*command, *options]) == code
 
 
@@ -111,7 +111,7 @@ def test_a_plan_touches_nothing(tmp_path, capsys):
 
 
 MISTAKES = {
-    "the local way": (["--way", "local", "--epsilon", "1"], 2, "--way central"),
+    "noise on labels": (["--noise", "labels", "--epsilon", "1"], 2, "--noise estimate"),
     "metrics": (["--epsilon", "1", "--metrics-epsilon", "1"], 2, "--metrics-epsilon"),
     "confidence": (["--epsilon", "1", "--confidence", "0.9"], 2, "--confidence"),
     "persons unknown": (["--epsilon", "1", "--unit", "person"], 4, "person"),

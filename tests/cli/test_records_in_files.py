@@ -11,7 +11,7 @@ from sordino.cli._app import Bar
 from .conftest import CANARY, refused
 from .many_files import text_rows, texts_in, vectors_in
 
-RECORDS = ["--way", "central", "--unit", "record", "--epsilon", "3", "--out", "out"]
+RECORDS = ["--noise", "estimate", "--unit", "record", "--epsilon", "3", "--out", "out"]
 TEXTS = ["align", "texts", *RECORDS, "--dimension", "16"]
 
 

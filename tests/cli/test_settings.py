@@ -49,10 +49,10 @@ def test_epsilon_that_is_no_number(ready, command, epsilon):
     refused(ready, [*command, epsilon], 2, "--epsilon", lines=None)
 
 
-def test_an_epsilon_with_which_nothing_is_learned_is_refused_in_every_way(ready):
+def test_an_epsilon_with_which_nothing_is_learned_is_refused_wherever_the_noise_is(ready):
     """It was printed as epsilon=0."""
-    for way in ("local", "central", "intrinsic"):
-        refused(ready, [*ALIGN, "1e-300", "--way", way], 2, "at least 1e-06")
+    for noise in ("labels", "estimate", "draws"):
+        refused(ready, [*ALIGN, "1e-300", "--noise", noise], 2, "at least 1e-06")
 
 
 def test_align_of_raw_judgments_needs_epsilon(ready):
@@ -76,9 +76,9 @@ def test_privatize_needs_epsilon(ready):
         (["--data", ""], "--data"),
         (["--data", "\udcff"], "--data"),
         (["--simulate-seed", "-1"], "--simulate-seed"),
-        (["--way", "intrinsic"], "intrinsic"),
-        (["--way", "central", "--delta", "0"], "--delta"),
-        (["--way", "nonsense"], "--way"),
+        (["--noise", "draws"], "draws"),
+        (["--noise", "estimate", "--delta", "0"], "--delta"),
+        (["--noise", "nonsense"], "--noise"),
         (["--neighbors", "zero-out"], "zero-out"),
         (["--person-field", "chosen"], "chosen"),
         (["--person-field", "rejected"], "rejected"),

@@ -12,10 +12,10 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.trajectories import read_trajectories
 
 RECORDS = ["--unit", "record", "--epsilon", "2"]
-CENTRAL = ["align", "IN", "--way", "central", *RECORDS, "--dimension", "8"]
+CENTRAL = ["align", "IN", "--noise", "estimate", *RECORDS, "--dimension", "8"]
 BANDIT = ["bandit", "IN", "--arm", "arm", "--reward", "reward", "--arms", "3", *RECORDS]
 BANDIT += ["--reward-range", "0", "1"]
-TRAINED = ["IN", "--model", "tiny", "--way", "central", "--units", "60", "--epsilon", "2"]
+TRAINED = ["IN", "--model", "tiny", "--noise", "estimate", "--units", "60", "--epsilon", "2"]
 TRAINED += ["--steps", "2", "--batch", "8"]
 
 
@@ -37,8 +37,8 @@ CASES = {
     "set in a folder": ("folder", judged, [*CENTRAL, "--confidence", ".9", "--bound", "1"]),
     "metrics": ("file", judged, [*CENTRAL, "--metrics-epsilon", "1"]),
     "plan": ("file", judged, [*CENTRAL, "--dry-run"]),
-    "intrinsic": ("file", judged, ["align", "IN", "--way", "intrinsic", *RECORDS, "--draws", "2"]),
-    "ballots": ("file", ranked, ["align", "IN", "--way", "central", *RECORDS, "--all-offered"]),
+    "intrinsic": ("file", judged, ["align", "IN", "--noise", "draws", *RECORDS, "--draws", "2"]),
+    "ballots": ("file", ranked, ["align", "IN", "--noise", "estimate", *RECORDS, "--all-offered"]),
     "arms": ("file", pulled, BANDIT),
     "regression": ("file", pulled, [*BANDIT, "--method", "linear", "--context-columns", "age"]),
 }

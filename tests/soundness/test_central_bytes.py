@@ -24,7 +24,7 @@ WORDS = (
 )
 N = 60
 DIMENSION = 24
-COMMON = ["--way", "central", "--dimension", str(DIMENSION), "--out", "run"]
+COMMON = ["--noise", "estimate", "--dimension", str(DIMENSION), "--out", "run"]
 LABEL = ["align", "raw.jsonl", "--epsilon", "1", "--unit", "label", *COMMON]
 PERSON = ["align", "raw.jsonl", "--epsilon", "2", "--unit", "person", "--cap", "4", *COMMON]
 RECORD = ["align", "raw.jsonl", "--epsilon", "2", "--unit", "record", *COMMON]

@@ -1,8 +1,8 @@
 """A curator's run that says more than was paid for is refuted; honest ones are not.
 
-The runs are made by the library, with what ``result.json`` holds of the central way written out
-here, so that the auditor is compared with the format and not with the command line. Nothing in
-them is a matter of chance: every honest run passes, every forgery here is caught.
+The runs are made by the library, with what ``result.json`` holds with noise on an estimate
+written out here, so that the auditor is compared with the format and not with the command line.
+Nothing in them is a matter of chance: every honest run passes, every forgery here is caught.
 """
 
 import copy
@@ -99,7 +99,7 @@ def buy(reward, ledger, unit, neighbors):
 
 
 def write(folder, name, pairs):
-    """Write one run as the central way does."""
+    """Write one run as noise on the estimate does."""
     kind, _, bought = name.partition("+")
     unit, neighbors = terms(kind)
     folder.mkdir()
@@ -124,7 +124,7 @@ def write(folder, name, pairs):
         "format": "sordino.result",
         "version": 1,
         "sordino": sordino.__version__,
-        "way": "central",
+        "noise": "estimate",
         **describe_guarantee_and_caveats(certificate.guarantee),
         "mechanism": mechanism,
         "metrics": metrics,
@@ -306,7 +306,7 @@ def test_another_number_of_records_of_a_person_is_a_warning(forge, most):
 
 
 @pytest.mark.parametrize("name", SOME)
-@pytest.mark.parametrize("path", [("way",), ("mechanism", "name")])
+@pytest.mark.parametrize("path", [("noise",), ("mechanism", "name")])
 def test_another_name(forge, name, path):
     for word in ("local", "laplace", "label-gaussian-2"):
         refuted(forge(name, *path, to=word), "Another mechanism")
@@ -320,7 +320,7 @@ def test_the_mechanism_of_another_unit(made, forge, name):
     other = "zero-out" if name.partition("+")[0] in LABELS else "label"
     for mechanism in (told(made, other, "mechanism"), COIN):
         refuted(forge(name, "mechanism", to=mechanism), "Another mechanism")
-    forge(name, "way", to="local")
+    forge(name, "noise", to="labels")
     refuted(forge(name, "mechanism", to=COIN), "Another mechanism")
 
 

@@ -159,7 +159,7 @@ def test_short_ballots_give_the_right_order_at_epsilon_100(tmp_path, k):
         })  # fmt: skip
     data = tmp_path / "votes.jsonl"
     data.write_text("\n".join(map(json.dumps, [{"items": names}, *rows])) + "\n")
-    command = ["align", data, "--way", "central", "--epsilon", "100", "--out", tmp_path / "run"]
+    command = ["align", data, "--noise", "estimate", "--epsilon", "100", "--out", tmp_path / "run"]
     assert cli.run([*map(str, command), "--simulate-seed", "1"]) == 0
     result = json.loads((tmp_path / "run" / "result.json").read_text())
     *told, last = result["items"]

@@ -78,7 +78,7 @@ def made(tmp_path_factory):
     align(plain, "second", "--epsilon", 1.5, "--ledger", home / "shared.db")
     align(plain, "elsewhere", "--epsilon", 1, "--ledger", home / "shared.db")
     align(people, "again", "--epsilon", 2, "--ledger", home / "persons" / "spend.db")
-    curator = ("--way", "central", "--epsilon", 1, "--delta", 1e-6)
+    curator = ("--noise", "estimate", "--epsilon", 1, "--delta", 1e-6)
     align(plain, "labels", *curator, "--metrics-epsilon", 1)
     align(people, "persons-labels", *curator, "--unit", "person", "--cap", 3)
     align(plain, "records", *curator, "--unit", "record")
@@ -393,7 +393,7 @@ def test_another_coin_than_the_one_that_was_paid_for(forged, run, path, factor):
         assert copied.refuted_by() == ("mechanism",)
 
 
-@pytest.mark.parametrize("path", [("way",), ("mechanism", "name")])
+@pytest.mark.parametrize("path", [("noise",), ("mechanism", "name")])
 def test_another_name_than_what_was_paid_for(forged, path):
     copied = forged()
     copied.change("result.json", *path, to="central")

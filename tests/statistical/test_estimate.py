@@ -33,7 +33,7 @@ def test_large_rewards_are_predicted_too(accuracy):
     assert abs(found["difference"]) <= 0.01
 
 
-@pytest.mark.parametrize("way", ["label-central", "record-central"])
+@pytest.mark.parametrize("way", ["label-estimate", "record-estimate"])
 @pytest.mark.parametrize("setting", CENTRAL, ids=lambda s: f"n{s[0]}-d{s[1]}-eps{s[2]:g}-{s[3]:g}")
 def test_ways_with_a_curator_are_within_a_hundredth(way, setting):
     # Measured: differences of at most .003 with standard errors of at most .0027: a false alarm
@@ -59,5 +59,5 @@ def test_wrong_noise_would_be_seen(setting, factor):
         for ridge in (0.0, 1.0, 10.0, 100.0)
     )
     ways = estimate(n, dimension=d, epsilon=epsilon, accuracy=accuracy).ways
-    for name in ("label-central", "record-central"):
+    for name in ("label-estimate", "record-estimate"):
         assert abs(accuracy - lost - ways[name].accuracy) > 0.015

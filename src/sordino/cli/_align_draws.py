@@ -1,4 +1,4 @@
-"""The intrinsic way: a curator keeps the reward, and each answer that is drawn from it spends."""
+"""Noise on draws: a curator keeps the reward, and each answer that is drawn from it spends."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def describe(settings: Settings, inputs: Inputs, ledger: Ledger) -> dict[str, An
         "format": INTRINSIC_FORMAT,
         "version": INTRINSIC_VERSION,
         "sordino": __version__,
-        "way": settings.way.value,
+        "noise": settings.noise.value,
         **planned,
         "dimension": settings.dimension,
         "reading": {

@@ -2,7 +2,7 @@
 
 Whole records behind a tilted fit: nothing is told that prompts, answers or labels decide.
 
-The central way: a curator reads raw judgments and releases one noised estimate of them.
+Noise on the estimate: a curator reads raw judgments and releases one noised estimate of them.
 """
 
 from __future__ import annotations
@@ -186,7 +186,7 @@ def _utility(settings: Settings, pairs: int, differences: Any) -> dict[str, Any]
         pairs,
         differences,
         chosen=settings.total,
-        way="label-central",
+        noise="label-estimate",
         delta=settings.failure,
     )
 

@@ -1,4 +1,4 @@
-"""The central way over many files: read in pieces, one noised sum of all labels is released."""
+"""Noise on the estimate over many files: read in pieces, one noised sum of labels released."""
 
 from __future__ import annotations
 

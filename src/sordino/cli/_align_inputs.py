@@ -34,7 +34,7 @@ from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metric_releases import record_metrics_mechanism
 from sordino.rewards.private_metrics import SHARE, PaidMetrics
 
-from ._align_settings import Settings, Way, refuse_given
+from ._align_settings import NoiseOn, Settings, refuse_given
 from ._app import Bar
 from ._options import Passes, Unit
 
@@ -128,7 +128,7 @@ def read_inputs(
             pairs=ballots, public=None, truth=None, drop_identical=False, person_field=person_field
         )
     refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
-    if settings.way is Way.intrinsic:
+    if settings.noise is NoiseOn.draws:
         _refuse_measuring(evaluate=evaluate, truth=truth)
     drop_identical = drop_identical or settings.hides_texts  # a record that says nothing
     with Bar.shown("Reading") as bar:
@@ -139,7 +139,7 @@ def read_inputs(
             hides_records=settings.hides_texts,
             progress=bar,
         )
-    if settings.way is Way.local:
+    if settings.noise is NoiseOn.labels:
         refuse_too_few(pairs)
     else:
         refuse_randomized(pairs)
@@ -171,18 +171,18 @@ def _refuse_measuring(*, evaluate: Path | None, truth: Path | None) -> None:
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
-            f"{wrong[0]} measures a reward, and with --way intrinsic it is withheld. Nothing was "
+            f"{wrong[0]} measures a reward, and with --noise draws it is withheld. Nothing was "
             "done. Leave it out."
         )
 
 
 def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
     """Refuse what rankings cannot be used for, before they are read."""
-    if settings.way is not Way.central:
+    if settings.noise is not NoiseOn.estimate:
         raise UsageError(
-            f"These are rankings, which --way {settings.way} has no command for. Nothing was done. "
-            "Use --way central; first choices are randomized one by one by privatize_choices in "
-            "Python."
+            f"These are rankings, which --noise {settings.noise} has no command for. Nothing was "
+            "done. Use --noise estimate; first choices are randomized one by one by "
+            "privatize_choices in Python."
         )
     given = {
         "--evaluate": evaluate,
@@ -202,12 +202,12 @@ def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path
     Raises:
         UsageError: It was asked for.
     """
-    if settings.way is not Way.central:
+    if settings.noise is not NoiseOn.estimate:
         raise UsageError(
-            f"--way {settings.way} reads one file into memory; many files, folders and Parquet are "
-            "read in pieces (--engine), for which --way central is built. Nothing was done. Use "
-            "that, or one file of JSON Lines; or randomize many with `sordino privatize` and fit "
-            "them with `sordino fit`."
+            f"--noise {settings.noise} reads one file into memory; many files, folders and Parquet "
+            "are read in pieces (--engine), for which --noise estimate is built. Nothing was done. "
+            "Use that, or one file of JSON Lines; or randomize many with `sordino privatize` and "
+            "fit them with `sordino fit`."
         )
     if settings.hides_texts and settings.metrics_epsilon is not None:
         raise UsageError(
@@ -234,7 +234,7 @@ def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
     if isinstance(pairs, PrivatePairs):
         raise UsageError(
             "These answers are randomized already, so no curator has to add noise. Nothing was "
-            "done. Use --way local, which costs nothing further."
+            "done. Use --noise labels, which costs nothing further."
         )
 
 

@@ -1,4 +1,4 @@
-"""The local way: what a run may spend, what it would, and the crossing itself."""
+"""Noise on labels: what a run may spend, what it would, and the crossing itself."""
 
 from __future__ import annotations
 
@@ -98,9 +98,8 @@ def _plan_received(settings: Settings, pairs: PrivatePairs) -> dict[str, Any]:
     if wanted:
         raise UsageError(
             f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
-            f"{promise.unit}; "
-            f"{' and '.join(wanted)} cannot be promised of them any more. Nothing was done. Leave "
-            f"{' and '.join(text.partition(' ')[0] for text in wanted)} out."
+            f"{promise.unit}; {' and '.join(wanted)} cannot be promised of them any more. Nothing "
+            f"was done. Leave {' and '.join(text.partition(' ')[0] for text in wanted)} out."
         )
     if settings.cap is not None:
         raise UsageError(

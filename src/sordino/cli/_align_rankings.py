@@ -1,4 +1,4 @@
-"""The central way with rankings: ballots of an election, or ordered answers to prompts."""
+"""Noise on the estimate with rankings: ballots of an election, or ordered answers to prompts."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ from . import (
     _align_record_files,
 )
 from ._align_inputs import Inputs, Learned
-from ._align_settings import Settings, Way
+from ._align_settings import NoiseOn, Settings
 
 
 def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
@@ -66,8 +66,12 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
         return _align_rankings
     if isinstance(inputs.pairs, Shards):
         return _align_record_files if settings.hides_texts else _align_files
-    ways = {Way.local: _align_labels, Way.central: _align_estimate, Way.intrinsic: _align_draws}
-    return ways[settings.way]
+    ways = {
+        NoiseOn.labels: _align_labels,
+        NoiseOn.estimate: _align_estimate,
+        NoiseOn.draws: _align_draws,
+    }
+    return ways[settings.noise]
 
 
 @contextmanager
@@ -168,7 +172,7 @@ def _written(
             "format": RESULT_FORMAT,
             "version": RESULT_VERSION,
             "sordino": __version__,
-            "way": settings.way.value,
+            "noise": settings.noise.value,
             **describe_guarantee_and_caveats(certificate.guarantee),
             **learned.parts,
             **_extras(settings, inputs, learned),

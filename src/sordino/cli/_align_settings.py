@@ -28,12 +28,12 @@ _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences
 _USUAL_LENGTH = 0.6  # of a difference: a longer bound costs noise, and teaches less
 
 
-class Way(StrEnum):
+class NoiseOn(StrEnum):
     """Where the noise is."""
 
-    local = "local"
-    central = "central"
-    intrinsic = "intrinsic"
+    labels = "labels"
+    estimate = "estimate"
+    draws = "draws"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Settings:
     """
 
     out: Path
-    way: Way
+    noise: NoiseOn
     epsilon: float | None
     delta: float | None
     unit: Unit
@@ -109,12 +109,12 @@ class Settings:
 
     def _refuse_other_way(self) -> None:
         """Refuse settings that belong to another way."""
-        if self.way is Way.intrinsic:
+        if self.noise is NoiseOn.draws:
             self._refuse_in_intrinsic_way()
             return
         draws = {"--draws": self.draws}
-        refuse_given(draws, "only with --way intrinsic does each draw spend; here all are free")
-        if self.way is Way.local:
+        refuse_given(draws, "only with --noise draws does each draw spend; here all are free")
+        if self.noise is NoiseOn.labels:
             self._refuse_in_local_way()
         else:
             self._refuse_in_central_way()
@@ -130,7 +130,7 @@ class Settings:
                 "--second-moment": self.second_moment or None,
                 "--metrics-epsilon": self.metrics_epsilon,
             },
-            "--way local randomizes single labels, which needs none of it and measures for free",
+            "--noise labels randomizes single labels, which needs none of it and measures for free",
         )
         if self.epsilon is not None:
             RandomizedResponse(self.epsilon)
@@ -144,7 +144,7 @@ class Settings:
         if self.method != "auto":
             raise UsageError(
                 f"--method {self.method} is for answers that were randomized one by one, which "
-                "--way central does not do. Nothing was done. Leave it out."
+                "--noise estimate does not do. Nothing was done. Leave it out."
             )
         if self.unit is not Unit.person:
             refuse_given({"--cap": self.cap}, "A cap is for --unit person")
@@ -163,7 +163,7 @@ class Settings:
         if self.unit is Unit.person:
             raise UsageError(
                 "--unit person: a withheld reward bounds what one label or one record shows. "
-                "Nothing was done. Use --unit label or record, or --way central for persons."
+                "Nothing was done. Use --unit label or record, or --noise estimate for persons."
             )
         _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure)
@@ -177,7 +177,7 @@ class Settings:
             "--metrics-epsilon": self.metrics_epsilon,
             "--simulate-seed": self.simulate_seed,
         }
-        refuse_given(given, "--way intrinsic prepares draws and releases nothing by itself")
+        refuse_given(given, "--noise draws prepares draws and releases nothing by itself")
         if self.unit is Unit.label:
             refuse_relation(self.neighbors or Neighbors.replace_one)
             refuse_given(
@@ -206,14 +206,14 @@ class Settings:
 
     @property
     def count(self) -> int:
-        """Return how many draws of the intrinsic way epsilon is for.
+        """Return how many draws with noise on draws epsilon is for.
 
         Raises:
             UsageError: It was left out.
         """
         if self.draws is None:
             raise UsageError(
-                "--draws is needed with --way intrinsic: for how many draws together --epsilon is "
+                "--draws is needed with --noise draws: for how many draws together --epsilon is "
                 "meant. Nothing was done."
             )
         return self.draws
@@ -243,7 +243,7 @@ class Settings:
         if self.bound is not None:
             return self.bound
         # a confidence set is about whole differences, of which the bound may cut next to none
-        shortens = self.way is Way.central and self.confidence is None
+        shortens = self.noise is NoiseOn.estimate and self.confidence is None
         return _USUAL_LENGTH if shortens else _BOUND
 
     @property

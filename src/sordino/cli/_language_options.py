@@ -68,7 +68,8 @@ Epsilon = Annotated[
     float | None,
     typer.Option(
         "--epsilon",
-        help="Privacy loss of one label, with --way central of one --unit; raw judgments need it.",
+        help="Privacy loss of one label, with --noise updates of one --unit; raw judgments need "
+        "it.",
     ),
 ]
 NonPrivate = Annotated[
@@ -94,7 +95,7 @@ BatchSize = Annotated[
     typer.Option(
         "--batch-size",
         min=1,
-        help="Pairs in each step of --way local.",
+        help="Pairs in each step of --noise labels.",
     ),
 ]
 LearningRate = Annotated[float, typer.Option("--learning-rate", help="Of AdamW, at its largest.")]
@@ -171,34 +172,34 @@ _STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
 _RESUMED = "--resume goes on with what is there: what is left to pay for shows as it starts"
 
 
-class TrainingWay(StrEnum):
+class TrainingNoise(StrEnum):
     """Where the noise is."""
 
-    local = "local"
-    central = "central"
+    labels = "labels"
+    updates = "updates"
 
 
-Way = Annotated[
-    TrainingWay,
+NoiseOption = Annotated[
+    TrainingNoise,
     typer.Option(
-        "--way",
-        help="Where the noise is: on every single label; or (central) on the sums of clipped "
-        "gradients that a curator makes of raw judgments in every step.",
+        "--noise",
+        help="Where the noise is: on every single label; or on the updates of every step, sums of "
+        "clipped gradients that a curator makes of raw judgments.",
     ),
 ]
 Delta = Annotated[
     float | None,
     typer.Option(
-        "--delta", help="Failure probability allowed with --way central. 1e-6 by default."
+        "--delta", help="Failure probability allowed with --noise updates. 1e-6 by default."
     ),
 ]
 UnitOption = Annotated[
     Unit | None,
     typer.Option(
         "--unit",
-        help="What --epsilon is about with --way central: one record, prompt and answers included "
-        "(by default), or all records of one person (needs person ids and --cap). With --way local "
-        "it is one label.",
+        help="What --epsilon is about with --noise updates: one record, prompt and answers "
+        "included (by default), or all records of one person (needs person ids and --cap). With "
+        "--noise labels it is one label.",
     ),
 ]
 Cap = Annotated[
@@ -214,14 +215,14 @@ NeighborsOption = Annotated[
     Neighbors | None,
     typer.Option(
         "--neighbors",
-        help="What one change is with --way central: add-remove (by default), under which the "
+        help="What one change is with --noise updates: add-remove (by default), under which the "
         "number of units is private too, or zero-out.",
     ),
 ]
 Steps = Annotated[
     int | None,
     typer.Option(
-        "--steps", min=1, help=f"With --way central: how many there are. {_STEPS} by default."
+        "--steps", min=1, help=f"With --noise updates: how many there are. {_STEPS} by default."
     ),
 ]
 Batch = Annotated[
@@ -229,7 +230,7 @@ Batch = Annotated[
     typer.Option(
         "--batch",
         metavar="B",
-        help="With --way central: how many units to expect in a step. Each takes part with "
+        help="With --noise updates: how many units to expect in a step. Each takes part with "
         f"chance B/N, and sums are divided by B. {_BATCH:g} by default.",
     ),
 ]
@@ -238,7 +239,7 @@ Units = Annotated[
     typer.Option(
         "--units",
         metavar="N",
-        help="With --way central, and needed there: a public guess of how many records, or "
+        help="With --noise updates, and needed there: a public guess of how many records, or "
         "persons, there are; not a count of them where their number is private.",
     ),
 ]
@@ -247,7 +248,7 @@ Clip = Annotated[
     typer.Option(
         "--clip",
         metavar="C",
-        help="With --way central: norm to which the gradient of each unit is shortened. "
+        help="With --noise updates: norm to which the gradient of each unit is shortened. "
         f"{_CLIP:g} by default.",
     ),
 ]
@@ -257,14 +258,15 @@ SaveEvery = Annotated[
         "--save-every",
         metavar="N",
         min=1,
-        help="With --way central: steps between two checkpoints within --out.",
+        help="With --noise updates: steps between two checkpoints within --out.",
     ),
 ]
 DeclareUnread = Annotated[
     bool,
     typer.Option(
         "--declare-unread",
-        help="With --way central: declare that --model, and its tokenizer, have read none of these "
+        help="With --noise updates: declare that --model, and its tokenizer, have read none of "
+        "these "
         "records. Needed for a model that does not say what it has read; the promise tells it.",
     ),
 ]
@@ -272,23 +274,23 @@ Resume = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="With --way central: go on from the last checkpoint that --save-every left in --out. "
-        "Steps after it are paid for again.",
+        help="With --noise updates: go on from the last checkpoint that --save-every left in "
+        "--out. Steps after it are paid for again.",
     ),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CentralChoice:
-    """What the user said of the central way; None where an option was left out.
+    """What the user said of noise on updates; None where an option was left out.
 
     Attributes are the options of the commands.
 
     Raises:
-        UsageError: An option of the central way is given without it, or they do not fit together.
+        UsageError: An option of noise on updates is given without it, or they do not fit together.
     """
 
-    way: TrainingWay
+    noise: TrainingNoise
     delta: float | None
     unit: Unit | None
     neighbors: Neighbors | None
@@ -303,13 +305,13 @@ class CentralChoice:
 
     def __post_init__(self) -> None:
         """Refuse what does not fit together before a file is opened."""
-        if self.way is TrainingWay.central:
+        if self.noise is TrainingNoise.updates:
             self._refuse_in_central_way()
             return
         if self.unit not in {None, Unit.label}:
             raise UsageError(
-                f"--unit {self.unit}: --way local randomizes single labels. Nothing was done. Use "
-                "--way central."
+                f"--unit {self.unit}: --noise labels randomizes single labels. Nothing was done. "
+                "Use --noise updates."
             )
         self._refuse_in_local_way()
 
@@ -320,7 +322,7 @@ class CentralChoice:
         refuse_given(
             given
             | {"--resume": self.resume or None, "--declare-unread": self.declare_unread or None},
-            "only with --way central is every step paid for; randomized labels are paid for once",
+            "only with --noise updates is every step paid for; randomized labels are paid for once",
         )
 
     def _refuse_in_central_way(self) -> None:
@@ -328,11 +330,11 @@ class CentralChoice:
         if self.unit is Unit.label:
             raise UsageError(
                 "--unit label: clipped gradients hide whole records, or persons. Nothing was done. "
-                "Use --unit record, which covers the label; or --way local."
+                "Use --unit record, which covers the label; or --noise labels."
             )
         if self.relation not in {ADD_OR_REMOVE_ONE, Neighbors.zero_out.relation}:
             raise UsageError(
-                "--neighbors must be 'add-remove' or 'zero-out' with --way central, got "
+                "--neighbors must be 'add-remove' or 'zero-out' with --noise updates, got "
                 f"{str(self.neighbors)!r}. Nothing was done."
             )
         if self.whose is not Unit.person:
@@ -348,7 +350,7 @@ class CentralChoice:
         """Refuse a missing guess, and a batch that is no part of it."""
         if self.units is None:
             raise UsageError(
-                f"--way central needs --units N: a public guess of how many {self.whose}s there "
+                f"--noise updates needs --units N: a public guess of how many {self.whose}s there "
                 "are. Nothing was done."
             )
         units, batch = _validate.positive("--units", self.units), self.expected_batch
@@ -361,7 +363,7 @@ class CentralChoice:
     @property
     def is_central(self) -> bool:
         """Return whether a curator adds the noise."""
-        return self.way is TrainingWay.central
+        return self.noise is TrainingNoise.updates
 
     @property
     def whose(self) -> Unit:
@@ -409,7 +411,7 @@ class CentralChoice:
         """
         if epsilon is None:
             raise UsageError(
-                f"--way central needs --epsilon E: the privacy loss allowed per {self.whose}. "
+                f"--noise updates needs --epsilon E: the privacy loss allowed per {self.whose}. "
                 "Nothing was done."
             )
         return language_module("central.privacy_terms").CentralPrivacy(

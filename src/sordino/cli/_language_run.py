@@ -434,7 +434,7 @@ def _rows(value: dict[str, Any], terms: AnswerTerms) -> dict[str, str]:
     return rows
 
 
-_ALONE = "it is for randomized labels, and with --way central none are"
+_ALONE = "it is for randomized labels, and with --noise updates none are"
 _USUAL = {"loss": "debiased", "epochs": 1.0, "head_epochs": 0.0, "batch_size": 16}
 
 
@@ -486,7 +486,7 @@ def _refuse_settings(job: Training, choice: CentralChoice, *, dry_run: bool) -> 
         for name, usual in _USUAL.items()
     }
     refuse_given(given, _ALONE)
-    refuse_given({"--non-private": terms.non_private or None}, "--way central always adds noise")
+    refuse_given({"--non-private": terms.non_private or None}, "--noise updates always adds noise")
     texts = {"--sft": job.sft, "--strict": job.strict or None}
     refuse_given(texts, "what a comparison with the raw records says would be a release of its own")
     refuse_folder(terms.out, force=terms.force or choice.resume)

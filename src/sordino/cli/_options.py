@@ -100,7 +100,7 @@ Bound = Annotated[
     typer.Option(
         "--bound",
         help="Norm to which the features of every record are shortened, with --unit record. By "
-        "default 0.6 with --way central, and 1 for a confidence set or --way intrinsic.",
+        "default 0.6 with --noise estimate, and 1 for a confidence set or --noise draws.",
     ),
 ]
 Budget = Annotated[
@@ -142,7 +142,7 @@ Delta = Annotated[
     float | None,
     typer.Option(
         "--delta",
-        help="Failure probability allowed with --way central, below 1 in the number of records. "
+        help="Failure probability allowed with --noise estimate, below 1 in the number of records. "
         "1e-6 by default.",
     ),
 ]
@@ -151,8 +151,8 @@ AskedDimension = Annotated[
     int | None,
     typer.Option(
         "--dimension",
-        help="Number of hashed text features. By default 512; for --way central 28, without words, "
-        "unless 20,000 judgments or more can teach words.",
+        help="Number of hashed text features. By default 512; for --noise estimate 28, without "
+        "words, unless 20,000 judgments or more can teach words.",
     ),
 ]
 AllOffered = Annotated[
@@ -199,7 +199,7 @@ MetricsEpsilon = Annotated[
     typer.Option(
         "--metrics-epsilon",
         metavar="EPSILON",
-        help="With --way central: hold out one question in five, and spend this much more on "
+        help="With --noise estimate: hold out one question in five, and spend this much more on "
         "measuring the result on them. Without it, what is not free is not told.",
     ),
 ]
@@ -273,7 +273,7 @@ def refuse_relation(neighbors: Neighbors) -> None:
     if neighbors is not Neighbors.replace_one:
         raise UsageError(
             f"Labels are replaced: --neighbors {neighbors.value} is for whole records. Nothing was "
-            "done. Leave it out, or use --way central --unit record."
+            "done. Leave it out, or use --noise estimate --unit record."
         )
 
 

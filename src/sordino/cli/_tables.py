@@ -97,7 +97,7 @@ def _person_rows(result: Mapping[str, Any]) -> dict[str, str]:
 
 def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Return the closing summary of a run; a line is left out where its number is private."""
-    central, ledger = result["way"] == "central", result["certificate"]["ledger"]
+    central, ledger = result["noise"] == "estimate", result["certificate"]["ledger"]
     pairs, seconds = result["data"]["pairs"], result["seconds"]
     rows = {
         "guarantee": describe_promise(result["guarantee"]),
@@ -388,7 +388,7 @@ def _most(draws: list[str]) -> str:
 
 
 def prepared_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """Return what draws will cost that ``sordino align --way intrinsic`` prepared, or would.
+    """Return what draws will cost that ``sordino align --noise draws`` prepared, or would.
 
     Args:
         told: The result, or the plan of one.

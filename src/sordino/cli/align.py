@@ -15,7 +15,7 @@ from sordino.rewards.answer_fit import BALL
 
 from ._align_inputs import read_inputs
 from ._align_run import plan, run
-from ._align_settings import Settings, Way
+from ._align_settings import NoiseOn, Settings
 from ._app import finish
 from ._options import Address, EngineOption, Place, Scratch
 from ._tables import align_rows, plan_rows, prepared_rows
@@ -32,14 +32,14 @@ def align(
         ),
     ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
-    way: Annotated[
-        Way,
+    noise: Annotated[
+        NoiseOn,
         typer.Option(
-            "--way",
-            help="Where the noise is: on every single label; or (central) on one estimate that a "
-            "curator makes of raw judgments; or (intrinsic) nowhere but in the draws of choose.",
+            "--noise",
+            help="Where the noise is: on every single label; on one estimate that a curator "
+            "makes of raw judgments; or nowhere but in the draws of choose.",
         ),
-    ] = Way.local,
+    ] = NoiseOn.labels,
     epsilon: Annotated[
         float | None,
         typer.Option(
@@ -50,7 +50,7 @@ def align(
         float | None,
         typer.Option(
             "--temperature",
-            help="KL strength of the policy, in units of reward. 0.5 by default; with --way "
+            help="KL strength of the policy, in units of reward. 0.5 by default; with --noise "
             "intrinsic and --ridge, the least that --epsilon allows.",
         ),
     ] = None,
@@ -58,7 +58,7 @@ def align(
         int | None,
         typer.Option(
             "--draws",
-            help="With --way intrinsic: how many answers choose may draw for --epsilon together.",
+            help="With --noise draws: how many answers choose may draw for --epsilon together.",
         ),
     ] = None,
     dimension: options.AskedDimension = None,
@@ -114,7 +114,7 @@ def align(
     started = _random.clock()
     settings = Settings(
         out=out,
-        way=way,
+        noise=noise,
         epsilon=epsilon,
         delta=delta,
         unit=unit,
@@ -149,7 +149,7 @@ def align(
         drop_identical=drop_identical,
         person_field=person_field,
     )
-    simulated, prepared = simulate_seed is not None, settings.way is Way.intrinsic
+    simulated, prepared = simulate_seed is not None, settings.noise is NoiseOn.draws
     if dry_run:
         spend = plan(settings, inputs)
         rows = prepared_rows(spend, None) if prepared else plan_rows(spend)

@@ -4,7 +4,7 @@ It spends nothing, unless the run kept its reward to itself: then every answer s
 
 What is asked of a reward that a curator keeps, and the answers that are drawn and paid for.
 
-A run of the intrinsic way, read again: the curator refits the reward and withholds it.
+A run with noise on draws, read again: the curator refits the reward and withholds it.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ _READING = ("drop_identical", "person_field")
 
 
 def is_prepared(folder: Path) -> bool:
-    """Return whether a folder holds a run of the intrinsic way."""
+    """Return whether a folder holds a run with noise on draws."""
     with suppress(OSError, ValueError, RecursionError):
         value = json.loads((folder / RESULT).read_bytes())
         return isinstance(value, Mapping) and value.get("format") == INTRINSIC_FORMAT
@@ -144,7 +144,7 @@ def is_prepared(folder: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """What ``sordino align --way intrinsic`` wrote: how to make draws, and no weights.
+    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights.
 
     Attributes:
         promise: What all planned draws promise at most; its unit and relation are the ledger's.
@@ -283,7 +283,7 @@ def choose(
         typer.Option(
             "--judgments",
             metavar="PREFS",
-            help="With --way intrinsic: the raw judgments, from which the reward is fitted "
+            help="With --noise draws: the raw judgments, from which the reward is fitted "
             "anew. Every answer spends.",
         ),
     ] = None,
@@ -292,7 +292,7 @@ def choose(
         typer.Option(
             "--ledger",
             metavar="DB",
-            help="With --way intrinsic: what answers are charged to; RUN/spend.db by default.",
+            help="With --noise draws: what answers are charged to; RUN/spend.db by default.",
         ),
     ] = None,
     simulate_seed: Annotated[

@@ -29,7 +29,7 @@ def estimate(
     ] = 12,
     delta: Annotated[
         float,
-        typer.Option("--delta", help="Failure probability allowed; the local way needs none."),
+        typer.Option("--delta", help="Failure probability allowed; noise on labels needs none."),
     ] = 1e-6,
     accuracy: Annotated[
         float,

@@ -61,7 +61,7 @@ def tiny(
 ) -> None:
     """Build a tiny label-free model: it reads both answers of every pair, and no judgment.
 
-    Their texts count as public: training with --way central needs a model of other texts.
+    Their texts count as public: training with --noise updates needs a model of other texts.
     """
     chosen.refuse_folder(out, force=force)
     size = chosen.language_module("references.tiny").TinyModel(
@@ -95,7 +95,7 @@ def reward(
     source: chosen.Pairs,
     model: chosen.Model,
     out: chosen.Out,
-    way: central.Way = central.TrainingWay.local,
+    noise: central.NoiseOption = central.TrainingNoise.labels,
     epsilon: chosen.Epsilon = None,
     delta: central.Delta = None,
     unit: central.UnitOption = None,
@@ -133,10 +133,10 @@ def reward(
 ) -> None:
     """Train a reward on randomized answers; raw judgments are randomized first.
 
-    With --way central it is trained on raw judgments, and every step is noised.
+    With --noise updates it is trained on raw judgments, and every step is noised.
     """
     choice = central.CentralChoice(
-        way=way,
+        noise=noise,
         delta=delta,
         unit=unit,
         neighbors=neighbors,
@@ -189,7 +189,7 @@ def dpo(
     source: chosen.Pairs,
     model: chosen.Model,
     out: chosen.Out,
-    way: central.Way = central.TrainingWay.local,
+    noise: central.NoiseOption = central.TrainingNoise.labels,
     epsilon: chosen.Epsilon = None,
     delta: central.Delta = None,
     unit: central.UnitOption = None,
@@ -226,10 +226,10 @@ def dpo(
 ) -> None:
     """Train a policy on randomized answers by DPO; raw judgments are randomized first.
 
-    With --way central it is trained on raw judgments, and every step is noised.
+    With --noise updates it is trained on raw judgments, and every step is noised.
     """
     choice = central.CentralChoice(
-        way=way,
+        noise=noise,
         delta=delta,
         unit=unit,
         neighbors=neighbors,

@@ -18,7 +18,7 @@ import numpy as np
 from sordino._files import atomic_writer, refuse_output
 from sordino.errors import UsageError
 from sordino.privacy.conversions import group_approximate
-from sordino.rewards.forecast import Forecast, WayForecast, growth_curve, utility_curve
+from sordino.rewards.forecast import IN_WORDS, Forecast, WayForecast, growth_curve, utility_curve
 from sordino.rewards.forecast_model import Prediction
 
 from .wording import at_least, belief_percent, percent, plain
@@ -26,7 +26,11 @@ from .wording import at_least, belief_percent, percent, plain
 _FORMATS = ("svg", "png", "pdf")
 _TITLE = "Predicted accuracy of a reward learned from private judgments"
 _LEAST, _MOST = 0.1, 10.0  # of epsilon; the chosen one is always inside
-_POINTS = {"local": 61, "label-central": 31, "record-central": 15}  # less where noise is searched
+_POINTS = {
+    "labels": 61,
+    "label-estimate": 31,
+    "record-estimate": 15,
+}  # less where noise is searched
 _COUNTS = 61
 _BEYOND = 100.0  # how far the axis of labels reaches, as a factor
 _MOST_LABELS = 1e18  # where the axis ends at the latest
@@ -48,11 +52,11 @@ STYLE = {
 }
 """How every picture of ours looks."""
 _WAYS: dict[str, dict[str, Any]] = {
-    "local": {"color": "#0072b2", "linewidth": 2.2, "label": "local way"},
-    "label-central": {"color": "#e69f00", "linewidth": 3.6, "label": "label-central way"},
-    "record-central": {
+    "labels": {"color": "#0072b2", "linewidth": 2.2, "label": IN_WORDS["labels"]},
+    "label-estimate": {"color": "#e69f00", "linewidth": 3.6, "label": IN_WORDS["label-estimate"]},
+    "record-estimate": {
         "color": "#6a1b7a", "linewidth": 1.6, "linestyle": (0, (4, 2)),
-        "label": "record-central way",
+        "label": IN_WORDS["record-estimate"],
     },
 }  # fmt: skip
 _FREE: dict[str, Any] = {
@@ -67,9 +71,7 @@ _TARGET_LINE: dict[str, Any] = {
     "linestyle": (0, (8, 2, 1, 2)),
 }
 _LEGEND = (
-    "local way",
-    "label-central way",
-    "record-central way",
+    *IN_WORDS.values(),
     "without privacy",
     "your choice",
     "target",
@@ -128,8 +130,8 @@ def _in_words(forecast: Forecast, name: str) -> str:
     """Return where the line of one way begins and ends, and where it is at the chosen epsilon."""
     (first, low), *_, (last, high) = _line(forecast, name, 2)
     return (
-        f"in the {name} way from {low:.3f} at {plain(first)} to {high:.3f} at {plain(last)}, and "
-        f"{forecast.ways[name].accuracy:.3f} at the chosen {plain(forecast.epsilon)}"
+        f"with {IN_WORDS[name]} from {low:.3f} at {plain(first)} to {high:.3f} at {plain(last)}, "
+        f"and {forecast.ways[name].accuracy:.3f} at the chosen {plain(forecast.epsilon)}"
     )
 
 
@@ -149,7 +151,7 @@ def _line(forecast: Forecast, name: str, points: int) -> list[tuple[float, float
 
 def _row(forecast: Forecast, name: str, epsilon: float) -> list[dict[str, float]]:
     """Return what another epsilon would give; nothing where no noise keeps it."""
-    given = {"way": name, "delta": forecast.delta, **_world(forecast)}
+    given = {"noise": name, "delta": forecast.delta, **_world(forecast)}
     try:
         return utility_curve(forecast.n, epsilons=[epsilon], **given)
     except UsageError:
@@ -320,8 +322,8 @@ def _dress(figure: Any, left: Any, forecast: Forecast) -> None:
 
 _MANY = 10**9  # labels beyond which single ones do not matter
 _NEEDS = (
-    "central label privacy needs a curator who sees the labels and delta above 0; local needs "
-    "neither"
+    "noise on the estimate needs a curator who sees the labels and delta above 0; noise on labels "
+    "needs neither"
 )
 _UNITS = {"label": "label", "record": "record (prompt, answers and label; used, or made empty)"}
 
@@ -340,9 +342,9 @@ def describe_forecast(forecast: Forecast) -> dict[str, str]:
         "without privacy": _outcome(forecast.non_private),
     }
     for name, way in forecast.ways.items():
-        rows[f"{name} way"] = f"{_outcome(way)}; {_worth(way.effective_judgments)}"
-        rows[f"{name} epsilon"] = _meaning(way)
-    rows |= {f"{name} way": reason for name, reason in forecast.left_out.items()}
+        rows[IN_WORDS[name]] = f"{_outcome(way)}; {_worth(way.effective_judgments)}"
+        rows[f"epsilon, {name}"] = _meaning(way)
+    rows |= {IN_WORDS[name]: reason for name, reason in forecast.left_out.items()}
     rows["compared"] = _compared(forecast)
     rows["one person"] = _person(forecast)
     if forecast.target is not None:
@@ -382,12 +384,15 @@ def _meaning(way: WayForecast) -> str:
 
 def _compared(forecast: Forecast) -> str:
     """Return which way is foreseen to be best, from where on, and what a curator's way needs."""
-    best, local = forecast.ways[forecast.best], forecast.ways["local"]
-    parts = [f"{forecast.best} is best here"]
+    best, local = forecast.ways[forecast.best], forecast.ways["labels"]
+    parts = [f"{IN_WORDS[forecast.best]} is best here"]
     if (gain := best.accuracy - local.accuracy) > 0:
-        parts[0] += f", by {plain(100 * gain, 2)} points of accuracy over local"
+        parts[0] += f", by {plain(100 * gain, 2)} points of accuracy over noise on labels"
     if forecast.break_even is not None:
-        parts.append(f"label-central errs less than local from {_count(forecast.break_even)} on")
+        parts.append(
+            "one noised sum of labels errs less than noise on labels from "
+            f"{_count(forecast.break_even)} on"
+        )
     return "; ".join([*parts, _NEEDS])
 
 
@@ -395,8 +400,10 @@ def _person(forecast: Forecast) -> str:
     """Return what the labels of one person cost together, in each way."""
     labels = forecast.labels_per_person
     if labels is None:
-        curator = "; in a central way less well (--labels-per-person)" * (len(forecast.ways) > 1)
-        return f"who gives m labels is protected with m times epsilon in the local way{curator}"
+        curator = "; with noise on the estimate less well (--labels-per-person)" * (
+            len(forecast.ways) > 1
+        )
+        return f"who gives m labels is protected with m times epsilon with noise on labels{curator}"
     parts = [_together(name, way, labels) for name, way in forecast.ways.items()]
     return f"who gives {labels:,} label{'s' * (labels != 1)} is protected with " + ", ".join(parts)
 
@@ -410,8 +417,8 @@ def _together(name: str, way: WayForecast, labels: int) -> str:
     if epsilon is None:
         epsilon, delta = group_approximate(way.epsilon, way.delta, labels)
     if delta >= 1:
-        return f"nothing in the {name} way (only single {way.unit}s are)"
-    where = f"in the {name} way"
+        return f"nothing with {IN_WORDS[name]} (only single {way.unit}s are)"
+    where = f"with {IN_WORDS[name]}"
     return f"epsilon {at_least(epsilon)} {where}" + (
         f" (delta {at_least(delta)})" if delta > 0 else ""
     )
@@ -424,7 +431,7 @@ def _needed_size(forecast: Forecast) -> str:
             "no number of labels reaches it: even the true reward predicts only "
             f"{percent(forecast.assumed_accuracy)}"
         )
-    ways = [f"{_size_labels(way)} in the {name} way" for name, way in forecast.ways.items()]
+    ways = [f"{_size_labels(way)} with {IN_WORDS[name]}" for name, way in forecast.ways.items()]
     return "needs " + ", ".join([*ways, f"{_size_labels(forecast.non_private)} without privacy"])
 
 

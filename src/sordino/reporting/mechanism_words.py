@@ -59,7 +59,7 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
     """Return what a curator released and how it is hidden, as names and sentences.
 
     Args:
-        result: The run; only one of the central way has such rows.
+        result: The run; only one with noise on the estimate has such rows.
         guarantee: What it promises.
         counted: Whether the number of records is public.
 
@@ -67,9 +67,9 @@ def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -
         None if the run does not say, or if it did something else.
     """
     told = result.get("mechanism") or {}
-    if result.get("way") == "local":
+    if result.get("noise") == "labels":
         return _coin_rows(told, guarantee)
-    if result.get("way") != "central":
+    if result.get("noise") != "estimate":
         return None
     if told.get("name") == "label-gaussian":
         rows = _label_rows(told, simulated=guarantee.simulated)

@@ -349,7 +349,7 @@ def effective_dimension(differences: Any) -> float:
 
 
 def predict_utility(
-    pairs: int, differences: Any, *, chosen: float, way: str = "local", delta: float = 1e-6
+    pairs: int, differences: Any, *, chosen: float, noise: str = "labels", delta: float = 1e-6
 ) -> dict[str, Any]:
     """Return the accuracy foreseen at several epsilons, the chosen one among them.
 
@@ -357,7 +357,7 @@ def predict_utility(
         pairs: How many there are; must be public.
         differences: Their public feature differences.
         chosen: The privacy loss of one label.
-        way: Where the noise is, as :func:`sordino.estimate` names it.
+        noise: Where it is, as :func:`sordino.estimate` names it.
         delta: Failure probability, for a way that has one.
     """
     dimension = effective_dimension(differences)
@@ -368,7 +368,7 @@ def predict_utility(
         dimension=round(dimension),
         epsilons=losses,
         accuracy=_ASSUMED,
-        way=way,
+        noise=noise,
         delta=delta,
     )
     return {

@@ -31,8 +31,8 @@ from .mechanism_words import describe_mechanism, describe_metrics, explain_missi
 from .prediction import describe_prediction
 from .wording import (
     METRICS_NOTES,
+    NOISE_TEXTS,
     SIMULATED,
-    WAYS,
     at_least,
     at_most,
     describe_guarantee,
@@ -735,9 +735,9 @@ def summarize(
     )
     data = str(ledger["data"]) if ledger and ledger.get("data") is not None else None
     simulated = guarantee.simulated or "simulated" in names or bool(spend and spend["simulated"])
-    way = str(result.get("way") or "")
+    noise = str(result.get("noise") or "")
     texts = {**CAVEATS, **(caveat_texts or {})}
-    central = way == "central"
+    central = noise == "estimate"
     reasons = {**(explain_missing(result, guarantee) if central else {}), **(reasons or {})}
     reward = describe_reward(result.get("reward"), reasons)
     accuracy = reward["metrics"][0] if reward else None
@@ -757,14 +757,14 @@ def summarize(
         "ballots": ballots_text,
         "rankings": is_of_rankings(result),
         "worths": describe_items(result, records=hides_texts(guarantee)),
-        "way": way,
-        "way_text": WAYS.get(way, ""),
+        "noise": noise,
+        "noise_text": NOISE_TEXTS.get(noise, ""),
         "guarantee": words,
         "mechanism": describe_mechanism(result, guarantee, counted=counted),
         "spend": spend,
         "metrics_note": describe_metrics(result, guarantee, counted=counted)
         if central
-        else METRICS_NOTES["local" if way == "local" else "other"],
+        else METRICS_NOTES["labels" if noise == "labels" else "other"],
         "reward": reward,
         "fit": describe_fit(result.get("reward")),
         "calibration": _calibration(calibration, counted=counted),
@@ -869,7 +869,7 @@ def _provenance(result: _Plain, versions: Mapping[str, str], *, counted: bool) -
     """Return what a reader needs to check the run or to repeat it; a time tells a size."""
     reward, policy = result.get("reward") or {}, result.get("policy") or {}
     settings = {
-        "way": result.get("way"),
+        "noise": result.get("noise"),
         **{
             f"features {key}".replace("_", " "): value
             for key, value in (reward.get("features") or {}).items()

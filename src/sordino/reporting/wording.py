@@ -123,17 +123,16 @@ SIMULATED = (
     "protected. For study only, never for release."
 )
 
-WAYS: Mapping[str, str] = {
-    "local": "Each label is randomized first; everything after that is learned from randomized "
+NOISE_TEXTS: Mapping[str, str] = {
+    "labels": "Each label is randomized first; everything after that is learned from randomized "
     "labels only.",
-    "central": "A trusted curator reads the raw judgments and releases a noisy estimate.",
-    "intrinsic": "The estimate is never released; each sampled action carries the noise and "
-    "spends.",
+    "estimate": "A trusted curator reads the raw judgments and releases a noisy estimate.",
+    "draws": "The estimate is never released; each sampled action carries the noise and spends.",
     "per-update": "Noise is added to each update of the policy, one batch at a time.",
 }
 
 METRICS_NOTES: Mapping[str, str] = {
-    "local": "Every metric below is computed from randomized labels, debiased, and on pairs that "
+    "labels": "Every metric below is computed from randomized labels, debiased, and on pairs that "
     "were held out from the fit. That costs no further privacy; it makes the intervals wider.",
     "other": "Every metric below is a release of its own, or computed from what was already "
     "released. Whatever would have cost more privacy is not shown.",

@@ -45,7 +45,7 @@ from .forecast_model import (
     without_privacy,
 )
 
-_CENTRAL = ("label-central", "record-central")
+_CENTRAL = ("label-estimate", "record-estimate")
 _FEATURE_NORM = 1.0  # of the differences that the model is about; records are clipped there
 _SHARES = tuple(1 / (1 + 4.0**power) for power in range(-3, 5))  # of the reward that a ridge leaves
 
@@ -69,7 +69,7 @@ class Way:
 
 
 def _local(world: World, epsilon: float, _: float) -> Way:
-    """Return the local way: every label is randomized by itself."""
+    """Return noise on labels: every label is randomized by itself."""
     coin = RandomizedResponse(epsilon)
     flip, spread, size = coin.flip_probability, world.spread, world.dimension
     small = asymptotic_scatter(spread, flip, dimension=size, method=world.method)
@@ -154,9 +154,18 @@ def _small_ridge(world: World, standard_deviation: float) -> Callable[[float], S
 
 
 WAYS: Mapping[str, Callable[[World, float, float], Way]] = MappingProxyType(
-    {"local": _local, "label-central": _label_central, "record-central": _record_central}
+    {"labels": _local, "label-estimate": _label_central, "record-estimate": _record_central}
 )
 """From a world, epsilon and delta to each way; those with a curator refuse a delta of 0."""
+
+IN_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "labels": "noise on labels",
+        "label-estimate": "noise on the estimate, labels hidden",
+        "record-estimate": "noise on the estimate, records hidden",
+    }
+)
+"""What each way is called where people read."""
 
 
 def offered_ways(
@@ -172,7 +181,7 @@ def offered_ways(
     Raises:
         UsageError: No coin keeps epsilon.
     """
-    ways = {"local": WAYS["local"](world, epsilon, delta)}
+    ways = {"labels": WAYS["labels"](world, epsilon, delta)}
     left_out: dict[str, str] = {}
     for name in _CENTRAL:
         if delta == 0:
@@ -195,7 +204,7 @@ def break_even(local: Outlook, central: Outlook) -> int | None:
         noised sum, so that they meet at n = c/(a − b).
 
     Args:
-        local: Of the local way.
+        local: Of noise on labels.
         central: Of the way of a curator who hides labels, in the same world.
 
     Returns:
@@ -219,7 +228,7 @@ def utility_curve(
     epsilons: Iterable[float],
     accuracy: float = 0.65,
     method: Method = "debiased",
-    way: str = "local",
+    noise: str = "labels",
     delta: float = 1e-6,
 ) -> list[dict[str, float]]:
     """Return what one way to be private would give at several privacy losses, one row for each.
@@ -230,12 +239,12 @@ def utility_curve(
         epsilons: The privacy losses, each > 0.
         accuracy: As in :func:`sordino.estimate`.
         method: As in :func:`sordino.estimate`.
-        way: ``"local"``, ``"label-central"`` or ``"record-central"``.
+        noise: ``"labels"``, ``"label-estimate"`` or ``"record-estimate"``.
         delta: As in :func:`sordino.estimate`; above 0 in a way with a curator.
 
     Returns:
         Rows with ``epsilon`` as given, ``accuracy``, ``standard_error`` and
-        ``effective_judgments``, and in the local way ``flip_probability``.
+        ``effective_judgments``, and with noise on labels ``flip_probability``.
 
     Raises:
         UsageError: A setting is out of range, or no noise is known that keeps one of the privacy
@@ -248,13 +257,13 @@ def utility_curve(
         >>> rows = utility_curve(2000, dimension=8, epsilons=[0.5, 1.0, 2.0])
         >>> [round(row["accuracy"], 3) for row in rows]
         [0.62, 0.64, 0.646]
-        >>> rows = utility_curve(2000, dimension=8, epsilons=[0.5, 1.0], way="record-central")
+        >>> rows = utility_curve(2000, dimension=8, epsilons=[0.5, 1.0], noise="record-estimate")
         >>> [round(row["accuracy"], 3) for row in rows]
         [0.646, 0.647]
     """
     n = _validate.integer("n", n, at_least=1)
     world = World.of(dimension, accuracy, method)
-    plan = WAYS[_validate.one_of("way", way, tuple(WAYS))]
+    plan = WAYS[_validate.one_of("noise", noise, tuple(WAYS))]
     rows = []
     for epsilon in map(_positive, epsilons):
         offered = plan(world, epsilon, delta)
@@ -301,9 +310,9 @@ def growth_curve(
 
     Example:
         >>> found = growth_curve([1000, 2000], dimension=8, epsilon=1.0)
-        >>> [round(value, 3) for value in found["local"]]
+        >>> [round(value, 3) for value in found["labels"]]
         [0.631, 0.64]
-        >>> [round(value, 3) for value in found["label-central"]]
+        >>> [round(value, 3) for value in found["label-estimate"]]
         [0.644, 0.647]
     """
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
@@ -337,7 +346,7 @@ class WayForecast(Prediction):
         flip_probability: Chance that an answer is not the judgment; None where a curator sees
             judgments as they are.
         effective_judgments: Number of judgments that, used as they are, would give the same
-            standard error; at most κ²n in the local way.
+            standard error; at most κ²n with noise on labels.
         person_epsilon: Privacy loss of a person with so many labels as was asked for, at the
             same delta; None where nothing is stated at that delta.
     """
@@ -366,12 +375,12 @@ class Forecast:
         reward_spread: Standard deviation of true reward differences that this means.
         target: Accuracy asked for, if any.
         labels_per_person: Labels of one person, if asked for.
-        method: Which estimate is meant, in the local way.
+        method: Which estimate is meant, with noise on labels.
         non_private: What the same labels would give without privacy.
-        ways: The prediction of each way to be private, by its name: ``"local"``,
-            ``"label-central"``, ``"record-central"``.
+        ways: The prediction of each way to be private, by its name: ``"labels"``,
+            ``"label-estimate"``, ``"record-estimate"``.
         left_out: Why a way is not among them, by its name.
-        break_even: From how many labels on ``"label-central"`` errs less than ``"local"``; None
+        break_even: From how many labels on ``"label-estimate"`` errs less than ``"labels"``; None
             where it never does, or where it is left out.
     """
 
@@ -410,11 +419,11 @@ class Forecast:
             f"predicts {self.assumed_accuracy:.3g} of judgments"
         )
         ways = [
-            f"{name} way, epsilon={never_less(way.epsilon)}, delta={never_less(way.delta)} per "
-            f"{way.unit}: accuracy {way.accuracy:.3f}"
+            f"{IN_WORDS[name]}: epsilon={never_less(way.epsilon)}, delta={never_less(way.delta)} "
+            f"per {way.unit}: accuracy {way.accuracy:.3f}"
             for name, way in self.ways.items()
         ]
-        missing = [f"{name} way: {reason}" for name, reason in self.left_out.items()]
+        missing = [f"{IN_WORDS[name]}: {reason}" for name, reason in self.left_out.items()]
         free = f"without privacy: accuracy {self.non_private.accuracy:.3f}"
         return "\n".join([question, free, *ways, *missing])
 
@@ -432,10 +441,10 @@ def estimate(
 ) -> Forecast:
     """Return how well a reward would be learned from n labels, before anything is spent.
 
-    It reads no data and touches no ledger. Three ways are compared: ``"local"``, where each label
-    is randomized by itself; ``"label-central"``, where a curator sees the labels and releases
+    It reads no data and touches no ledger. Three ways are compared: ``"labels"``, where each label
+    is randomized by itself; ``"label-estimate"``, where a curator sees the labels and releases
     their noised sum (:class:`~sordino.mechanisms.label_sum.LabelGaussian`); and
-    ``"record-central"``, where a curator hides whole records
+    ``"record-estimate"``, where a curator hides whole records
     (:class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation`, a record made
     empty). The prediction is for features without a preferred direction; where texts share a few
     strong features, fewer labels are needed.
@@ -445,14 +454,14 @@ def estimate(
         dimension: Number of features, at least 1.
         epsilon: Privacy loss of one label or record, > 0, as for
             :class:`sordino.RandomizedResponse`.
-        delta: Failure probability allowed. The local way has none and does not use it; the ways
+        delta: Failure probability allowed. Noise on labels has none and does not use it; the ways
             with a curator are left out where it is 0.
         accuracy: Assumed share of judgments that the true reward predicts, in (0.5, 1). People
             disagree with themselves and with each other, so that no reward predicts all.
         target: Accuracy to be reached, in (0.5, 1), to learn how many labels it needs.
         labels_per_person: Labels of one person, to learn what they cost that person together.
         method: ``"debiased"``, or ``"mixture"``, which is better where rewards are large; of the
-            local way.
+            noise on labels.
 
     Raises:
         UsageError: A setting is out of range; nothing was computed.
@@ -462,7 +471,7 @@ def estimate(
 
     Example:
         >>> forecast = estimate(20_000, dimension=8, epsilon=1.0, target=0.64)
-        >>> round(forecast.ways["local"].accuracy, 3), forecast.ways["local"].labels_needed
+        >>> round(forecast.ways["labels"].accuracy, 3), forecast.ways["labels"].labels_needed
         (0.649, 1976)
         >>> {name: way.labels_needed for name, way in forecast.ways.items()}
         {'local': 1976, 'label-central': 714, 'record-central': 719}
@@ -494,8 +503,8 @@ def estimate(
 
 def _break_even(ways: Mapping[str, Way]) -> int | None:
     """Return from how many labels on a curator's noise on labels costs less."""
-    central = ways.get("label-central")
-    return None if central is None else break_even(ways["local"].outlook, central.outlook)
+    central = ways.get("label-estimate")
+    return None if central is None else break_even(ways["labels"].outlook, central.outlook)
 
 
 def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> WayForecast:

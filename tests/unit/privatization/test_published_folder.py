@@ -230,7 +230,7 @@ DRIVER = textwrap.dedent(
     from sordino.engines import exchange
     from sordino.engines.engine import InProcess
     from sordino.preferences.shards import find_shards
-    from sordino.privatization import publication, shards
+    from sordino.privatization import shards
     from sordino.privatization.shards import privatize_shards
 
     folder, raw = Path(sys.argv[1]), Path(sys.argv[2])

@@ -15,7 +15,7 @@ GUARANTEE = {
 RESULT = {
     "format": "sordino.result",
     "version": 1,
-    "way": "local",
+    "noise": "labels",
     "guarantee": GUARANTEE,
     "data": {"pairs": 4000},
     "reward": {

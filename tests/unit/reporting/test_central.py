@@ -44,7 +44,7 @@ def made(name):
         measured |= {"accuracy": 0.66, "accuracy_standard_error": 0.02}
         measured["negative_log_likelihood"] = 0.62
     return {
-        "way": "central",
+        "noise": "estimate",
         "guarantee": {
             "epsilon": 1.2 if bought else 1.0, "delta": DELTA, "unit": unit,
             "neighbors": neighbors, "trust": "central", "randomness": "system",

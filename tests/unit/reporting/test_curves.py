@@ -9,6 +9,7 @@ import pytest
 from sordino import UsageError, estimate
 from sordino.reporting import curves
 from sordino.reporting.curves import describe_curves, refuse_plot, write_curves
+from sordino.rewards.forecast import IN_WORDS
 
 SVG = "{http://www.w3.org/2000/svg}"
 STARTS = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
@@ -39,7 +40,7 @@ def test_the_description_holds_the_numbers():
     found = forecast(target=0.6)
     text = describe_curves(found)
     for name, way in found.ways.items():
-        assert f"in the {name} way from 0.5" in text
+        assert f"with {IN_WORDS[name]} from 0.5" in text
         assert f"and {way.accuracy:.3f} at the chosen 1" in text
     needed = [way.labels_needed for way in found.ways.values()]
     assert f"0.6 needs {min(needed):,} to {max(needed):,} labels" in text
@@ -59,7 +60,12 @@ def lines(found):
 
 
 def test_every_way_has_a_line_of_its_own():
-    names = {"local way", "label-central way", "record-central way", "without privacy"}
+    names = {
+        "noise on labels",
+        "noise on the estimate, labels hidden",
+        "noise on the estimate, records hidden",
+        "without privacy",
+    }
     for panel in lines(forecast()):
         assert names < set(panel)
         looks = {(panel[name].get_color(), panel[name].get_linewidth()) for name in names}
@@ -68,13 +74,13 @@ def test_every_way_has_a_line_of_its_own():
         assert not [name for name in panel if "central" in name]
 
 
-@pytest.mark.parametrize("name", ["local", "label-central", "record-central"])
+@pytest.mark.parametrize("name", ["labels", "label-estimate", "record-estimate"])
 def test_lines_pass_through_the_forecast(name):
     found = forecast()
     left, right = lines(found)
-    at = dict(zip(*left[f"{name} way"].get_data(), strict=True))
+    at = dict(zip(*left[IN_WORDS[name]].get_data(), strict=True))
     assert at[1.0] == found.ways[name].accuracy
-    counts, accuracies = right[f"{name} way"].get_data()
+    counts, accuracies = right[IN_WORDS[name]].get_data()
     (near, *_) = [k for k, count in enumerate(counts) if count >= found.n]
     assert accuracies[near - 1] <= found.ways[name].accuracy <= accuracies[near]
 

@@ -78,7 +78,7 @@ def test_names_are_escaped_and_addresses_in_them_are_defused(result, ledger, cal
     ledger["head"] = bad
     ledger["entries"][0].update(event=bad, parameters={bad: bad}, scope=bad, release_id=bad)
     result["caveats"] = [bad]
-    result["way"] = bad
+    result["noise"] = bad
     result["reward"]["features"] = {bad: bad}
     text = render_report(
         summarize(

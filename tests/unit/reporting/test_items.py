@@ -35,7 +35,7 @@ def made(rows=CLEAR, *, records=False, choices=True):
     mechanism = TILT if records else SUM
     share = 1 / max(1, len(rows))
     return {
-        "way": "central",
+        "noise": "estimate",
         "guarantee": {
             "epsilon": 1.0, "delta": 1e-6, "unit": "record" if records else "label",
             "neighbors": "ADD_OR_REMOVE_ONE" if records else "REPLACE_ONE", "trust": "central",

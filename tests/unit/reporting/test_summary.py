@@ -126,9 +126,9 @@ def test_epsilon_is_never_understated(result):
     assert words["belief_text"] == "88.1%"
 
 
-@pytest.mark.parametrize("way", ["local", "central"])
-def test_who_saw_the_labels_follows_trust_and_not_the_way(result, way):
-    result["way"] = way
+@pytest.mark.parametrize("noise", ["labels", "estimate"])
+def test_who_saw_the_labels_follows_trust_and_not_the_noise(result, noise):
+    result["noise"] = noise
     assert "This machine saw the raw labels" in summarize(result)["guarantee"]["trust_text"]
     result["guarantee"]["trust"] = "local"
     assert "Nobody but the person" in summarize(result)["guarantee"]["trust_text"]
@@ -136,7 +136,7 @@ def test_who_saw_the_labels_follows_trust_and_not_the_way(result, way):
 
 def test_only_local_metrics_are_said_to_be_debiased(result):
     assert "randomized labels, debiased" in summarize(result)["metrics_note"]
-    result["way"] = "central"
+    result["noise"] = "central"
     assert "debiased" not in summarize(result)["metrics_note"]
 
 

@@ -11,7 +11,7 @@ from sordino.rewards.forecast import Forecast, utility_curve
 
 
 def local(n=2000, *, dimension=16, epsilon=1.0, **more):
-    return estimate(n, dimension=dimension, epsilon=epsilon, **more).ways["local"]
+    return estimate(n, dimension=dimension, epsilon=epsilon, **more).ways["labels"]
 
 
 def rises(values):
@@ -25,12 +25,12 @@ def rises(values):
 def test_limits(method, dimension, accuracy):
     world = {"dimension": dimension, "accuracy": accuracy, "method": method}
     endless = estimate(10**18, epsilon=1.0, **world)
-    assert endless.ways["local"].accuracy == pytest.approx(accuracy, abs=1e-6)
+    assert endless.ways["labels"].accuracy == pytest.approx(accuracy, abs=1e-6)
     assert endless.non_private.accuracy == pytest.approx(accuracy, abs=1e-6)
     loud = estimate(1000, epsilon=40.0, **world)
-    assert loud.ways["local"].accuracy == pytest.approx(loud.non_private.accuracy, abs=1e-9)
+    assert loud.ways["labels"].accuracy == pytest.approx(loud.non_private.accuracy, abs=1e-9)
     error = loud.non_private.standard_error
-    assert loud.ways["local"].standard_error == pytest.approx(error, rel=1e-9)
+    assert loud.ways["labels"].standard_error == pytest.approx(error, rel=1e-9)
     silent = local(1, epsilon=1e-6, **world)
     assert silent.accuracy == pytest.approx(0.5, abs=1e-5)
 
@@ -55,7 +55,7 @@ def test_more_labels_more_epsilon_and_fewer_features_help(accuracy, dimension):
 def test_the_needed_number_of_labels_is_the_smallest(epsilon, target, dimension):
     world = {"dimension": dimension, "epsilon": epsilon}
     found = estimate(10, target=target, **world)
-    needed = found.ways["local"].labels_needed
+    needed = found.ways["labels"].labels_needed
     assert found.reachable
     assert local(needed, **world).accuracy >= target
     assert needed == 1 or local(needed - 1, **world).accuracy < target
@@ -66,7 +66,7 @@ def test_the_needed_number_of_labels_is_the_smallest(epsilon, target, dimension)
 def test_no_number_of_labels_beats_the_true_reward(target):
     found = estimate(10, dimension=3, epsilon=1.0, target=target)
     assert not found.reachable
-    assert found.ways["local"].labels_needed is None
+    assert found.ways["labels"].labels_needed is None
     assert found.non_private.labels_needed is None
     assert not estimate(10, dimension=3, epsilon=1.0).reachable
 
@@ -125,22 +125,22 @@ def test_the_mixture_is_better_where_rewards_are_large():
 
 def test_the_local_way_does_not_use_delta():
     a, b = (estimate(100, dimension=4, epsilon=1.0, delta=delta) for delta in (0.0, 0.1))
-    assert a.ways["local"] == b.ways["local"]
+    assert a.ways["labels"] == b.ways["labels"]
     assert (a.delta, b.delta) == (0.0, 0.1)
 
 
 def test_ways_with_a_curator_need_delta():
     found = estimate(100, dimension=4, epsilon=1.0, delta=0.0)
-    assert list(found.ways) == ["local"]
-    assert list(found.left_out) == ["label-central", "record-central"]
+    assert list(found.ways) == ["labels"]
+    assert list(found.left_out) == ["label-estimate", "record-estimate"]
     assert set(found.left_out.values()) == {"left out, needs delta above 0"}
     assert found.break_even is None
-    assert "record-central way: left out, needs delta above 0" in str(found)
+    assert "noise on the estimate, records hidden: left out, needs delta above 0" in str(found)
 
 
 def test_three_ways_in_this_order():
     found = estimate(5000, dimension=32, epsilon=1.0, target=0.64, labels_per_person=5)
-    assert list(found.ways) == ["local", "label-central", "record-central"]
+    assert list(found.ways) == ["labels", "label-estimate", "record-estimate"]
     assert not found.left_out
     local, label, record = found.ways.values()
     assert [way.unit for way in found.ways.values()] == ["label", "label", "record"]
@@ -155,7 +155,7 @@ def test_three_ways_in_this_order():
     assert local.labels_needed > record.labels_needed > label.labels_needed
     assert label.person_epsilon > 5 * label.epsilon
     assert record.person_epsilon is None
-    assert found.best == "label-central"
+    assert found.best == "label-estimate"
     assert label.epsilon == pytest.approx(1.0)
     assert label.odds >= math.exp(label.epsilon)
     assert record.odds == pytest.approx(math.e)
@@ -163,13 +163,13 @@ def test_three_ways_in_this_order():
 
 def test_few_labels_are_better_randomized():
     found = estimate(200, dimension=32, epsilon=2.0)
-    assert found.best == "local"
+    assert found.best == "labels"
     assert found.break_even > 200
     more = estimate(found.break_even * 2, dimension=32, epsilon=2.0)
-    assert (more.best, more.break_even) == ("label-central", found.break_even)
+    assert (more.best, more.break_even) == ("label-estimate", found.break_even)
 
 
-@pytest.mark.parametrize("name", ["label-central", "record-central"])
+@pytest.mark.parametrize("name", ["label-estimate", "record-estimate"])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0])
 @pytest.mark.parametrize("target", [0.5001, 0.6, 0.649])
 @pytest.mark.parametrize("dimension", [1, 8, 400])
@@ -181,11 +181,11 @@ def test_noise_that_fades_is_searched_too(name, epsilon, target, dimension):
 
 
 def test_equal_ways_are_settled_for_the_one_that_trusts_least():
-    assert estimate(10**15, dimension=2, epsilon=44.0).best == "local"
+    assert estimate(10**15, dimension=2, epsilon=44.0).best == "labels"
 
 
 def test_odds_that_no_float_holds_are_infinite():
-    way = estimate(10, dimension=2, epsilon=1000.0).ways["label-central"]
+    way = estimate(10, dimension=2, epsilon=1000.0).ways["label-estimate"]
     assert (way.odds, way.belief) == (math.inf, 1.0)
 
 
@@ -206,17 +206,20 @@ def test_json_holds_everything():
     found = estimate(100, dimension=4, epsilon=1.0, target=0.6, labels_per_person=3)
     value = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert set(value) == set(Forecast.__dataclass_fields__)
-    assert list(value["ways"]) == ["local", "label-central", "record-central"]
-    assert value["ways"]["label-central"]["flip_probability"] is None
-    assert value["ways"]["local"]["labels_needed"] == found.ways["local"].labels_needed
+    assert list(value["ways"]) == ["labels", "label-estimate", "record-estimate"]
+    assert value["ways"]["label-estimate"]["flip_probability"] is None
+    assert value["ways"]["labels"]["labels_needed"] == found.ways["labels"].labels_needed
     assert value["assumed_accuracy"] == 0.65
 
 
 def test_it_prints_assumption_and_result():
     text = str(estimate(20_000, dimension=8, epsilon=1.0))
     assert "assuming that the true reward predicts 0.65" in text
-    assert "local way, epsilon=1, delta=0 per label: accuracy 0.649" in text
-    assert "record-central way, epsilon=1, delta=1e-06 per record: accuracy 0.650" in text
+    assert "noise on labels: epsilon=1, delta=0 per label: accuracy 0.649" in text
+    assert (
+        "noise on the estimate, records hidden: epsilon=1, delta=1e-06 per record: accuracy 0.650"
+        in text
+    )
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from sordino.privacy.spend import event_of
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"
-_WAY, _NAME = "local", "randomized-response"
+_NOISE, _NAME = "labels", "randomized-response"
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 
@@ -46,13 +46,13 @@ class StatedCoin:
     """What ``result.json`` says of its mechanism.
 
     Attributes:
-        way: How the labels were protected.
+        noise: Where it is.
         name: The mechanism.
         flips: Share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none.
         loss: Privacy loss of one label; None where an early version left it out.
     """
 
-    way: str
+    noise: str
     name: str
     flips: float
     loss: float | None
@@ -60,9 +60,9 @@ class StatedCoin:
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedCoin:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        told, way = result["mechanism"], result["way"]
+        told, noise = result["mechanism"], result["noise"]
         name, loss = told["name"], told.get("epsilon_per_label")
-        if not isinstance(way, str) or not isinstance(name, str):
+        if not isinstance(noise, str) or not isinstance(name, str):
             raise TypeError
         flips = told["flip_probability"] if name == _NAME else told.get("flip_probability", 0.0)
         flips = _validate.non_negative("flip_probability", flips)
@@ -70,7 +70,7 @@ class StatedCoin:
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        return cls(way=way, name=name, flips=flips, loss=loss)
+        return cls(noise=noise, name=name, flips=flips, loss=loss)
 
 
 def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
@@ -104,7 +104,7 @@ def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> F
 
 def _other_names(stated: StatedCoin) -> Iterator[str]:
     """Yield what is wrong about the names."""
-    if (stated.way, stated.name) != (_WAY, _NAME):
+    if (stated.noise, stated.name) != (_NOISE, _NAME):
         yield "Another mechanism is described than the one that was paid for."
 
 
@@ -624,7 +624,7 @@ def _names(paths: Iterable[_Path]) -> str:
     return ", ".join(sorted(".".join(path) for path in paths))
 
 
-_WAY_OF = "central"
+_NOISE_OF = "estimate"
 _FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
 _HIDES_NO_RECORD = "Noise on labels or rankings hides no record."
 _OTHER = "Another mechanism is described than the one that was paid for."
@@ -754,7 +754,7 @@ def _wrong_noise(stated: StatedMechanism, payment: _Payment) -> Iterator[str]:
     """Yield what promises more than the entry behind the reward paid for."""
     noise, event, terms = stated.noise, event_of(payment.entry), payment.terms
     fits = noise is not None and noise.name == payment.reward.method
-    if stated.coin.way != _WAY_OF or not fits:
+    if stated.coin.noise != _NOISE_OF or not fits:
         yield _OTHER
     elif isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
         if terms.unit == "record":

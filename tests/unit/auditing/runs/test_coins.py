@@ -14,10 +14,10 @@ from sordino.privatization.crossing import coin_for_person
 SIZES = [1e-6, 0.01, 0.1, 1.0, math.log(3), 5.0, 20.0, 25.0, 30.0, 40.0, 43.0]
 
 
-def stated(flips, loss, *, way="local", name="randomized-response"):
+def stated(flips, loss, *, noise="labels", name="randomized-response"):
     return StatedCoin.read(
         {
-            "way": way,
+            "noise": noise,
             "mechanism": {"name": name, "flip_probability": flips, "epsilon_per_label": loss},
         }
     )
@@ -97,7 +97,7 @@ def test_what_is_no_coin_is_not_compared(event):
 
 
 def test_a_mechanism_that_flips_no_label_need_not_say_so():
-    told = StatedCoin.read({"way": "central", "mechanism": {"name": "other"}})
+    told = StatedCoin.read({"noise": "estimate", "mechanism": {"name": "other"}})
     assert (told.flips, told.loss) == (0.0, None)
     assert check_coin(told, promise(1.0), [entry(GaussianEvent(1.0))]).outcome == "skipped"
     coin = entry(RandomizedResponse(1.0).event)

@@ -71,7 +71,7 @@ def gaussian(epsilon, delta, mu, **more):
 
 
 def stated(mechanism, **more):
-    return StatedMechanism.read({"way": "central", "mechanism": mechanism} | more)
+    return StatedMechanism.read({"noise": "estimate", "mechanism": mechanism} | more)
 
 
 def tilt(noise, moment=None):
@@ -156,7 +156,7 @@ def test_what_no_description_fits_is_not_compared(event):
 def test_coins_that_say_to_have_bought_metrics():
     coin = {"name": "randomized-response", "flip_probability": 0.27, "epsilon_per_label": 1.0}
     told = StatedMechanism.read(
-        {"way": "local", "mechanism": coin, "metrics": gaussian(1.0, 1e-6, 0.2)}
+        {"noise": "labels", "mechanism": coin, "metrics": gaussian(1.0, 1e-6, 0.2)}
     )
     entries = rows(RandomizedResponseEvent(1.0))
     found = check_mechanism(told, promise(), entries, reward=reward("debiased"))
@@ -258,7 +258,7 @@ def written(noise, model):
     ranked, worths = isinstance(noise, RankedPerturbation), model.worths()
     chances = np.exp([worth / TEMPERATURE for _, worth, *_ in worths])
     return {
-        "way": "central",
+        "noise": "estimate",
         "mechanism": tilt_of_rankings(noise) if ranked else sum_of_rankings(noise),
         "metrics": None,
         "data": {

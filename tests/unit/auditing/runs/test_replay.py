@@ -166,7 +166,7 @@ MALFORMED = [
     (("policy", "kind"), "pessimistic"),
     (("policy", "temperature"), 10**400),
     (("guarantee", "epsilon"), 10**400),
-    (("way",), None),
+    (("noise",), None),
     (("mechanism",), None),
     (("mechanism", "name"), 3),
     (("mechanism", "flip_probability"), CANARY),
