@@ -47,9 +47,10 @@ def edits(mutant):
 
 
 def plant(mutant, folder):
-    """Copy the package with one bug in it."""
-    shutil.copytree(ROOT / "src", folder, ignore=shutil.ignore_patterns("__pycache__"))
+    """Copy the package with one bug in it; what is compiled already is copied with its source."""
+    shutil.copytree(ROOT / "src", folder)
     path = folder / "sordino" / mutant["file"]
+    shutil.rmtree(path.parent / "__pycache__", ignore_errors=True)  # of the file without the bug
     text = path.read_text(encoding="utf-8")
     for old, new in edits(mutant):
         assert text.count(old) == 1, f"{mutant['name']}: the source has changed; plant it anew"
