@@ -386,7 +386,7 @@ def test_two_processes_at_once_never_answer_more_than_the_ledger_counts(
 ):
     monkeypatch.setattr("sordino.privatization.crossing.turn", lambda _: nullcontext())
     ledger, pairs = new_ledger(tmp_path), read_pairs(rows_of(people(15, 6), [1] * 90))
-    name = "reserve" if owner is Crossing else "words"
+    name = "pay" if owner is Crossing else "words"
     honest, others = getattr(owner, name), []
 
     def slow(self, *given):
@@ -491,7 +491,7 @@ def test_a_ledger_that_counts_records_is_refused(tmp_path):
 def test_an_input_that_grows_between_two_readings_answers_nothing_unpaid(tmp_path, monkeypatch):
     """What is not surveyed is not answered: it would be stored, and free for the next run."""
     ledger, raw = new_ledger(tmp_path), write(tmp_path, ONE, (1,))
-    honest = Crossing.reserve
+    honest = Crossing.pay
 
     def grown(self, survey, public_digest):
         result = honest(self, survey, public_digest)
@@ -499,7 +499,7 @@ def test_an_input_that_grows_between_two_readings_answers_nothing_unpaid(tmp_pat
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Crossing, "reserve", grown)
+        patch.setattr(Crossing, "pay", grown)
         with pytest.raises(DataError, match="changed"):
             privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
     privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)

@@ -79,13 +79,13 @@ def test_in_memory_the_entry_comes_first(tmp_path, monkeypatch):
 
 
 def test_a_coin_before_the_entry_is_caught_by_the_same_spy(tmp_path, monkeypatch):
-    honest = Crossing.reserve
+    honest = Crossing.pay
 
     def hasty(self, survey, public_digest):
         self.entropy.words(1)
         return honest(self, survey, public_digest)
 
-    monkeypatch.setattr(Crossing, "reserve", hasty)
+    monkeypatch.setattr(Crossing, "pay", hasty)
     _, seen = privatize_in_batches(tmp_path, monkeypatch, TWO_PEOPLE)
     assert not all(kinds == ["open", "reserve"] for kinds, _ in seen)
 
@@ -184,7 +184,7 @@ def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkey
     ledger = new_ledger(folder=tmp_path)
     case = [(f"p{i}", "q") for i in range(40)]
     pairs = read_pairs(rows_of(case, [1] * 40))
-    name = "reserve" if owner is Crossing else "words"
+    name = "pay" if owner is Crossing else "words"
     honest, others = getattr(owner, name), []
 
     def slow(self, *given):
@@ -205,7 +205,7 @@ def test_processes_take_turns(tmp_path, monkeypatch):
     ledger = new_ledger(folder=tmp_path)
     pairs = read_pairs(rows_of([("ana", f"q{i}") for i in range(5)], [1] * 5))
     monkeypatch.setattr("sordino.privatization.crossing._PATIENCE", 0.2)
-    honest, refused = Crossing.reserve, []
+    honest, refused = Crossing.pay, []
 
     def slow(self, *given):
         if not refused:
@@ -214,7 +214,7 @@ def test_processes_take_turns(tmp_path, monkeypatch):
                 privatize(pairs, COIN, ledger=Ledger.open(ledger.path))
         return honest(self, *given)
 
-    monkeypatch.setattr(Crossing, "reserve", slow)
+    monkeypatch.setattr(Crossing, "pay", slow)
     privatize(pairs, COIN, ledger=ledger)
     assert refused
     assert len(Ledger.open(ledger.path).spends) == 1

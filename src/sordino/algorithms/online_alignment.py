@@ -571,7 +571,6 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         confidence=level,
     )
     promise = promise_of_rounds(world, coin, ledger, entropy)
-    reservation = ledger.reserve(coin.event, promise=promise, details={"rounds": rounds})
     run = Play(
         contexts=contexts,
         learner=learner,
@@ -582,10 +581,20 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         bonus_bound=learner.largest_error if most is None else most,
         entropy=entropy,
     )
-    run.play(rounds)
-    artifact = _digest(run.transcript)
-    reservation.commit(artifact)
-    return _finished(run, learner, promise, reservation.release_id, artifact)
+
+    def played() -> Play:
+        run.play(rounds)
+        return run
+
+    released = ledger.release(
+        coin.event,
+        played,
+        digest=lambda run: _digest(run.transcript),
+        promise=promise,
+        stored=False,
+        details={"rounds": rounds},
+    )
+    return _finished(run, learner, promise, released.release_id, released.artifact)
 
 
 def _learner(

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sordino.collection.study import Study
 from sordino.errors import DataError, FileSystemError
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import digest_of_json
 
 __all__ = ["Page", "PageFile", "read_languages", "read_page"]
 
@@ -100,7 +100,7 @@ def _packaged() -> Iterator[tuple[str, bytes]]:
 def _digest_of_words(language: Mapping[str, Any]) -> str:
     """Return a SHA-256 of one language that does not depend on how its file is laid out."""
     words = {name: language[name] for name in ("code", "name", "texts")}
-    return hashlib.sha256(canonical_json(words).encode()).hexdigest()
+    return digest_of_json(words)
 
 
 def read_languages(study: Study) -> list[dict[str, Any]]:

@@ -25,7 +25,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.files import read_mappings
 from sordino.preferences.records import FIELDS, Text, canonical, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit, never_more
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import digest_of_json
 
 _JUDGMENTS: Final = (*(set(FIELDS) - {"prompt", "first", "second"}), "person", "persons")
 _MOST: Final = 20_000  # questions of a study
@@ -234,7 +234,7 @@ class Study:
     @property
     def digest(self) -> str:
         """Return one SHA-256 for all that is frozen."""
-        return hashlib.sha256(canonical_json(self.terms).encode()).hexdigest()
+        return digest_of_json(self.terms)
 
     @property
     def database_url(self) -> str:

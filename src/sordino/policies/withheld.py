@@ -5,7 +5,6 @@ What a policy of a withheld estimate needs to know of it.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +21,7 @@ from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent, Event
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Unit, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import digest_of_json
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
 
@@ -297,24 +296,21 @@ class WithheldPolicy(Withholding):
         promise = self._promise(event, count, ledger.budget.delta)
         refuse_large_delta(promise, None)
         promise = replace(promise, randomness=entropy.randomness)
-        reservation = ledger.reserve(
+        released = ledger.release(
             event,
-            promise=promise,
-            count=count,
-            public_digest=self.estimate.public_digest,
-        )
-        drawn = reservation.drawn_once(
             lambda: np.concatenate(
                 [
                     # the one caller of a name that is private so that nobody else asks for scores
                     sampling.release(self.estimate._scores(options), entropy=entropy)  # noqa: SLF001
                     for options, sampling in questions
                 ]
-            )
+            ),
+            digest=lambda drawn: digest_of_json({"draws": drawn.tolist()}),
+            promise=promise,
+            count=count,
+            public_digest=self.estimate.public_digest,
         )
-        text = canonical_json({"draws": drawn.tolist()})
-        reservation.commit(hashlib.sha256(text.encode()).hexdigest())
-        return drawn
+        return released.value
 
     def _refuse_other_ledger(self, ledger: Ledger) -> None:
         """Refuse a ledger that lacks what was paid for the estimate before."""

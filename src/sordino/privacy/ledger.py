@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from .ledger_chain import Row, canonical_json
 __all__ = ["Head", "Ledger", "Reservation"]
 
 _ONE_THREAD = threading.Lock()  # between processes SQLite's own lock does the same
+
+T = TypeVar("T")
 
 
 def _moment(budget: Guarantee) -> str:
@@ -109,6 +111,21 @@ class Reservation:
             part: Which part of the release, where it is drawn bit by bit.
         """
         return self.ledger._drawn(self.release_id, part, draw)  # noqa: SLF001 (its own ledger)
+
+
+@dataclass(frozen=True)
+class Release(Generic[T]):
+    """What one entry of a ledger paid for.
+
+    Attributes:
+        value: What was drawn, as it may be seen.
+        release_id: The random id of the entry.
+        artifact: SHA-256 of the value, as the ledger has it.
+    """
+
+    value: T
+    release_id: str
+    artifact: str
 
 
 class Ledger:
@@ -379,6 +396,44 @@ class Ledger:
             own.entries.append(release_id)
             own.used.add(release_id)
         return Reservation(self, release_id)
+
+    def release(
+        self,
+        event: Event,
+        draw: Callable[[], T],
+        *,
+        digest: Callable[[T], str],
+        promise: Guarantee,
+        stored: bool = True,
+        count: int = 1,
+        public_digest: str | None = None,
+        details: dict[str, Any] | None = None,
+    ) -> Release[T]:
+        """Pay for a draw, make it and record what came out, in this order.
+
+        Args:
+            event: What the mechanism is about to do.
+            draw: Draws the noise and returns what may be seen.
+            digest: Returns the SHA-256 of that.
+            promise: As in :meth:`reserve`, and so are the others.
+            stored: Whether the same command, given again after an interrupt, gets the same draw,
+                which must then be an array. What has no privacy is stored nowhere.
+            count: How many events the entry stands for.
+            public_digest: Under unit ``label`` only, the digest of the public fields.
+            details: Public numbers to keep with the entry.
+
+        Raises:
+            PrivacyError: The promise does not fit this ledger.
+            BudgetExceeded: The total would pass the budget; nothing was drawn.
+            LedgerMismatch: The public fields are not those of this ledger's data set.
+        """
+        reservation = self.reserve(
+            event, promise=promise, count=count, public_digest=public_digest, details=details
+        )
+        value = cast("T", reservation.drawn_once(cast("Any", draw))) if stored else draw()
+        artifact = digest(value)
+        reservation.commit(artifact)
+        return Release(value, reservation.release_id, artifact)
 
     def continuing(self, request: str | None) -> Ledger:
         """Return this ledger as the plan of a command sees it: what that paid for before is free.

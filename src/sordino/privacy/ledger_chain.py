@@ -19,6 +19,8 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sordino import _validate
 from sordino._files import refuse_special
 from sordino._random import new_release_id
@@ -94,6 +96,16 @@ _TYPES = {"sequence": "INTEGER PRIMARY KEY", "count": "INTEGER NOT NULL"}
 def canonical_json(value: Any) -> str:
     """Return JSON with sorted keys and no spaces: equal values give equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def digest_of_json(value: Any) -> str:
+    """Return the SHA-256 of what :func:`canonical_json` makes of a value."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()
+
+
+def digest_of_array(values: np.ndarray) -> str:
+    """Return the SHA-256 of numbers as 64-bit floats, the lowest byte first."""
+    return hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
 
 
 def strict_json(what: str, value: Any) -> str:

@@ -423,7 +423,7 @@ class Crossing:
             return 1
         return counts.fresh if self.unit == "person" else min(counts.fresh, 1)
 
-    def reserve(self, survey: Survey, public_digest: str) -> Reservation | None:
+    def pay(self, survey: Survey, public_digest: str) -> Reservation | None:
         """Write the spend durably; None if every answer is stored already and nothing is drawn."""
         fresh = self._fresh(survey)
         if not fresh:

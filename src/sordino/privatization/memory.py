@@ -89,7 +89,7 @@ def privatize(
     with crossing.open_memo(linked=pairs.persons is not None) as memo:
         survey = _surveyed(pairs, crossing, memo)
         promise = crossing.promise(survey)
-        reservation = crossing.reserve(survey, pairs.public_digest)
+        reservation = crossing.pay(survey, pairs.public_digest)
         crossing.choose(survey)
         keys = memo_keys(pairs.keys, pairs.persons)
         rows = crossing.rows(keys, memo)
@@ -210,21 +210,20 @@ def privatize_choices(
     promise = _promise(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())
     used = rankings if len(once) == len(rankings) else rankings.part(once.tolist())
-    reservation = ledger.reserve(
-        mechanism.event, promise=promise, public_digest=rankings.public_digest
+    released = ledger.release(
+        mechanism.event,
+        lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy),
+        digest=lambda answers: digest_of_answers(used.public_digest, answers),
+        promise=promise,
+        public_digest=rankings.public_digest,
     )
-    answers = reservation.drawn_once(
-        lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy)
-    )
-    artifact = digest_of_answers(used.public_digest, answers)
-    reservation.commit(artifact)
     return PrivateChoices(
         **{name: getattr(used, name) for name in Slates.__dataclass_fields__},
-        answers=answers,
+        answers=released.value,
         mechanism=mechanism,
         guarantee=promise,
-        release_ids=(reservation.release_id,),
-        artifact=artifact,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
     )
 
 
@@ -301,14 +300,19 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
     """
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = pairs.public_digest
-    reservation = ledger.reserve(mechanism.event, promise=promise, public_digest=digest)
-    answers = mechanism.release(pairs.labels, entropy=_random.entropy(None))
-    reservation.commit(digest)  # of the public fields: raw labels are not digested
+    released = ledger.release(
+        mechanism.event,
+        lambda: mechanism.release(pairs.labels, entropy=_random.entropy(None)),
+        digest=lambda _: digest,  # of the public fields: raw labels are not digested
+        promise=promise,
+        stored=False,
+        public_digest=digest,
+    )
     return PrivatePairs(
         **{name: getattr(pairs, name) for name in Comparisons.__dataclass_fields__},
-        answers=answers,
+        answers=released.value,
         flip_probability=0.0,
         guarantee=promise,
-        release_ids=(reservation.release_id,),
+        release_ids=(released.release_id,),
         artifact=digest,
     )

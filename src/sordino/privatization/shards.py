@@ -209,7 +209,7 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
         promise = crossing.promise(known.totals)
         engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
         _refuse_changes(shards)
-        reservation = crossing.reserve(known.totals, known.found.public_digest)
+        reservation = crossing.pay(known.totals, known.found.public_digest)
         entry = None if reservation is None else reservation.release_id
         tally = known.tally_without(ledger.open_entries, engine)
         if reservation is not None and reservation.is_noted and known.people is None:

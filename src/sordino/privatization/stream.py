@@ -8,7 +8,6 @@ the note lets the rest appear: the same bytes, for nothing.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -47,7 +46,7 @@ from sordino.preferences.records import Record
 from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import digest_of_json
 
 from .crossing import (
     Crossing,
@@ -242,7 +241,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
             atomic_draft(destination, force=force) as out,
             atomic_draft(manifest_path(destination), force=force) as note,
         ):
-            reservation = crossing.reserve(surveyed.survey, surveyed.public_digest)
+            reservation = crossing.pay(surveyed.survey, surveyed.public_digest)
             crossing.choose(surveyed.survey)
             again, place = PublicDigest(), 0
             for batch in settings.records(source, again, _half(progress, 1)):
@@ -347,7 +346,7 @@ def digest_of_request(shards: Shards, crossing: Crossing) -> str:
         "cap": crossing.cap,
         "entropy": repr(crossing.entropy),  # with its seed, if it has one
     }
-    return hashlib.sha256(canonical_json(request).encode()).hexdigest()
+    return digest_of_json(request)
 
 
 def note_files(work: Path, request: str, manifests: Mapping[str, Manifest], *, force: bool) -> None:

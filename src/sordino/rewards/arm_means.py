@@ -36,7 +36,7 @@ from sordino.preferences.bandit_logs import BanditLogs
 from sordino.privacy.events import Event
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import canonical_json
+from sordino.privacy.ledger_chain import digest_of_json
 
 from .release_checks import entropy_of, refuse_large_delta
 from .withheld_bounds import changes_of, refuse_other_terms
@@ -282,11 +282,14 @@ class ScreenedMeans(ArmMeans):
             randomness=entropy.randomness,
         )
         refuse_large_delta(promise, None)
-        reservation = ledger.reserve(test.event, promise=promise)
-        count = int(test.release(confidential(self).counts, entropy=entropy)[0])
-        text = canonical_json({"least_count": count})
-        reservation.commit(hashlib.sha256(text.encode()).hexdigest())
-        self._keep(least_count=count, _payment=(reservation.release_id, test.event))
+        released = ledger.release(
+            test.event,
+            lambda: test.release(confidential(self).counts, entropy=entropy),
+            digest=lambda counts: digest_of_json({"least_count": int(counts[0])}),
+            promise=promise,
+        )
+        count = int(released.value[0])
+        self._keep(least_count=count, _payment=(released.release_id, test.event))
         return count
 
     def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:

@@ -5,7 +5,6 @@ How far the rewards of a finite class may disagree with the likeliest one.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .candidates import Candidates, ReferenceLists
 from .pair_losses import answer_probability
@@ -380,7 +380,7 @@ class FiniteReward:
             "features": self.candidates.to_dict(),
             "name": self.name,
             "log_likelihoods": self.log_likelihoods.tolist(),
-            "spread": hashlib.sha256(self.spread.astype("<f8").tobytes()).hexdigest(),
+            "spread": digest_of_array(self.spread),
             "drawn_from_reference": self.drawn_from_reference,
             "flip_probability": self.flip_probability,
             "pairs": self.pairs,

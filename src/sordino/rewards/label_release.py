@@ -179,23 +179,20 @@ def release_sum(
     entropy = entropy_of(simulate_seed)
     promise = _checked_promise(pairs, mechanism, ledger, entropy)
     design = _prepared(pairs, mechanism, vectors, rows)
-    reservation = ledger.reserve(
+    released = ledger.release(
         design.event,
+        lambda: mechanism.release(pairs.labels, design=design, entropy=entropy).value,
+        digest=lambda value: digest_of_statistic(pairs.public_digest, value),
         promise=promise,
         public_digest=_public_digest(pairs, promise),
         details=entry_details(mechanism, details),
     )
-    value = reservation.drawn_once(
-        lambda: mechanism.release(pairs.labels, design=design, entropy=entropy).value
-    )
-    artifact = digest_of_statistic(pairs.public_digest, value)
-    reservation.commit(artifact)
     return LabelSum(
-        statistic=LabelStatistic(value, factor=design.factor, used=design.used),
+        statistic=LabelStatistic(released.value, factor=design.factor, used=design.used),
         scale=design.scale,
         guarantee=promise,
-        release_id=reservation.release_id,
-        artifact=artifact,
+        release_id=released.release_id,
+        artifact=released.artifact,
     )
 
 
@@ -516,17 +513,16 @@ def release_sum_of_shards(
     """
     design = PiecedLabels.prepare(mechanism, rows)
     total = design.total(verified(rows, survey) if survey.linked else rows)
-    reservation = ledger.reserve(
+    released = ledger.release(
         mechanism.event,
+        lambda: design.release_total(total, entropy=entropy).value,
+        digest=lambda value: digest_of_statistic(survey.public_digest, value),
         promise=promise,
         public_digest=_digest(survey, promise),
         details=entry_details(mechanism, details),
     )
-    value = reservation.drawn_once(lambda: design.release_total(total, entropy=entropy).value)
-    found = design.described(total, value)
-    artifact = digest_of_statistic(survey.public_digest, value)
-    reservation.commit(artifact)
-    return ShardSum(statistic=found, release_id=reservation.release_id, artifact=artifact)
+    found = design.described(total, released.value)
+    return ShardSum(statistic=found, release_id=released.release_id, artifact=released.artifact)
 
 
 def checked_promise(

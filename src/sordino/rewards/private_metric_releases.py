@@ -13,7 +13,6 @@ Metrics on held-out labels in many files: one noised sum, and sums of margins ov
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -34,6 +33,7 @@ from sordino.preferences.shard_survey import ShardSurvey
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .chunk_evidence import counted_vectors
 from .chunk_metrics import crossing
@@ -276,10 +276,14 @@ def measure_records(
     ledger.check(mechanism.event, promise=promise)  # before the work on texts
     part = pairs.part(np.flatnonzero(chosen).tolist())
     vectors = _record_vectors(reward, part, temperature)
-    reservation = ledger.reserve(mechanism.event, promise=promise, details=dict(MEASURED))
-    sums = reservation.drawn_once(lambda: mechanism.release(vectors, entropy=entropy))
-    artifact = hashlib.sha256(sums.astype("<f8").tobytes()).hexdigest()
-    reservation.commit(artifact)
+    released = ledger.release(
+        mechanism.event,
+        lambda: mechanism.release(vectors, entropy=entropy),
+        digest=digest_of_array,
+        promise=promise,
+        details=dict(MEASURED),
+    )
+    sums = released.value
     told = sums[0] >= _LEAST * mechanism.standard_deviation
     correct, won, loss = _ratios(sums, mechanism.standard_deviation) if told else (None,) * 3
     return PaidMetrics(
@@ -290,8 +294,8 @@ def measure_records(
         pairs=None,
         event=mechanism.event,
         guarantee=promise,
-        release_id=reservation.release_id,
-        artifact=artifact,
+        release_id=released.release_id,
+        artifact=released.artifact,
         judged=reward.artifact,
         reason=None if told else _TOO_FEW,
     )

@@ -338,16 +338,22 @@ def fit_unprotected_rankings(
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
     seen, loss = _ballots(rankings, features), _likelihood(rankings, features)
-    reservation = ledger.reserve(mechanism.event, promise=promise, public_digest=digest)
-    found = fit_ballots(
-        loss,
-        seen=seen,
-        inflation=1.0,
-        spread=lambda theta: measured_hessian(loss, theta),
-        ridge=ridge,
-        ball=ball,
+    released = ledger.release(
+        mechanism.event,
+        lambda: fit_ballots(
+            loss,
+            seen=seen,
+            inflation=1.0,
+            spread=lambda theta: measured_hessian(loss, theta),
+            ridge=ridge,
+            ball=ball,
+        ),
+        digest=lambda _: digest,  # of the public fields: raw ranks are not digested
+        promise=promise,
+        stored=False,
+        public_digest=digest,
     )
-    reservation.commit(digest)  # of the public fields: raw ranks are not digested
+    found = released.value
     given = None if rankings.items is None else rankings.given
     plain = rankings.items is not None and features is None and given is None
     offered = offered_items(loss) if plain else None
@@ -363,7 +369,7 @@ def fit_unprotected_rankings(
         atol=found.atol,
         pairs=len(rankings),
         standard_errors=None if covariance is None else roots_of_variances(covariance),
-        release_ids=(reservation.release_id,),
+        release_ids=(released.release_id,),
         artifact=digest,
         items=rankings.items,
         item_features=given,

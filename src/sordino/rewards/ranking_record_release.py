@@ -7,7 +7,6 @@ many ballots there are, and nothing here depends on that number or tells it.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from sordino.preferences.features import Features, features_of_hidden
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .model import RewardModel, centered_weights
 from .ranking_losses import PlackettLuce
@@ -81,18 +81,17 @@ def fit_ranked_records(
     records = _records(rankings, features, mechanism)
     refuse_drowned(mechanism, d=mechanism.dimension, ball=ball)
     size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
-    reservation = ledger.reserve(mechanism.event, promise=promise)
-    weights = reservation.drawn_once(
-        lambda: release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
-    )
     given = None if rankings.items is None else rankings.given
-    if rankings.items is not None and features is None and given is None:
+    plain = rankings.items is not None and features is None and given is None
+
+    def draw() -> Float[np.ndarray, " d"]:
+        weights = release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
         # Over all items: which of them were offered to somebody is private here.
-        weights = centered_weights(weights, np.ones(len(weights), dtype=bool))
-    artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
-    reservation.commit(artifact)
+        return centered_weights(weights, np.ones(len(weights), dtype=bool)) if plain else weights
+
+    released = ledger.release(mechanism.event, draw, digest=digest_of_array, promise=promise)
     return RewardModel(
-        weights=weights,
+        weights=released.value,
         features=features,
         guarantee=promise,
         method=METHOD,
@@ -101,8 +100,8 @@ def fit_ranked_records(
         gradient_norm=mechanism.atol,
         atol=mechanism.atol,
         pairs=size,
-        release_ids=(reservation.release_id,),
-        artifact=artifact,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
         items=rankings.items,
         item_features=given,
     )

@@ -104,23 +104,20 @@ def release_rankings(
     slates = slate_rows(rankings, features)
     design = _prepared(rankings, mechanism, slates)
     most = mechanism.records_per_person
-    reservation = ledger.reserve(
+    released = ledger.release(
         mechanism.event,
+        lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value,
+        digest=lambda value: digest_of_statistic(rankings.public_digest, value),
         promise=promise,
         public_digest=digest,
         details=None if most is None else {"cap": most},
     )
-    value = reservation.drawn_once(
-        lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value
-    )
-    released = LabelStatistic(value, factor=design.factor, used=design.used)
-    artifact = digest_of_statistic(rankings.public_digest, value)
-    reservation.commit(artifact)
+    statistic = LabelStatistic(released.value, factor=design.factor, used=design.used)
     return ReleasedRankings(
-        evidence=_evidence(slates, design, released, features),
+        evidence=_evidence(slates, design, statistic, features),
         guarantee=promise,
-        release_ids=(reservation.release_id,),
-        artifact=artifact,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
         features=features,
         items=rankings.items,
         named=rankings.named,

@@ -391,11 +391,14 @@ def spend_on_records(
     """
     mechanism, ball = terms.mechanism, terms.ball
     terms.refuse_useless(records.width)
-    reservation = ledger.reserve(mechanism.event, promise=terms.promise, details=details)
-    together = reservation.drawn_once(lambda: _packed(records, terms))
-    weights, moment = _unpacked(together, records.width, terms)
-    artifact = _digest(weights, moment)
-    reservation.commit(artifact)
+    released = ledger.release(
+        mechanism.event,
+        lambda: _packed(records, terms),
+        digest=lambda together: _digest(*_unpacked(together, records.width, terms)),
+        promise=terms.promise,
+        details=details,
+    )
+    weights, moment = _unpacked(released.value, records.width, terms)
     kept = None
     if terms.ellipsoid and moment is not None:
         kept = record_ellipsoid(weights, moment, mechanism, ball=ball)
@@ -410,8 +413,8 @@ def spend_on_records(
         pairs=terms.size,
         ellipsoid=kept,
         moment=moment,
-        release_ids=(reservation.release_id,),
-        artifact=artifact,
+        release_ids=(released.release_id,),
+        artifact=released.artifact,
     )
 
 

@@ -8,7 +8,6 @@ alone.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -27,6 +26,7 @@ from sordino.preferences.pairs import Pairs
 from sordino.privacy.events import UNDECIDED, Event
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
+from sordino.privacy.ledger_chain import digest_of_array
 
 from .answer_fit import BALL
 from .candidates import Candidates
@@ -419,14 +419,16 @@ class WithheldReward(Withholding):
         outright = NonPrivate()
         promise = outright.guarantee(unit=self.unit, neighbors=self.neighbors, trust="central")
         promise = promise.with_caveats(*self.caveats)
-        weights = confidential(self).weights
-        artifact = hashlib.sha256(weights.astype("<f8").tobytes()).hexdigest()
-        reservation = ledger.reserve(
-            outright.event, promise=promise, public_digest=self.public_digest
+        released = ledger.release(
+            outright.event,
+            confidential(self).weights.copy,
+            digest=digest_of_array,
+            promise=promise,
+            stored=False,
+            public_digest=self.public_digest,
         )
-        reservation.commit(artifact)
         return RewardModel(
-            weights=weights.copy(),
+            weights=released.value,
             features=self.features,
             guarantee=promise,
             ridge=self._settings.ridge,
@@ -434,8 +436,8 @@ class WithheldReward(Withholding):
             gradient_norm=self._known.atol,
             atol=self._known.atol,
             pairs=self._size,
-            release_ids=(reservation.release_id,),
-            artifact=artifact,
+            release_ids=(released.release_id,),
+            artifact=released.artifact,
         )
 
     def score(self, *_: object, **__: object) -> NoReturn:

@@ -5,7 +5,6 @@ An uncertainty as a file of safetensors: matrices, and settings in the header.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from safetensors.numpy import save
 from sordino import _validate
 from sordino._files import atomic_writer, explained
 from sordino.errors import DataError, UsageError
+from sordino.privacy.ledger_chain import digest_of_array
 from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, flattest_curvature, whitened
 
 FEWEST_FOR_A_CENTER = 3
@@ -150,10 +150,7 @@ class LastLayerUncertainty:
     def to_dict(self) -> dict[str, Any]:
         """Return the settings, and digests of the arrays, as JSON holds them."""
         arrays = {"metric": self.ellipsoid.metric, "mean": self.mean}
-        digests = {
-            name: hashlib.sha256(values.astype("<f8").tobytes()).hexdigest()
-            for name, values in arrays.items()
-        }
+        digests = {name: digest_of_array(values) for name, values in arrays.items()}
         return {**self.settings, **digests}
 
     @property
