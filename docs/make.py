@@ -33,19 +33,6 @@ FLOW = [
     "engines", "privacy", "mechanisms", "preferences", "privatization", "rewards", "policies",
     "environments", "algorithms", "language", "auditing", "collection", "reporting", "cli",
 ]  # fmt: skip
-TEST_FOLDERS = {
-    "architecture": "rules that hold everywhere: imports, names, sections, this page",
-    "cli": "the commands, from outside, with their exit codes and every byte they write",
-    "browser": "reports and the collection page in a real browser, where one is found",
-    "claims": "what the papers state, as printed, and what refutes or shows it: docs/papers.md",
-    "data": "test vectors, as JSON",
-    "language": "the `language` extra, on models that the tests build",
-    "scale": "sums on Ray: the same bits, whatever workers are lost, and nothing left behind",
-    "soundness": "exact, no sampling: every promise against every neighbor, and planted bugs",
-    "statistical": "seeded simulations; each states its false-alarm rate and its power",
-    "unit": "mirrors `src/sordino`",
-}
-
 CLI_HEADER = """# Command line
 
 The `--help` of every command, written by `python docs/make.py`; a test compares the two.
@@ -126,7 +113,7 @@ def packages(folder: Path) -> list[Path]:
 
 
 def tree() -> str:
-    """Return the annotated tree of folders: those of the source, and those of tests."""
+    """Return the annotated tree of the source: its folders alone."""
     package = ROOT / "src" / "sordino"
     folders = packages(package)
     folders.sort(key=lambda p: FLOW.index(p.name) if p.name in FLOW else len(FLOW))
@@ -138,11 +125,6 @@ def tree() -> str:
         for path in inside:
             twig = "└──" if path == inside[-1] else "├──"
             lines.append(f"{bar}{twig} {path.name + '/':<16}{first_sentence(path / '__init__.py')}")
-    lines.append("tests/")
-    names = list(TEST_FOLDERS.items())
-    for index, (name, what) in enumerate(names):
-        twig = "└──" if index == len(names) - 1 else "├──"
-        lines.append(f"{twig} {name + '/':<20}{what}")
     return "```text\n" + "\n".join(lines) + "\n```"
 
 

@@ -42,7 +42,7 @@ BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here lead
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
     "sordino.language.central.training.training_step",  # transformers says what it takes
-    "sordino.privatization.crossing.reserve",  # the one step that all crossings share
+    "sordino.privatization.crossing.pay",  # the one step that all crossings share
 }
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
@@ -80,8 +80,8 @@ def test_a_keyword_ledger_means_that_it_spends(functions):
 
 
 def test_nobody_else_reaches_a_reservation(functions):
-    """Follow the calls by name, from ``reserve`` upward, outside the command line."""
-    known = {"reserve"}
+    """Follow the calls by name, from ``reserve`` and ``charge`` up, outside commands."""
+    known = {"reserve", "charge"}
     reached = set()
     outside = [f for f in functions if f.module.stage != "cli" and f.module.name != LEDGER]
     while True:
@@ -104,12 +104,12 @@ def _called(function):
 def test_the_entry_is_written_before_noise_is_drawn(functions):
     checked = 0
     for function in functions:
-        reserved = [line for name, line in function.calls if name == "reserve"]
+        reserved = [line for name, line in function.calls if name in {"reserve", "charge"}]
         drawn = [line for name, line in function.calls if name in DRAWS]
         if reserved and drawn:
             checked += 1
             assert min(reserved) < min(drawn), function.where
-    assert checked >= 2
+    assert checked >= 8
 
 
 def test_noise_is_released_in_one_place(functions):

@@ -586,7 +586,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         run.play(rounds)
         return run
 
-    released = ledger.release(
+    released = ledger.charge(
         coin.event,
         played,
         digest=lambda run: _digest(run.transcript),

@@ -296,7 +296,7 @@ class WithheldPolicy(Withholding):
         promise = self._promise(event, count, ledger.budget.delta)
         refuse_large_delta(promise, None)
         promise = replace(promise, randomness=entropy.randomness)
-        released = ledger.release(
+        released = ledger.charge(
             event,
             lambda: np.concatenate(
                 [

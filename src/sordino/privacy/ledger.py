@@ -397,7 +397,7 @@ class Ledger:
             own.used.add(release_id)
         return Reservation(self, release_id)
 
-    def release(
+    def charge(
         self,
         event: Event,
         draw: Callable[[], T],

@@ -210,7 +210,7 @@ def privatize_choices(
     promise = _promise(rankings, mechanism, ledger, entropy)
     once = np.flatnonzero(rankings.first_rows())
     used = rankings if len(once) == len(rankings) else rankings.part(once.tolist())
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(_first_choices(used, entropy), entropy=entropy),
         digest=lambda answers: digest_of_answers(used.public_digest, answers),
@@ -300,7 +300,7 @@ def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> P
     """
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = pairs.public_digest
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(pairs.labels, entropy=_random.entropy(None)),
         digest=lambda _: digest,  # of the public fields: raw labels are not digested

@@ -8,6 +8,7 @@ A forecast in plain words: what is assumed, what comes out, and what epsilon mea
 from __future__ import annotations
 
 import html
+import importlib.util
 import io
 import math
 from pathlib import Path
@@ -86,9 +87,15 @@ def refuse_plot(path: Path, *, force: bool) -> None:
     """Refuse a name that no picture can be written under.
 
     Raises:
-        UsageError: It does not end in .svg, .png or .pdf, or it exists and ``force`` is False.
+        UsageError: It does not end in .svg, .png or .pdf, or it exists and ``force`` is False, or
+            matplotlib is not installed.
         FileSystemError: It is a folder.
     """
+    if importlib.util.find_spec("matplotlib") is None:
+        raise UsageError(
+            "A picture needs matplotlib. Nothing was written. Install it with: pip install "
+            "'sordino[plots]'"
+        )
     if _format(path) not in _FORMATS:
         raise UsageError(
             f"A picture's name must end in .svg, .png or .pdf; {path.name} does not. Nothing was "

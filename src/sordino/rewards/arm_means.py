@@ -282,7 +282,7 @@ class ScreenedMeans(ArmMeans):
             randomness=entropy.randomness,
         )
         refuse_large_delta(promise, None)
-        released = ledger.release(
+        released = ledger.charge(
             test.event,
             lambda: test.release(confidential(self).counts, entropy=entropy),
             digest=lambda counts: digest_of_json({"least_count": int(counts[0])}),

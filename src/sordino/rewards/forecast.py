@@ -474,7 +474,7 @@ def estimate(
         >>> round(forecast.ways["labels"].accuracy, 3), forecast.ways["labels"].labels_needed
         (0.649, 1976)
         >>> {name: way.labels_needed for name, way in forecast.ways.items()}
-        {'local': 1976, 'label-central': 714, 'record-central': 719}
+        {'labels': 1976, 'label-estimate': 714, 'record-estimate': 719}
     """
     n = _validate.integer("n", n, at_least=1)
     world = World.of(dimension, accuracy, method)

@@ -179,7 +179,7 @@ def release_sum(
     entropy = entropy_of(simulate_seed)
     promise = _checked_promise(pairs, mechanism, ledger, entropy)
     design = _prepared(pairs, mechanism, vectors, rows)
-    released = ledger.release(
+    released = ledger.charge(
         design.event,
         lambda: mechanism.release(pairs.labels, design=design, entropy=entropy).value,
         digest=lambda value: digest_of_statistic(pairs.public_digest, value),
@@ -513,7 +513,7 @@ def release_sum_of_shards(
     """
     design = PiecedLabels.prepare(mechanism, rows)
     total = design.total(verified(rows, survey) if survey.linked else rows)
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: design.release_total(total, entropy=entropy).value,
         digest=lambda value: digest_of_statistic(survey.public_digest, value),

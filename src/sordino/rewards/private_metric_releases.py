@@ -276,7 +276,7 @@ def measure_records(
     ledger.check(mechanism.event, promise=promise)  # before the work on texts
     part = pairs.part(np.flatnonzero(chosen).tolist())
     vectors = _record_vectors(reward, part, temperature)
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(vectors, entropy=entropy),
         digest=digest_of_array,

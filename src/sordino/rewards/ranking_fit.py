@@ -338,7 +338,7 @@ def fit_unprotected_rankings(
     promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
     digest = rankings.public_digest
     seen, loss = _ballots(rankings, features), _likelihood(rankings, features)
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: fit_ballots(
             loss,

@@ -83,13 +83,14 @@ def fit_ranked_records(
     size = None if promise.neighbors == ADD_OR_REMOVE_ONE else len(rankings)
     given = None if rankings.items is None else rankings.given
     plain = rankings.items is not None and features is None and given is None
-
-    def draw() -> Float[np.ndarray, " d"]:
-        weights = release_ranked_records(records, rankings, mechanism, ball=ball, entropy=entropy)
-        # Over all items: which of them were offered to somebody is private here.
-        return centered_weights(weights, np.ones(len(weights), dtype=bool)) if plain else weights
-
-    released = ledger.release(mechanism.event, draw, digest=digest_of_array, promise=promise)
+    released = ledger.charge(
+        mechanism.event,
+        lambda: release_ranked_records(
+            records, rankings, mechanism, ball=ball, entropy=entropy, centered=plain
+        ),
+        digest=digest_of_array,
+        promise=promise,
+    )
     return RewardModel(
         weights=released.value,
         features=features,
@@ -114,6 +115,7 @@ def release_ranked_records(
     *,
     ball: float,
     entropy: _random.Entropy,
+    centered: bool = False,
 ) -> Float[np.ndarray, " d"]:
     """Return noised weights; draws noise, so the spend must already be on a ledger.
 
@@ -123,6 +125,7 @@ def release_ranked_records(
         mechanism: The tilt.
         ball: Bound on the norm of the minimizer.
         entropy: Source of 64-bit words.
+        centered: Whether only differences of weights mean something, so that their mean is 0.
 
     Guarantee:
         That of the mechanism, if the candidates were clipped to its bound and no ballot is too
@@ -133,7 +136,9 @@ def release_ranked_records(
         loss = _Tilted(records, starts=rankings.starts, ranks=rankings.ranks, pull=-tilt)
         return minimize_tilted(loss, mechanism, ball=ball)
 
-    return mechanism.release(minimize, entropy=entropy)
+    weights = mechanism.release(minimize, entropy=entropy)
+    # Over all items: which of them were offered to somebody is private here.
+    return centered_weights(weights, np.ones(len(weights), dtype=bool)) if centered else weights
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -104,7 +104,7 @@ def release_rankings(
     slates = slate_rows(rankings, features)
     design = _prepared(rankings, mechanism, slates)
     most = mechanism.records_per_person
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: mechanism.release(rankings.doubled_ranks(), design=design, entropy=entropy).value,
         digest=lambda value: digest_of_statistic(rankings.public_digest, value),

@@ -391,7 +391,7 @@ def spend_on_records(
     """
     mechanism, ball = terms.mechanism, terms.ball
     terms.refuse_useless(records.width)
-    released = ledger.release(
+    released = ledger.charge(
         mechanism.event,
         lambda: _packed(records, terms),
         digest=lambda together: _digest(*_unpacked(together, records.width, terms)),

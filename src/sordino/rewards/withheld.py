@@ -419,7 +419,7 @@ class WithheldReward(Withholding):
         outright = NonPrivate()
         promise = outright.guarantee(unit=self.unit, neighbors=self.neighbors, trust="central")
         promise = promise.with_caveats(*self.caveats)
-        released = ledger.release(
+        released = ledger.charge(
             outright.event,
             confidential(self).weights.copy,
             digest=digest_of_array,

@@ -135,6 +135,12 @@ def test_other_formats_are_refused(tmp_path, name):
     assert not list(tmp_path.iterdir())
 
 
+def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    with pytest.raises(UsageError, match=r"pip install 'sordino\[plots\]'"):
+        refuse_plot(tmp_path / "curves.svg", force=False)
+
+
 def test_an_existing_file_is_kept_unless_forced(tmp_path):
     path = tmp_path / "a.PNG"
     path.write_text("mine")
