@@ -238,10 +238,14 @@ _SEARCHED = 1000  # pairs among which examples are looked for
 def measure_reward(held_out: HeldOut) -> dict[str, Any]:
     """Return debiased metrics of a reward on held-out randomized answers; they cost nothing."""
     given = (held_out.differences, held_out.answers, held_out.flip_probability)
+    who, wider = held_out.clusters, held_out.widening
+    slope = metrics.calibration_slope(*given, clusters=who)
     return metrics.RewardMetrics(
-        accuracy=metrics.accuracy(*given, clusters=held_out.clusters),
-        negative_log_likelihood=metrics.negative_log_likelihood(*given, clusters=held_out.clusters),
-        calibration_slope=metrics.calibration_slope(*given, clusters=held_out.clusters),
+        accuracy=metrics.accuracy(*given, clusters=who).widened(wider),
+        negative_log_likelihood=metrics.negative_log_likelihood(*given, clusters=who).widened(
+            wider
+        ),
+        calibration_slope=None if slope is None else slope.widened(wider),
     ).to_dict()
 
 
@@ -251,6 +255,7 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
     rate = metrics.win_rate(
         chances, held_out.answers, held_out.flip_probability, clusters=held_out.clusters
     )
+    rate = rate.widened(held_out.widening).interval(lower=0.0, upper=1.0)
     return {
         "temperature": temperature,
         **metrics.legible({"win_rate": rate.value, "win_rate_interval": [rate.lower, rate.upper]}),

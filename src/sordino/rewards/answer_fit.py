@@ -22,6 +22,7 @@ from sordino.rewards.covariance import (
 from sordino.rewards.solver import Solution, minimize_ridge
 
 from .evidence import MOST_FEATURES, Design, HeldOut
+from .metrics import refit_widening
 from .ridge_selection import accepted_gradient, choose_ridge, ridges
 from .solver import refine
 
@@ -207,7 +208,8 @@ def cross_fit(
     """
     folds = design.folds(MEASURING)
     predictions = np.zeros(len(design))
-    for done, fold in enumerate(np.unique(folds)):
+    parts = np.unique(folds)
+    for done, fold in enumerate(parts):
         if progress:
             progress(done, FOLDS)
         inside = design.part(folds != fold)
@@ -221,4 +223,5 @@ def cross_fit(
         answers=design.answers,
         flip_probability=design.flip_probability,
         clusters=design.clusters,
+        widening=refit_widening(len(parts), measured=len(parts)),
     )

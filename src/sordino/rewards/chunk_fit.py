@@ -20,6 +20,7 @@ from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.features import Features
+from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Manifest, digest_of_files, label_loss, read_manifest
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
@@ -31,6 +32,7 @@ from .confidence import confidence_ellipsoid
 from .covariance import roots_of_variances
 from .evidence import MOST_FEATURES, inside_ball, shrunk_weights
 from .label_release import ReleasedShards
+from .metrics import refit_widening
 from .model import RewardModel
 from .newton import minimize_pieced
 from .pair_losses import DebiasedLogistic
@@ -414,7 +416,8 @@ class _Opened:
             scratch=self.scratch,
             taken=self.taken,
         ) as predictions:
-            return measure_predictions(predictions, temperature=temperature)
+            widening = refit_widening(FOLDS, measured=1)
+            return measure_predictions(predictions, temperature=temperature, widening=widening)
 
 
 def read_manifests(shards: Shards, engine: Engine) -> tuple[Manifest, ...]:

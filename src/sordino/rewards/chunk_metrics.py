@@ -344,7 +344,7 @@ class _Spread:
 
 
 def measure_predictions(
-    predictions: Predictions, *, temperature: float | None = None
+    predictions: Predictions, *, temperature: float | None = None, widening: float = 1.0
 ) -> AnswerMetrics:
     """Return what predictions say about answers, with the randomization taken out; it is free.
 
@@ -353,6 +353,7 @@ def measure_predictions(
     Args:
         predictions: For answers that the fit behind them did not see.
         temperature: Of a Gibbs policy, for its win rate.
+        widening: By how much errors grow because another fit, on all answers, is spoken of.
 
     Source:
         docs/local.md, metrics on randomized labels.
@@ -366,10 +367,14 @@ def measure_predictions(
     if not predictions.linked:
         value = float(means[_ACCURACY])
         errors[_ACCURACY] = accuracy_error(value, predictions.flip_probability, total.rows)
-    found = [Estimate(float(mean), error) for mean, error in zip(means, errors[:3], strict=True)]
+    found = [
+        Estimate(float(mean), error).widened(widening)
+        for mean, error in zip(means, errors[:3], strict=True)
+    ]
     slope = None
     if root is not None:
         slope = slope_estimate(root, unit, spread.information, errors[-1] * total.rows)
+        slope = slope.widened(widening)
     wins = None if temperature is None else found[_WINS].interval(lower=0.0, upper=1.0)
     return AnswerMetrics(
         accuracy=found[_ACCURACY],

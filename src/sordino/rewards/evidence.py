@@ -380,12 +380,16 @@ def known_feature_bound(differences: Any, features: Features | None) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
-    """Predictions for answers that the fit behind them did not see."""
+    """Predictions for answers that the fit behind them did not see.
+
+    ``widening`` is by how much errors grow because another fit, on all answers, is spoken of.
+    """
 
     differences: Float[np.ndarray, " n"]
     answers: Integer[np.ndarray, " n"]
     flip_probability: float
     clusters: Integer[np.ndarray, " n"] | None
+    widening: float = 1.0
 
 
 # ballots a feature that a matrix rests on

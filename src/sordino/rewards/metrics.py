@@ -58,6 +58,10 @@ class Estimate:
     value: float
     standard_error: float
 
+    def widened(self, factor: float) -> Estimate:
+        """Return the same value with a standard error that is larger by a factor."""
+        return Estimate(self.value, self.standard_error * factor)
+
     def interval(
         self, confidence: float = 0.95, *, lower: float = -math.inf, upper: float = math.inf
     ) -> Interval:
@@ -171,6 +175,24 @@ def _error_of(measured: Mapping[str, Any], name: str) -> float:
     else:
         error = measured[f"{name}_standard_error"]
     return math.inf if error is None or math.isnan(error) else float(error)
+
+
+def refit_widening(parts: int, *, measured: int) -> float:
+    """Return how much larger errors are where fits on less speak of the one that is released.
+
+    Answers are in K parts; of J of them each is predicted by a fit on all the others. How far these
+    fits are from each other, and from that on everything, shows in no scatter within a part.
+
+    Args:
+        parts: K.
+        measured: J.
+
+    Source:
+        Nadeau and Bengio (2003), Inference for the Generalization Error: a variance σ²/J becomes
+        (1/J + 1/(K − 1))σ². docs/local.md, metrics on randomized labels, says how often intervals
+        then hold.
+    """
+    return math.sqrt(1 + measured / (parts - 1))
 
 
 def accuracy(
