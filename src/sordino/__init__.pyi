@@ -20,7 +20,9 @@ from .mechanisms.label_sum import LabelGaussian as LabelGaussian
 from .mechanisms.no_privacy import NonPrivate as NonPrivate
 from .mechanisms.objective_perturbation import ObjectivePerturbation as ObjectivePerturbation
 from .mechanisms.randomized_response import RandomizedResponse as RandomizedResponse
-from .mechanisms.ranking_objective_perturbation import RankedPerturbation as RankedPerturbation
+from .mechanisms.ranking_objective_perturbation import (
+    RankingObjectivePerturbation as RankingObjectivePerturbation,
+)
 from .mechanisms.ranking_sum import RankingGaussian as RankingGaussian
 from .mechanisms.gaussian import joint_mechanisms as joint_mechanisms
 from .preferences.features import FunctionFeatures as FunctionFeatures

@@ -32,7 +32,7 @@ PUBLIC = [
     "NonPrivate",
     "ObjectivePerturbation",
     "RandomizedResponse",
-    "RankedPerturbation",
+    "RankingObjectivePerturbation",
     "RankingGaussian",
     "joint_mechanisms",
     # what people said
@@ -48,7 +48,7 @@ PUBLIC = [
     "read_trajectories",
     "BanditLogs",
     "read_bandit_logs",
-    # the crossing
+    # the randomization
     "privatize_choices",
     "privatize",
     # what people want, and what to do about it

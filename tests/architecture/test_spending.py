@@ -3,8 +3,8 @@
 import ast
 
 SPENDERS = {
-    "sordino.language.people.slot_privacy.reserve_batch",
-    "sordino.language.central.runs.reserve_steps",
+    "sordino.language.user_level.slot_privacy.reserve_batch",
+    "sordino.language.dp_sgd.runs.reserve_steps",
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",
@@ -41,8 +41,8 @@ BY_TRANSFORMERS = {  # whose loop calls `training_step`, which no name here lead
 }
 LEDGER = "sordino.privacy.ledger"
 STEPS = {
-    "sordino.language.central.training.training_step",  # transformers says what it takes
-    "sordino.privatization.crossing.pay",  # the one step that all crossings share
+    "sordino.language.dp_sgd.training.training_step",  # transformers says what it takes
+    "sordino.privatization.randomization.pay",  # the one step that all randomizations share
 }
 DRAWS = {"answers", "release", "release_ranked_records", "release_records"}
 MADE_UP = {  # played on made-up inputs, to audit a mechanism
@@ -128,7 +128,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.mechanisms.regressions.gibbs.release",
             "sordino.policies.withheld._paid",
             "sordino.privatization.memory.privatize_choices",
-            "sordino.privatization.crossing.answers",
+            "sordino.privatization.randomization.answers",
             "sordino.privatization.shard_tasks.answers",
             "sordino.privatization.shard_tasks._draw",
             "sordino.privatization.memory.use_unprotected",

@@ -13,12 +13,12 @@ from pathlib import Path
 from sordino import _random, cli
 from sordino.cli import _align_run  # noqa: F401 (imported before the forks, to save time)
 from sordino.privacy.ledger import Ledger, Reservation
-from sordino.privatization.crossing import Crossing
+from sordino.privatization.randomization import Randomization
 
 POINTS = {
     "reserve": (Ledger, "reserve"),
     "words": (_random.SystemEntropy, "words"),
-    "answers": (Crossing, "answers"),
+    "answers": (Randomization, "answers"),
     "commit": (Reservation, "commit"),
     "fsync": (os, "fsync"),
     "replace": (Path, "replace"),

@@ -25,7 +25,7 @@ def test_the_training_of_a_model_is_not_refuted(ready, more):
 
 def test_clipping_to_twice_the_bound_is_refuted(ready, monkeypatch):
     """Exit code 5, and a page that says so."""
-    from sordino.language.central import training
+    from sordino.language.dp_sgd import training
 
     real = training.ClippedSum
     monkeypatch.setattr(training, "ClippedSum", lambda model, bound: real(model, 2 * bound))

@@ -400,11 +400,11 @@ def told(folder, monkeypatch, rows, words):
         patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
         patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")
         patch.setattr(
-            withheld.GibbsSampling, "release",
+            withheld.SoftmaxMechanism, "release",
             lambda self, scores, *, entropy: np.arange(self.draws) % len(scores),
         )  # fmt: skip
         patch.setattr(
-            "sordino.mechanisms.minimum_count_release.CountTest.release",
+            "sordino.mechanisms.minimum_count_release.MinimumCount.release",
             lambda self, counts, *, entropy: np.array([7]),
         )
         plan = folder.run(*words, "--dry-run")

@@ -291,7 +291,7 @@ def told(folder, monkeypatch, rows, more):
         patch.setattr(_random, "now", lambda: "2026-01-01T00:00:00Z")
         patch.setattr(_random, "today", lambda: "2026-01-01T00:00:00Z")
         patch.setattr(
-            withheld.GibbsSampling, "release",
+            withheld.SoftmaxMechanism, "release",
             lambda self, scores, *, entropy: np.zeros(self.draws, dtype=np.int64),
         )  # fmt: skip
         words = [["--ledger", "l.db", "--force"], ["--ledger", "l.db", "--json"]]

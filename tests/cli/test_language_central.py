@@ -154,7 +154,7 @@ def test_persons_are_hidden_whole_and_a_seed_says_so(ready):
 
 def test_a_killed_run_goes_on_and_pays_again_for_what_was_lost(ready, monkeypatch):
     """It stops in its third step, of which the first two are kept in a checkpoint."""
-    from sordino.language.central.training import CentralTraining
+    from sordino.language.dp_sgd.training import CentralTraining
 
     step = CentralTraining.training_step
 

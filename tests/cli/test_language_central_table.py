@@ -74,7 +74,7 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
 
 
 def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(small, monkeypatch):
-    from sordino.language.central.training import CentralTraining
+    from sordino.language.dp_sgd.training import CentralTraining
 
     step = CentralTraining.training_step
 

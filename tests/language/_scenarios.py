@@ -37,8 +37,8 @@ from sordino.language import (
     PrivateRewardTrainer,
     SlotPrivacy,
 )
-from sordino.language.central import training as steps
-from sordino.language.central.distributed import Processes
+from sordino.language.dp_sgd import training as steps
+from sordino.language.dp_sgd.distributed import Processes
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL

@@ -11,7 +11,7 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.language.studies.comparison import FULL, QUICK

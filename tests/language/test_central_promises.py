@@ -22,14 +22,14 @@ from sordino.language import (
     PrivateRewardConfig,
     PrivateRewardTrainer,
 )
-from sordino.language.central import training as steps
-from sordino.language.central.runs import counted_once
+from sordino.language.dp_sgd import training as steps
+from sordino.language.dp_sgd.runs import counted_once
 from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import Answers, CheckpointPromise
-from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
-from sordino.language.people.slot_privacy import SlotPrivacy
 from sordino.language.training.policy_promises import folder_promises
+from sordino.language.user_level.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
+from sordino.language.user_level.slot_privacy import SlotPrivacy
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
 TERMS = CentralPrivacy(

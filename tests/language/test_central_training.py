@@ -16,10 +16,10 @@ from transformers import TrainerCallback
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
-from sordino.language.central import training
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardTrainer
-from sordino.language.central.settings import CentralRewardConfig
+from sordino.language.dp_sgd import training
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
+from sordino.language.dp_sgd.settings import CentralRewardConfig
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
@@ -384,7 +384,7 @@ def test_steps_outside_of_a_run_are_paid_for_too(make, ledger_of, silent):
 def test_an_undecided_pair_pulls_both_ways(word_pairs):
     from dataclasses import replace
 
-    from sordino.language.central.unit_rows import units_of
+    from sordino.language.dp_sgd.unit_rows import units_of
     from sordino.language.models.tokens import DialogueTokens
 
     class Tokens:
@@ -430,7 +430,7 @@ def test_nothing_but_weights_depends_on_the_labels(
     """The same seed and other labels: logs and files without weights are the same."""
     from dataclasses import replace
 
-    monkeypatch.setattr("sordino.language.central.runs.new_release_id", lambda: "r")
+    monkeypatch.setattr("sordino.language.dp_sgd.runs.new_release_id", lambda: "r")
     pairs = word_pairs(40)
     files, logs = [], []
     for labels in (pairs.labels, 1 - pairs.labels):

@@ -14,13 +14,13 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from sordino.errors import UsageError
 from sordino.language import CentralDPOConfig, CentralDPOTrainer, CentralPrivacy
-from sordino.language.central import training
-from sordino.language.central.dpo_trainer import with_reference
-from sordino.language.central.reward_trainer import CentralRewardTrainer
-from sordino.language.central.settings import CentralRewardConfig
-from sordino.language.central.unit_rows import TokenPair
 from sordino.language.clipping import clipped_sums
 from sordino.language.clipping.clipped_sums import ClippedSum
+from sordino.language.dp_sgd import training
+from sordino.language.dp_sgd.dpo_trainer import with_reference
+from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
+from sordino.language.dp_sgd.settings import CentralRewardConfig
+from sordino.language.dp_sgd.unit_rows import TokenPair
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
 SAME = 1e-12

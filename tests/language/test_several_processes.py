@@ -24,9 +24,9 @@ from tests.language import _scenarios as scenarios
 
 import sordino
 from sordino.errors import EngineError, UsageError
-from sordino.language.central import distributed as processes
-from sordino.language.central import settings
-from sordino.language.central.distributed import Processes
+from sordino.language.dp_sgd import distributed as processes
+from sordino.language.dp_sgd import settings
+from sordino.language.dp_sgd.distributed import Processes
 from sordino.language.references.texts_read import TextsRead
 from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 

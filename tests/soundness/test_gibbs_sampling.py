@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy
-from sordino.mechanisms.gibbs import GibbsSampling
+from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.gibbs_draws import thresholds
 from sordino.privacy.bounded_range import bounded_range_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
@@ -48,7 +48,7 @@ def neighbors(draw):
 @settings(max_examples=300)
 def test_log_ratios_stay_in_an_interval_of_the_stated_length(case):
     reference, base, width, moves = case
-    choice = GibbsSampling(
+    choice = SoftmaxMechanism(
         0.7, score_range=width, reference=tuple(reference), neighbors=ADD_OR_REMOVE_ONE
     )
     moved = [
@@ -62,7 +62,7 @@ def test_log_ratios_stay_in_an_interval_of_the_stated_length(case):
 
 def test_the_floor_of_rare_actions_keeps_the_range():
     # One action is so far behind that its chance underflows in floats under one data set only.
-    choice = GibbsSampling(
+    choice = SoftmaxMechanism(
         1e-3, score_range=0.05, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE
     )
     for gap in (0.0, 0.02, 0.029, 0.03, 0.031, 0.06, 1.0, 1e6):
@@ -75,7 +75,9 @@ def test_the_floor_of_rare_actions_keeps_the_range():
 def test_the_stated_delta_is_attained_at_some_pair():
     # The hockey-stick of the best of the worst cases comes within 1 % of the bound: a smaller
     # one would be false.
-    choice = GibbsSampling(1.0, score_range=1.0, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE)
+    choice = SoftmaxMechanism(
+        1.0, score_range=1.0, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE
+    )
     best = 0.0
     for offset in np.linspace(-2, 2, 81):
         one = np.exp(choice.log_probabilities([offset + 1.0, 0.0]))
@@ -88,7 +90,7 @@ def test_the_stated_delta_is_attained_at_some_pair():
 def test_the_draws_follow_the_stated_chances():
     # Chi-square with 2 degrees of freedom at 30,000 draws: false alarm 1e-6 at a fixed seed;
     # power: a temperature wrong by a tenth is found (statistic above 100).
-    choice = GibbsSampling(
+    choice = SoftmaxMechanism(
         0.5, score_range=1.0, reference=(0.5, 0.2, 0.3), neighbors=ADD_OR_REMOVE_ONE
     )
     scores = [0.1, 0.9, -0.3]

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import sordino
-from sordino.mechanisms.gibbs import GibbsSampling
+from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
@@ -234,7 +234,7 @@ def test_a_draw_that_reads_the_largest_reward_from_the_log_would_be_caught():
 def test_sampling_uses_the_range_of_the_estimate():
     held = ArmMeans(logs_of([(0, 1.0)]), unit="record", neighbors=REPLACE, shrinkage=1.0)
     policy = WithheldPolicy(held, temperature=0.5)
-    wanted = GibbsSampling(
+    wanted = SoftmaxMechanism(
         0.5, score_range=held.score_range(np.arange(3)), reference=(1 / 3,) * 3, neighbors=REPLACE
     )
     assert policy.bounded_range() == wanted.bounded_range == pytest.approx(1.0)

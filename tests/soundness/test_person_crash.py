@@ -28,7 +28,7 @@ DRIVER = textwrap.dedent(
     from sordino.preferences.records import canonical, person_key
     from sordino.privacy.ledger import Ledger, Reservation
     from sordino.privatization import stream
-    from sordino.privatization.crossing import Crossing
+    from sordino.privatization.randomization import Randomization
 
     mode, folder = sys.argv[1], Path(sys.argv[2])
     cap = None if sys.argv[3] == "none" else int(sys.argv[3])
@@ -58,8 +58,8 @@ DRIVER = textwrap.dedent(
                         (Reservation, "commit"), (stream, "to_line")):
         watched(owner, name)
     if mode == "once":
-        honest = Crossing._fresh
-        Crossing._fresh = lambda self, survey: min(1, honest(self, survey))
+        honest = Randomization._fresh
+        Randomization._fresh = lambda self, survey: min(1, honest(self, survey))
     if mode == "forgetful":  # what is stored is not preferred when the cap is applied
         memo._LEAVE_OUT = memo._LEAVE_OUT.replace("a.answer IS NULL, ", "")
 

@@ -26,8 +26,8 @@ from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import privatize
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import privatize_file
 
 from .test_privatization import CHANCE, COIN, FLIP, KEEP, ONCE, TapeEmptyError, rows_of
@@ -284,23 +284,23 @@ def test_rows_preferred_by_their_label_are_refuted(monkeypatch, wanted):
         current[:] = read_pairs(rows_of(case, labels)).labels.tolist()
         return in_memory(case, labels, cap)
 
-    monkeypatch.setattr(Crossing, "choose", lambda *_: None)
-    monkeypatch.setattr(Crossing, "rows", rows_by(lambda index: current[index] != wanted))
+    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
+    monkeypatch.setattr(Randomization, "rows", rows_by(lambda index: current[index] != wanted))
     assert loss(run, TWO, 1)[1] == float("inf")
 
 
 @both_runs
 def test_a_cap_after_the_answers_is_refused(monkeypatch, run):
     """Everything is answered, and what is left is the reader's to choose."""
-    monkeypatch.setattr(Crossing, "choose", lambda *_: None)
-    monkeypatch.setattr(Crossing, "rows", lambda _, keys, __: list(range(len(keys))))
+    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
+    monkeypatch.setattr(Randomization, "rows", lambda _, keys, __: list(range(len(keys))))
     with pytest.raises(PrivacyError, match="does not cover 3 answers"):
         run(THREE, (1, 0, 1), 2)
 
 
 def test_keeping_the_first_rows_is_not_uniform(monkeypatch):
-    monkeypatch.setattr(Crossing, "choose", lambda *_: None)
-    monkeypatch.setattr(Crossing, "rows", rows_by(lambda index: index))
+    monkeypatch.setattr(Randomization, "choose", lambda *_: None)
+    monkeypatch.setattr(Randomization, "rows", rows_by(lambda index: index))
     assert not is_uniform(in_memory, THREE, 1)
 
 
@@ -308,13 +308,13 @@ def test_drawing_from_a_public_seed_is_not_uniform(monkeypatch):
     def choose(self, survey):
         survey.memo.choose(self.cap, SimulatedEntropy(0))
 
-    monkeypatch.setattr(Crossing, "choose", choose)
+    monkeypatch.setattr(Randomization, "choose", choose)
     assert not is_uniform(in_memory, THREE, 1)
 
 
 def test_a_spend_that_is_not_multiplied_is_refuted(monkeypatch):
-    honest = Crossing._fresh
-    monkeypatch.setattr(Crossing, "_fresh", lambda self, survey: min(1, honest(self, survey)))
+    honest = Randomization._fresh
+    monkeypatch.setattr(Randomization, "_fresh", lambda self, survey: min(1, honest(self, survey)))
     channel, found = loss(in_memory, TWO, None)
     (spends,) = {out[4] for outcomes in channel.values() for out in outcomes}
     assert spends[0][2] * ONCE < found
@@ -380,13 +380,13 @@ def test_a_smaller_cap_later_says_what_its_entries_paid_for(tmp_path):
     assert len(ledger.spends) == 1
 
 
-@pytest.mark.parametrize("owner", [Crossing, SystemEntropy], ids=["reserving", "drawing"])
+@pytest.mark.parametrize("owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"])
 def test_two_processes_at_once_never_answer_more_than_the_ledger_counts(
     tmp_path, monkeypatch, owner
 ):
-    monkeypatch.setattr("sordino.privatization.crossing.turn", lambda _: nullcontext())
+    monkeypatch.setattr("sordino.privatization.randomization.turn", lambda _: nullcontext())
     ledger, pairs = new_ledger(tmp_path), read_pairs(rows_of(people(15, 6), [1] * 90))
-    name = "pay" if owner is Crossing else "words"
+    name = "pay" if owner is Randomization else "words"
     honest, others = getattr(owner, name), []
 
     def slow(self, *given):
@@ -491,7 +491,7 @@ def test_a_ledger_that_counts_records_is_refused(tmp_path):
 def test_an_input_that_grows_between_two_readings_answers_nothing_unpaid(tmp_path, monkeypatch):
     """What is not surveyed is not answered: it would be stored, and free for the next run."""
     ledger, raw = new_ledger(tmp_path), write(tmp_path, ONE, (1,))
-    honest = Crossing.pay
+    honest = Randomization.pay
 
     def grown(self, survey, public_digest):
         result = honest(self, survey, public_digest)
@@ -499,7 +499,7 @@ def test_an_input_that_grows_between_two_readings_answers_nothing_unpaid(tmp_pat
         return result
 
     with monkeypatch.context() as patch:
-        patch.setattr(Crossing, "pay", grown)
+        patch.setattr(Randomization, "pay", grown)
         with pytest.raises(DataError, match="changed"):
             privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)
     privatize_file(raw, tmp_path / "out.jsonl", COIN, ledger=ledger)

@@ -22,8 +22,8 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import privatize
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import privatize_file
 
 COIN = RandomizedResponse(0.5)
@@ -225,7 +225,7 @@ def coins_by(key_of):
     ids=["same coin on a changed answer", "coin keyed by the label", "coin shared by two people"],
 )
 def test_a_coin_that_is_used_again_is_refuted(monkeypatch, key_of, case):
-    monkeypatch.setattr(Crossing, "answers", coins_by(key_of))
+    monkeypatch.setattr(Randomization, "answers", coins_by(key_of))
     assert loss(in_memory, case) == float("inf")
 
 

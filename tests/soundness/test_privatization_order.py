@@ -13,8 +13,8 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.ledger import Ledger
 from sordino.privatization import stream
-from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import privatize
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import FileSettings, privatize_file
 
 from .test_privatization import (
@@ -79,13 +79,13 @@ def test_in_memory_the_entry_comes_first(tmp_path, monkeypatch):
 
 
 def test_a_coin_before_the_entry_is_caught_by_the_same_spy(tmp_path, monkeypatch):
-    honest = Crossing.pay
+    honest = Randomization.pay
 
     def hasty(self, survey, public_digest):
         self.entropy.words(1)
         return honest(self, survey, public_digest)
 
-    monkeypatch.setattr(Crossing, "pay", hasty)
+    monkeypatch.setattr(Randomization, "pay", hasty)
     _, seen = privatize_in_batches(tmp_path, monkeypatch, TWO_PEOPLE)
     assert not all(kinds == ["open", "reserve"] for kinds, _ in seen)
 
@@ -174,17 +174,17 @@ def test_stored_answers_are_bound_to_their_ledger(tmp_path):
     assert fresh.spends == ()
 
 
-@pytest.mark.parametrize("owner", [Crossing, SystemEntropy], ids=["reserving", "drawing"])
+@pytest.mark.parametrize("owner", [Randomization, SystemEntropy], ids=["reserving", "drawing"])
 def test_two_processes_that_race_release_the_same_stored_answer(tmp_path, monkeypatch, owner):
     """A second run does all its work while the first one reserves, or while it draws.
 
     They take turns; this is what holds where a file system knows no locks.
     """
-    monkeypatch.setattr("sordino.privatization.crossing.turn", lambda _: nullcontext())
+    monkeypatch.setattr("sordino.privatization.randomization.turn", lambda _: nullcontext())
     ledger = new_ledger(folder=tmp_path)
     case = [(f"p{i}", "q") for i in range(40)]
     pairs = read_pairs(rows_of(case, [1] * 40))
-    name = "pay" if owner is Crossing else "words"
+    name = "pay" if owner is Randomization else "words"
     honest, others = getattr(owner, name), []
 
     def slow(self, *given):
@@ -204,8 +204,8 @@ def test_processes_take_turns(tmp_path, monkeypatch):
     """While one run is between its survey and its last answer, another waits, and says so."""
     ledger = new_ledger(folder=tmp_path)
     pairs = read_pairs(rows_of([("ana", f"q{i}") for i in range(5)], [1] * 5))
-    monkeypatch.setattr("sordino.privatization.crossing._PATIENCE", 0.2)
-    honest, refused = Crossing.pay, []
+    monkeypatch.setattr("sordino.privatization.randomization._PATIENCE", 0.2)
+    honest, refused = Randomization.pay, []
 
     def slow(self, *given):
         if not refused:
@@ -214,7 +214,7 @@ def test_processes_take_turns(tmp_path, monkeypatch):
                 privatize(pairs, COIN, ledger=Ledger.open(ledger.path))
         return honest(self, *given)
 
-    monkeypatch.setattr(Crossing, "pay", slow)
+    monkeypatch.setattr(Randomization, "pay", slow)
     privatize(pairs, COIN, ledger=ledger)
     assert refused
     assert len(Ledger.open(ledger.path).spends) == 1

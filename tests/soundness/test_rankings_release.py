@@ -16,7 +16,7 @@ import sordino
 from sordino import _random
 from sordino.mechanisms import ranking_sum
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
@@ -166,7 +166,7 @@ def test_overspending_draws_nothing(tmp_path, monkeypatch, way):
     drawn = []
     monkeypatch.setattr(ranking_sum, "with_noise", lambda *_: drawn.append(1))
     monkeypatch.setattr(KaryRandomizedResponse, "release", lambda *_, **__: drawn.append(1))
-    monkeypatch.setattr(RankedPerturbation, "draw", lambda *_, **__: drawn.append(1))
+    monkeypatch.setattr(RankingObjectivePerturbation, "draw", lambda *_, **__: drawn.append(1))
     with pytest.raises(sordino.BudgetExceeded):
         way(tmp_path)
     assert not drawn
@@ -231,7 +231,7 @@ def test_nothing_but_randomized_choices_is_told(tmp_path, monkeypatch):
 
 
 def record_fit(folder, rankings, *, epsilon=4.0):
-    noise = RankedPerturbation(
+    noise = RankingObjectivePerturbation(
         2.0, delta=DELTA, bound=1.0, candidates=K, dimension=K, neighbors=ADD_OR_REMOVE_ONE
     )
     ledger = account(folder, unit="record", neighbors=ADD_OR_REMOVE_ONE, epsilon=epsilon)
@@ -260,7 +260,7 @@ def test_the_entry_is_durable_before_the_tilt_is_drawn(tmp_path, monkeypatch):
         seen.append(durable_kinds(tmp_path / "spend.db"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(RankedPerturbation, "draw", crash)
+    monkeypatch.setattr(RankingObjectivePerturbation, "draw", crash)
     with pytest.raises(KeyboardInterrupt):
         record_fit(tmp_path, rankings_of(1, "items"))
     assert seen[0][-1] == "reserve"

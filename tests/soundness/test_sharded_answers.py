@@ -412,10 +412,10 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
 
 
 def _settings(ledger):
-    crossing = sordino.privatization.crossing.Crossing.of(
+    randomization = sordino.privatization.randomization.Randomization.of(
         COIN, ledger, on_device=False, simulate_seed=None
     )
-    return crossing.memo_settings
+    return randomization.memo_settings
 
 
 @pytest.mark.parametrize("linked", [False, True])

@@ -17,12 +17,12 @@ import pytest
 import sordino
 from sordino import _random
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
-from sordino.mechanisms.gibbs import ExponentialMechanism, GibbsSampling
-from sordino.mechanisms.label_sum import PiecedLabels, PiecedTotal, _Sum
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
+from sordino.mechanisms.label_sum import ChunkedLabels, PiecedTotal, _Sum
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.mechanisms.regressions.descent import DescentRegression
 from sordino.mechanisms.regressions.gaussian import GaussianRegression
@@ -53,7 +53,7 @@ def labels(entropy):
 
 
 def pieced(entropy):
-    design = PiecedLabels(NOISE, NOISE.prepare(ROWS).ellipsoid)
+    design = ChunkedLabels(NOISE, NOISE.prepare(ROWS).ellipsoid)
     secret = PiecedTotal(_Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0), 2.0**20)
     return design.release_total(secret, entropy=entropy).value
 
@@ -70,7 +70,7 @@ def objective(entropy):
 
 
 def ranked(entropy):
-    made = RankedPerturbation(1.0, bound=1.0, candidates=3, dimension=D, **SLOT)
+    made = RankingObjectivePerturbation(1.0, bound=1.0, candidates=3, dimension=D, **SLOT)
     return made.release(solved, entropy=entropy)
 
 
@@ -85,18 +85,18 @@ CASES = {
     "ExponentialMechanism": (
         lambda e: ExponentialMechanism(1.0, bound=1.0, **FLAT).repeat(
             np.zeros((1, 2)), N, entropy=e), 2 * N, 0),
-    "GibbsSampling": (
-        lambda e: GibbsSampling(1.0, score_range=1.0, draws=N, **FLAT).release(
+    "SoftmaxMechanism": (
+        lambda e: SoftmaxMechanism(1.0, score_range=1.0, draws=N, **FLAT).release(
             [0.0, 1.0], entropy=e), 2 * N, 0),
     "GibbsRegression": (
         lambda e: regression(ExponentialRegression().calibrated(
             1.0, **PUBLIC | SLOT | {"delta": 0.0}), e), D + 1, 0),
     "truncated_gaussian": (
         lambda e: truncated_gaussian(np.eye(D), np.zeros(D), 1.0, entropy=e, size=5), 5 * D, 0),
-    "CountTest": (
-        lambda e: CountTest(1.0, delta=1e-6).repeat(np.array([500, 900]), N, entropy=e), N, 0),
+    "MinimumCount": (
+        lambda e: MinimumCount(1.0, delta=1e-6).repeat(np.array([500, 900]), N, entropy=e), N, 0),
     "ObjectivePerturbation": (objective, 2 * D, 0),
-    "RankedPerturbation": (ranked, 2 * D, 0),
+    "RankingObjectivePerturbation": (ranked, 2 * D, 0),
     "GaussianMechanism": (
         lambda e: GaussianMechanism.calibrated(
             1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_ONE).release(ROWS, entropy=e), 0, D),
@@ -105,7 +105,7 @@ CASES = {
             1.0, delta=1e-6, bound=2.0, unit="record", neighbors=REPLACE_ONE
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
     "LabelGaussian": (labels, 0, D),
-    "PiecedLabels": (pieced, 0, D),
+    "ChunkedLabels": (pieced, 0, D),
     "RankingGaussian": (rankings, 0, 2),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),
@@ -197,8 +197,8 @@ def test_every_mechanism_is_in_the_table():
 FROM_SEEDS = {  # the only places that make a stream of something else, and of what
     ("_random.py", "SimulatedEntropy", "int.from_bytes(digest[:16], 'big')"),  # a seed and a part
     ("algorithms/user_slots.py", "entropy", "self._seeds[number][which]"),  # of a seed
-    ("language/central/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
-    ("language/people/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("language/dp_sgd/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
+    ("language/user_level/training.py", "entropy", "int.from_bytes(words[:8])"),  # tested below
     ("rewards/evidence.py", "SimulatedEntropy", "int.from_bytes(digest[:8], 'big')"),
 }  # the last splits what was released
 MAKERS = {"entropy", "entropy_of", "entropy_of_part", "SimulatedEntropy"}
@@ -225,8 +225,8 @@ def test_central_training_draws_from_the_system(part, asked):
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
     import torch
 
-    from sordino.language.central.training import CentralTraining
-    from sordino.language.people.training import PersonTraining
+    from sordino.language.dp_sgd.training import CentralTraining
+    from sordino.language.user_level.training import PersonTraining
 
     first = SimpleNamespace(from_first=lambda _, work: work(), copy_first=lambda _: None)
     terms = SimpleNamespace(

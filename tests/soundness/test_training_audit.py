@@ -27,11 +27,11 @@ from sordino.auditing.training.one_run import (
 )
 from sordino.auditing.training.training_audit import audit_training, sampling_finding
 from sordino.errors import UsageError
-from sordino.language.central import training as steps
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardTrainer
-from sordino.language.central.settings import CentralRewardConfig
 from sordino.language.clipping.clipped_sums import ClippedSum, without_dropout
+from sordino.language.dp_sgd import training as steps
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
+from sordino.language.dp_sgd.settings import CentralRewardConfig
 from sordino.language.models.loading import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL

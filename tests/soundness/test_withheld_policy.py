@@ -41,16 +41,16 @@ def test_the_entry_is_on_disk_when_scores_are_read(policy, ledger, monkeypatch, 
 
 def test_what_is_recorded_is_at_least_what_was_drawn_from(policy, ledger, monkeypatch):
     """Each release is of the stated mechanism: its range is never above its entry's."""
-    from sordino.mechanisms.gibbs import GibbsSampling
+    from sordino.mechanisms.gibbs import SoftmaxMechanism
 
     drawn = []
-    honest = GibbsSampling.release
+    honest = SoftmaxMechanism.release
 
     def watched(self, values, *, entropy):
         drawn.append((self.bounded_range, self.draws))
         return honest(self, values, entropy=entropy)
 
-    monkeypatch.setattr(GibbsSampling, "release", watched)
+    monkeypatch.setattr(SoftmaxMechanism, "release", watched)
     policy.draw(ledger=ledger)
     policy.draw_many(4, ledger=ledger)
     policy.draw_each(None, [[0, 1], [0, 1, 2], [2]], ledger=ledger)

@@ -8,7 +8,7 @@ import pytest
 import sordino
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms.base import WorstCase
-from sordino.mechanisms.gibbs import GibbsSampling, least_temperature
+from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.rewards.arm_means import ArmMeans
@@ -107,7 +107,7 @@ def test_a_temperature_of_half_is_refuted(bounded_range):
 
 
 def test_the_mechanism_of_a_policy_can_be_audited_by_itself():
-    sampling = GibbsSampling(0.25, score_range=0.5, reference=(0.2,) * 5, neighbors=ADD)
+    sampling = SoftmaxMechanism(0.25, score_range=0.5, reference=(0.2,) * 5, neighbors=ADD)
     found = played(sampling, 0).measured[0]
     assert found.claimed == pytest.approx(2.0)
     assert 0.9 <= found.lower / found.claimed <= 1.0

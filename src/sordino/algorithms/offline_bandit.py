@@ -13,7 +13,7 @@ from sordino.algorithms.draw_calibration import (
 )
 from sordino.errors import UsageError
 from sordino.mechanisms.gibbs import least_temperature
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import shrunken_mean_range
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs
@@ -235,7 +235,7 @@ def count_tested_policy(  # noqa: PLR0913 (each is one choice of the user)
     Guarantee:
         (test_epsilon, test_delta) for the test; each draw on top has the bounded range that its
         entry states. Unit ``"record"``, trust ``"central"``. Shown by
-        tests/soundness/test_count_test.py and tests/soundness/test_offline_bandit.py.
+        tests/soundness/test_minimum_count.py and tests/soundness/test_offline_bandit.py.
 
     Source:
         Dwork & Lei 2009; docs/intrinsic.md, "Propose, test, release".
@@ -244,7 +244,7 @@ def count_tested_policy(  # noqa: PLR0913 (each is one choice of the user)
     refuse_other_terms("record", neighbors)
     share = bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors)
     means = ScreenedMeans(logs, neighbors=neighbors, penalty=penalty)
-    test = CountTest(test_epsilon, delta=test_delta)
+    test = MinimumCount(test_epsilon, delta=test_delta)
     means.screen(test, ledger=ledger, simulate_seed=simulate_seed)
     heat = least_temperature(means.score_range(means.options(None, None)), share)
     return WithheldPolicy(means, temperature=heat, reference=reference)

@@ -88,5 +88,5 @@ def _kind(subject: Any) -> Callable[..., Audit]:
 
 def _is_trainer(subject: Any) -> bool:
     """Return whether this trains on raw pairs, without loading what such trainers need."""
-    home = sys.modules.get("sordino.language.central.training")
+    home = sys.modules.get("sordino.language.dp_sgd.training")
     return home is not None and isinstance(subject, home.CentralTraining)

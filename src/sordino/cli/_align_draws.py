@@ -9,7 +9,7 @@ import numpy as np
 
 from sordino._version import __version__
 from sordino.algorithms.draw_calibration import bounded_range_of_draws, settle
-from sordino.mechanisms.gibbs import GibbsSampling
+from sordino.mechanisms.gibbs import SoftmaxMechanism
 from sordino.mechanisms.preference_sensitivity import (
     withheld_record_range,
     withheld_ridge_label_range,
@@ -116,7 +116,7 @@ def _terms(settings: Settings, inputs: Inputs) -> dict[str, Any]:
             name="--ridge",
             usual=settings.temperature,
         )
-    size = GibbsSampling(
+    size = SoftmaxMechanism(
         temperature, score_range=range_of(ridge), reference=_EVEN, neighbors=settings.relation
     ).bounded_range
     return {

@@ -37,7 +37,7 @@ from sordino.rewards.label_release import (
 from sordino.rewards.metrics import legible, measure_statistic
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metric_releases import measure_labels, measure_records
-from sordino.rewards.private_metrics import PaidMetrics, held_out_rows, refuse_one_sided
+from sordino.rewards.private_metrics import PrivateMetrics, held_out_rows, refuse_one_sided
 from sordino.rewards.release_checks import entropy_of, record_promise
 
 from ._accounts import Limit, future_ledger, open_ledger, spending_limit, with_spend
@@ -109,7 +109,7 @@ def _bought(
     noise: Noise,
     ledger: Ledger,
     held_out: Bool[np.ndarray, " n"] | None,
-) -> PaidMetrics | None:
+) -> PrivateMetrics | None:
     """Return metrics on labels that the fit did not see, if the user pays for them."""
     if held_out is None or not isinstance(noise.metrics, LabelGaussian):
         return None
@@ -125,7 +125,7 @@ def _bought(
 
 
 def with_bought(
-    reward: RewardModel, paid: PaidMetrics, ledger: Ledger
+    reward: RewardModel, paid: PrivateMetrics, ledger: Ledger
 ) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
     """Return the reward with the promise of both, what is said of it, and of its policy's wins."""
     measured = paid.to_dict()
@@ -213,7 +213,7 @@ def learn_from_records(
 def describe_learned(
     settings: Settings,
     reward: RewardModel,
-    paid: PaidMetrics | None,
+    paid: PrivateMetrics | None,
     noise: Noise,
     ledger: Ledger,
     *,
@@ -252,7 +252,7 @@ def describe_learned(
 
 def _bought_of_records(
     settings: Settings, reward: RewardModel, pairs: Pairs, noise: Noise, ledger: Ledger
-) -> PaidMetrics | None:
+) -> PrivateMetrics | None:
     """Return metrics on records that the fit did not see, if the user pays for them."""
     if not isinstance(noise.metrics, GaussianMechanism):
         return None

@@ -13,14 +13,14 @@ from sordino.preferences.shard_blocks import judgments
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import refuse_unlinked
+from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
 from sordino.rewards.chunk_fit import fit_released_shards
 from sordino.rewards.estimation import EXPECTED_PASSES
 from sordino.rewards.label_release import ReleasedShards, promise_of, release_shards
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metric_releases import METRICS_PASSES, measure_label_shards
-from sordino.rewards.private_metrics import PaidMetrics
+from sordino.rewards.private_metrics import PrivateMetrics
 from sordino.rewards.release_checks import entropy_of
 
 from ._align_estimate import (
@@ -173,7 +173,7 @@ def _bought(
     held_out: ShardSurvey | None,
     noise: Noise,
     ledger: Ledger,
-) -> PaidMetrics | None:
+) -> PrivateMetrics | None:
     """Return metrics on labels that the fit did not see, if the user pays for them."""
     if held_out is None or not isinstance(noise.metrics, LabelGaussian):
         return None

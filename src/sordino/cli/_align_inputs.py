@@ -27,12 +27,12 @@ from sordino.privacy import accounting
 from sordino.privacy.events import UNDECIDED, Event
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import refuse_unlinked
+from sordino.privatization.randomization import refuse_unlinked
 from sordino.rewards.confidence import least_ridge
 from sordino.rewards.evidence import refuse_too_few
 from sordino.rewards.model import RewardModel
 from sordino.rewards.private_metric_releases import record_metrics_mechanism
-from sordino.rewards.private_metrics import SHARE, PaidMetrics
+from sordino.rewards.private_metrics import SHARE, PrivateMetrics
 
 from ._align_settings import NoiseOn, Settings, refuse_given
 from ._app import Bar
@@ -407,7 +407,7 @@ class Noise:
             "second_moment_mu": found.second_moment_mu,
         }
 
-    def describe_metrics(self, paid: PaidMetrics | None = None) -> dict[str, Any] | None:
+    def describe_metrics(self, paid: PrivateMetrics | None = None) -> dict[str, Any] | None:
         """Return what is known of held-out metrics, if they are bought.
 
         Args:

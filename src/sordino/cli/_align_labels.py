@@ -1,4 +1,4 @@
-"""Noise on labels: what a run may spend, what it would, and the crossing itself."""
+"""Noise on labels: what a run may spend, what it would, and the randomization itself."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import plan_pairs, privatize
+from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import (
     calibration,
     describe_fit_settings,
@@ -65,14 +65,14 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
     ledger.check_data(settings.data, None)
     if isinstance(pairs, PrivatePairs):
         return _plan_received(settings, pairs)
-    crossing = Crossing.of(
+    randomization = Randomization.of(
         _coin(settings, pairs),
         ledger,
         on_device=False,
         simulate_seed=settings.simulate_seed,
         cap=settings.cap,
     )
-    planned = plan_pairs(pairs, crossing, data=settings.data)
+    planned = plan_pairs(pairs, randomization, data=settings.data)
     _refuse_few_left(planned, pairs, settings.cap)
     return planned
 

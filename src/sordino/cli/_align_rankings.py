@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from sordino.errors import UsageError
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.features import HashedText
@@ -27,7 +27,7 @@ from ._options import Unit
 from ._policy_choice import NO_METRICS, NO_WINS, describe_policy, make_policy
 
 _ITEM = 1.0  # norm of the vector of an item that has one weight
-Mechanism = RankingGaussian | RankedPerturbation
+Mechanism = RankingGaussian | RankingObjectivePerturbation
 
 
 def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
@@ -118,9 +118,9 @@ def _mechanism(settings: Settings, rankings: Rankings) -> Mechanism:
             raise UsageError(
                 "--unit record needs a public list of items that everybody ranks; here every "
                 "ballot has candidates of its own. Nothing was done. Use --unit label, or "
-                "RankedPerturbation in Python with a public limit on candidates."
+                "RankingObjectivePerturbation in Python with a public limit on candidates."
             )
-        return RankedPerturbation(
+        return RankingObjectivePerturbation(
             settings.total,
             delta=settings.failure,
             bound=_ITEM if settings.bound is None else settings.bound,

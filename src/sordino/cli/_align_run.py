@@ -138,7 +138,7 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
         ledger = way.open_account(settings, inputs)
         if way is _align_draws:
             return _prepared(settings, way.describe(settings, inputs, ledger))
-        with spend_is_said(ledger), ledger.attempt(settings.request):
+        with add_spend_to_errors(ledger), ledger.attempt(settings.request):
             return _written(settings, inputs, way.learn(settings, inputs, ledger), started)
 
 
@@ -149,7 +149,7 @@ def _prepared(settings: Settings, result: dict[str, Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def spend_is_said(ledger: Ledger) -> Iterator[None]:
+def add_spend_to_errors(ledger: Ledger) -> Iterator[None]:
     """Add to an error that the spend before it stays recorded."""
     try:
         yield

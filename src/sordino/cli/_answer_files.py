@@ -16,7 +16,7 @@ from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.shard_outputs import ShardOutputs
 from sordino.privatization.shards import plan_shards, privatize_shards
 from sordino.privatization.stream import default_ledger_path, digest_of_request
@@ -36,8 +36,8 @@ _FREE: Mapping[str, Any] = {"spend": 0.0, "guarantee": {"unit": "label"}}  # pai
 
 
 @dataclass(frozen=True, kw_only=True)
-class FilesCrossing:
-    """What the user chose for one crossing of many files; the options of ``sordino privatize``."""
+class FilesRandomization:
+    """What the user chose for the randomization of many files: options of ``sordino privatize``."""
 
     out: Path
     place: Place
@@ -60,10 +60,10 @@ class FilesCrossing:
         """Return the coin for one label; ``most`` are the most labels of one person."""
         return options.choose_coin(self.epsilon, unit=self.unit, cap=self.cap, most=lambda: most)
 
-    def crossing(self) -> Crossing:
+    def randomization(self) -> Randomization:
         """Return the settings with the coin of a person who has one label; nothing is spent."""
         more: Any = {"simulate_seed": self.simulate_seed, "cap": self.cap}
-        return Crossing.of(self.coin(1), self.planned_ledger(), on_device=False, **more)
+        return Randomization.of(self.coin(1), self.planned_ledger(), on_device=False, **more)
 
     @property
     def ledger_path(self) -> Path:
@@ -86,7 +86,7 @@ class FilesCrossing:
 
 def privatize_files(
     sources: Sequence[Path],
-    asked: FilesCrossing,
+    asked: FilesRandomization,
     *,
     reading: Mapping[str, Any],
     dry_run: bool,
@@ -103,12 +103,12 @@ def privatize_files(
     """
     shards, simulated = find_shards(sources, **reading), asked.simulate_seed is not None
     outputs = ShardOutputs.of(shards, asked.out, force=asked.force)  # refuses before reading
-    crossing = asked.crossing()
+    randomization = asked.randomization()
     with asked.place.engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
         told: Any = {"engine": engine, "scratch": asked.place.scratch, "taken": Passes(bar)}
         told["surveyed"] = found = stack.enter_context(survey_shards(shards, **told))
         coin = asked.coin(found.largest)
-        planned = replace(crossing, mechanism=coin)
+        planned = replace(randomization, mechanism=coin)
         request = digest_of_request(shards, planned)
         manifests = () if dry_run else outputs.finished(request, planned.ledger)
         if manifests and not found.linked:  # whose budget may be used up

@@ -28,7 +28,7 @@ from sordino.algorithms.draw_calibration import bounded_range_of_draws
 from sordino.algorithms.offline_bandit import count_tested_policy, linear_policy, multi_armed_policy
 from sordino.errors import BudgetExceeded, DataError, UsageError
 from sordino.mechanisms.gibbs import least_temperature
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
 from sordino.preferences.catalogues import Catalogue, columns_of, rows_of, whole_text
@@ -53,7 +53,7 @@ from ._accounts import (
     warn_if_vacuous,
     with_spend,
 )
-from ._align_run import made_folder, publish, spend_is_said
+from ._align_run import add_spend_to_errors, made_folder, publish
 from ._align_settings import refuse_given
 from ._app import Bar
 from ._options import Neighbors, Unit, named_option, split_names
@@ -488,7 +488,7 @@ class DrawCost:
         count: How often ``one`` happens.
     """
 
-    test: CountTest | None
+    test: MinimumCount | None
     one: BoundedRangeEvent
     count: int
 
@@ -507,7 +507,7 @@ class DrawCost:
         if policy is None:
             one = BoundedRangeEvent(_share(settings), draws=settings.draws)
             epsilon, delta = settings.test_terms
-            return cls(test=CountTest(epsilon, delta=delta), one=one, count=1)
+            return cls(test=MinimumCount(epsilon, delta=delta), one=one, count=1)
         with quiet():
             widest = max(policy.bounded_range(question) for question in inputs.questions)
         several = len(inputs.questions) > 1
@@ -719,7 +719,7 @@ class BanditRun:
                 settings.data,
                 self._limit(),
             )
-            with spend_is_said(ledger):
+            with add_spend_to_errors(ledger):
                 result = self._drawn(ledger, started)
                 publish(settings.out, {"result.json": to_json(result)}, force=settings.force)
         return result, ledger

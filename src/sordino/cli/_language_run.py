@@ -30,8 +30,8 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_m
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing
 from sordino.privatization.memory import use_unprotected
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import (
     FileSettings,
     default_ledger_path,
@@ -42,7 +42,7 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
 from ._align_inputs import refuse_randomized
-from ._align_run import made_folder, spend_is_said
+from ._align_run import add_spend_to_errors, made_folder
 from ._align_settings import refuse_given
 from ._app import Bar, finish
 from ._language_options import CentralChoice, language_module, refuse_folder
@@ -190,8 +190,10 @@ def planned_spend(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> dict[str, 
     ledger = future_ledger(terms.ledger_path, terms.data, terms.limit)
     if terms.non_private:
         return _planned_exposure(terms, pairs, ledger)
-    crossing = Crossing.of(terms.coin, ledger, on_device=False, simulate_seed=terms.simulate_seed)
-    return plan_file(terms.source, crossing, terms.settings, data=terms.data)[0]
+    randomization = Randomization.of(
+        terms.coin, ledger, on_device=False, simulate_seed=terms.simulate_seed
+    )
+    return plan_file(terms.source, randomization, terms.settings, data=terms.data)[0]
 
 
 def _planned_exposure(terms: AnswerTerms, pairs: Pairs, ledger: Ledger) -> dict[str, Any]:
@@ -317,7 +319,7 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
         return
     with made_folder(out):
         answers = made_private(job.answers, pairs)
-        with nullcontext() if answers.ledger is None else spend_is_said(answers.ledger):
+        with nullcontext() if answers.ledger is None else add_spend_to_errors(answers.ledger):
             log = _logged(getattr(pipeline, job.stage), job, answers, terms)
     promise = language_module("models.promises").CheckpointPromise.read(out).guarantee
     value = {
@@ -525,7 +527,7 @@ def _train(
     settings = language_module("studies.pipeline").TrainingTerms(**job.settings)
     if not choice.resume:
         _forget_checkpoints(terms.out)
-    with spend_is_said(ledger), Bar.shown("Training") as bar:
+    with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
         try:
             train(
                 pairs,

@@ -430,7 +430,7 @@ class CentralRows:
     def privacy(self, epsilon: float) -> Any:
         """Return the public settings of one run."""
         batch = min(float(self.sizes.expected_batch), self.units)
-        return language_module("central.privacy_terms").CentralPrivacy(
+        return language_module("dp_sgd.privacy_terms").CentralPrivacy(
             epsilon,
             self.delta,
             unit="record",

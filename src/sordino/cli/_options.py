@@ -26,7 +26,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.shards import Shards
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.privatization.crossing import coin_for_person
+from sordino.privatization.randomization import coin_for_person
 
 from ._app import Bar
 

@@ -109,7 +109,7 @@ def audit_model(
         FileSystemError: There is no such folder.
         UsageError: A setting is out of range, or the model cannot be trained so.
     """
-    privacy = language_module("central.privacy_terms").CentralPrivacy(
+    privacy = language_module("dp_sgd.privacy_terms").CentralPrivacy(
         epsilon,
         delta,
         unit="record",
@@ -119,7 +119,7 @@ def audit_model(
         expected_batch=_UNITS * chance,
     )
     home, name = ("dpo_trainer", "DPO") if policy else ("reward_trainer", "Reward")
-    module = language_module(f"central.{home}")
+    module = language_module(f"dp_sgd.{home}")
     task = "CAUSAL_LM" if policy else "SEQ_CLS"
     with passing_folder(None) as scratch:
         trainer = getattr(module, f"Central{name}Trainer")(

@@ -43,7 +43,7 @@ from sordino.rewards.release_checks import entropy_of
 from . import _options as options
 from ._accounts import describe_draw, paid_since, quiet, warn_if_vacuous
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
-from ._align_run import spend_is_said
+from ._align_run import add_spend_to_errors
 from ._align_settings import refuse_given
 from ._app import Bar, app, finish, say_simulated
 from ._policy_choice import remake_policy
@@ -51,7 +51,7 @@ from ._tables import chosen_rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked:
+class WithheldQuery:
     """What is asked of a withheld policy, and what one answer costs at most.
 
     Attributes:
@@ -67,7 +67,9 @@ class Asked:
     bounded_range: float
 
     @classmethod
-    def of(cls, policy: WithheldPolicy, questions: Sequence[tuple[Text, list[Text]]]) -> Asked:
+    def of(
+        cls, policy: WithheldPolicy, questions: Sequence[tuple[Text, list[Text]]]
+    ) -> WithheldQuery:
         """Return questions with what they cost; warn where that protects nobody."""
         prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
         with quiet():
@@ -310,7 +312,7 @@ def choose(
         account = run.ledger(ledger or folder / "spend.db")
         policy = run.policy(_given(judgments), temperature)
         with Bar.shown("Choosing") as bar:
-            asked = Asked.of(policy, list(_questions(prompts, bar)))
+            asked = WithheldQuery.of(policy, list(_questions(prompts, bar)))
         if dry_run:
             plan = asked.plan(account, simulate_seed)
             finish("sordino choose", chosen_rows(plan, None), plan, as_json=as_json)
@@ -369,7 +371,7 @@ def _written(
 
 
 def _charge(
-    asked: Asked,
+    asked: WithheldQuery,
     ledger: Ledger,
     out: Path | None,
     simulate_seed: int | None,
@@ -381,7 +383,7 @@ def _charge(
     asked.plan(ledger, simulate_seed)
     if out is not None:
         refuse_unwritable(out)
-    with spend_is_said(ledger):
+    with add_spend_to_errors(ledger):
         drawn, told = asked.answers(ledger, simulate_seed)
         rows = [
             {"prompt": prompt, "answer": answers[pick]}

@@ -22,7 +22,7 @@ from sordino.errors import UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
-from sordino.privatization.crossing import Crossing
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import (
     FileSettings,
     count_labels,
@@ -32,7 +32,7 @@ from sordino.privatization.stream import (
     refuse_table,
 )
 
-from ._answer_files import FilesCrossing, privatize_files
+from ._answer_files import FilesRandomization, privatize_files
 from ._app import Bar, finish
 from ._options import Address, EngineOption, Place, Scratch
 from ._tables import dropped_row, plan_rows, unit_rows
@@ -94,7 +94,7 @@ def privatize(
     if place.reads(sources):
         if on_device:
             raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
-        asked = FilesCrossing(
+        asked = FilesRandomization(
             out=out,
             place=place,
             epsilon=epsilon,
@@ -127,9 +127,11 @@ def privatize(
         epsilon, wanted, unit=unit.counted, trust="local" if on_device else "central"
     )
     known = future_ledger(where, data, limit, request=request)
-    crossing = Crossing.of(coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap)
+    randomization = Randomization.of(
+        coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap
+    )
     with Bar.shown("Reading") as bar:
-        spend, surveyed = plan_file(source, crossing, settings, data=data, progress=bar)
+        spend, surveyed = plan_file(source, randomization, settings, data=data, progress=bar)
     if dry_run:
         finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
         return

@@ -16,27 +16,27 @@ from sordino.errors import MissingExtra
 from .embeddings import SentenceEmbeddings
 
 if TYPE_CHECKING:
-    from sordino.language.central.dpo_trainer import CentralDPOTrainer
-    from sordino.language.central.privacy_terms import CentralPrivacy
-    from sordino.language.central.reward_trainer import CentralRewardTrainer
-    from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
     from sordino.language.clipping.clipped_sums import ClippedSum
-    from sordino.language.people.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
-    from sordino.language.people.slot_privacy import SlotPrivacy
+    from sordino.language.dp_sgd.dpo_trainer import CentralDPOTrainer
+    from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+    from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
+    from sordino.language.dp_sgd.settings import CentralDPOConfig, CentralRewardConfig
     from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
     from sordino.language.policies.rebel import RebelTrainer
     from sordino.language.policies.rollouts import RebelConfig
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
+    from sordino.language.user_level.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
+    from sordino.language.user_level.slot_privacy import SlotPrivacy
 
 _HOMES = {
-    "CentralDPOConfig": "central.dpo_trainer",
-    "CentralDPOTrainer": "central.dpo_trainer",
-    "CentralPolicyConfig": "people.policy_trainer",
-    "CentralPolicyTrainer": "people.policy_trainer",
-    "CentralPrivacy": "central.privacy_terms",
-    "CentralRewardConfig": "central.reward_trainer",
-    "CentralRewardTrainer": "central.reward_trainer",
+    "CentralDPOConfig": "dp_sgd.dpo_trainer",
+    "CentralDPOTrainer": "dp_sgd.dpo_trainer",
+    "CentralPolicyConfig": "user_level.policy_trainer",
+    "CentralPolicyTrainer": "user_level.policy_trainer",
+    "CentralPrivacy": "dp_sgd.privacy_terms",
+    "CentralRewardConfig": "dp_sgd.reward_trainer",
+    "CentralRewardTrainer": "dp_sgd.reward_trainer",
     "ClippedSum": "clipping.clipped_sums",
     "PrivateDPOConfig": "policies.dpo",
     "PrivateDPOTrainer": "policies.dpo",
@@ -44,7 +44,7 @@ _HOMES = {
     "PrivateRewardTrainer": "rewards.reward_training",
     "RebelConfig": "policies.rollouts",
     "RebelTrainer": "policies.rebel",
-    "SlotPrivacy": "people.slot_privacy",
+    "SlotPrivacy": "user_level.slot_privacy",
     "TextRewardModel": "rewards.text_rewards",
 }
 

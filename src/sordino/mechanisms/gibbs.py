@@ -53,7 +53,7 @@ Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
 
 
 @dataclass(frozen=True)
-class GibbsSampling:
+class SoftmaxMechanism:
     """Draw actions from a policy of an estimate that nobody else ever sees.
 
     P(a) ∝ reference(a) · exp(score(a) / temperature). The scores are those of an estimate that a
@@ -87,7 +87,7 @@ class GibbsSampling:
     Example:
         >>> from sordino._random import entropy
         >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-        >>> policy = GibbsSampling(
+        >>> policy = SoftmaxMechanism(
         ...     0.01, score_range=0.5, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE, draws=3)
         >>> policy.release([0.0, 1.0], entropy=entropy(None)).tolist(), policy.event.draws
         ([1, 1, 1], 3)
@@ -243,7 +243,7 @@ def least_temperature(score_range: float, bounded_range: float) -> float:
         UsageError: No finite temperature keeps it.
 
     Guarantee:
-        ``GibbsSampling(result, score_range=score_range, ...).bounded_range <= bounded_range``.
+        ``SoftmaxMechanism(result, score_range=score_range, ...).bounded_range <= bounded_range``.
 
     Source:
         docs/intrinsic.md, "Choosing temperature and regularization": η = ρ/ε.

@@ -382,7 +382,7 @@ def words_of(entropy: Entropy) -> Iterator[int]:
 
     Guarantee:
         None of its own: what is drawn from them states one, as
-        :class:`~sordino.mechanisms.minimum_count_release.CountTest` does.
+        :class:`~sordino.mechanisms.minimum_count_release.MinimumCount` does.
     """
     while True:
         yield from entropy.words(_BLOCK).tolist()

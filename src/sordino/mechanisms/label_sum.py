@@ -671,7 +671,7 @@ class PiecedStatistic:
 
 
 @dataclass(frozen=True, eq=False)
-class PiecedLabels:
+class ChunkedLabels:
     """A release of labels whose public vectors an engine reads.
 
     Made by :meth:`prepare`, from public vectors alone.
@@ -686,14 +686,14 @@ class PiecedLabels:
         the same integers, that are summed: so it holds however machines round, and wherever and
         however often a task runs. For unit ``"person"`` it is the longest row times
         ``records_per_person``. Noise is drawn here, once, and in no task. Shown by
-        tests/soundness/test_pieced_labels.py.
+        tests/soundness/test_chunked_labels.py.
     """
 
     mechanism: LabelGaussian
     ellipsoid: Ellipsoid
 
     @classmethod
-    def prepare(cls, mechanism: LabelGaussian, rows: PiecedRows) -> PiecedLabels:
+    def prepare(cls, mechanism: LabelGaussian, rows: PiecedRows) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing.
 
         Raises:

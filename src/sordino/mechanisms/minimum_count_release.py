@@ -37,7 +37,7 @@ _FIRST_DIGITS: Final = 60
 
 
 @dataclass(frozen=True)
-class CountTest:
+class MinimumCount:
     """Release a number that is, but for probability δ, no larger than the least count of any arm.
 
     v = min_a N_a − 1 + Z − c, with Z discrete Laplace, P(Z = z) ∝ e^{−ε|z|}, and the least margin
@@ -58,7 +58,7 @@ class CountTest:
         ranges for the draws on top: twice ``mean_range_after_test(v)``, over the temperature, under
         ``REPLACE_ONE`` and once otherwise. Exact: Z is drawn by integers alone and c is decided
         in as many digits as it takes, so there is no arithmetic caveat. Shown by
-        tests/soundness/test_count_test.py.
+        tests/soundness/test_minimum_count.py.
 
         Proof. Let m be the least count in the records that two neighbors D and D′ share. Each
         has one record more, or none, so its own least count is m or m + 1: the two v are shifted
@@ -76,7 +76,7 @@ class CountTest:
 
     Example:
         >>> from sordino._random import entropy
-        >>> test = CountTest(1.0, delta=1e-6)
+        >>> test = MinimumCount(1.0, delta=1e-6)
         >>> test.margin
         13
         >>> int(test.release(np.array([500, 900]), entropy=entropy(None))[0]) < 550

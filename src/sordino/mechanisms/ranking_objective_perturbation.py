@@ -209,7 +209,7 @@ def ranked_delta(
         mu_output: As for :func:`sordino.privacy.objective_curves.ranked_amp_delta`.
 
     Guarantee:
-        (ε, result); shown by tests/soundness/test_ranked_tilt.py.
+        (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
 
     Source:
         docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in the
@@ -255,7 +255,7 @@ def largest_ranked_mu(
 
 
 @dataclass(frozen=True)
-class RankedPerturbation(Tilt):
+class RankingObjectivePerturbation(Tilt):
     """Minimize the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ with a random b, and noise the minimizer.
 
     Nothing here depends on how many records there are. The loss is a sum, never a mean. A record
@@ -280,7 +280,7 @@ class RankedPerturbation(Tilt):
     Guarantee:
         (epsilon, delta) for one record under ``neighbors``, whatever function minimizes, if the
         gradient norm that it reports is at most atol above the true one; caveat
-        ``real-arithmetic``. Shown by tests/soundness/test_ranked_tilt.py.
+        ``real-arithmetic``. Shown by tests/soundness/test_ranking_objective_perturbation.py.
 
     Source:
         docs/central.md, "Rankings": a record's gradient is at most 2L(K − 1) long and lies in the
@@ -291,7 +291,7 @@ class RankedPerturbation(Tilt):
 
     Example:
         >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> noise = RankedPerturbation(
+        >>> noise = RankingObjectivePerturbation(
         ...     1.0, delta=1e-6, bound=1.0, candidates=4, dimension=8, neighbors=REPLACE_SPECIAL)
         >>> noise.sensitivity(REPLACE_SPECIAL), noise.jacobian < 0.5
         (6.0, True)

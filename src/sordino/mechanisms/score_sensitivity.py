@@ -174,7 +174,7 @@ def mean_range_after_test(
 
     Args:
         count: v ≥ 1, at most the least count of any arm in the smaller data set: released by a
-            ``CountTest``, whose δ pays for a v above it.
+            ``MinimumCount``, whose δ pays for a v above it.
         reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
         penalty: β ≥ 0, strength of pessimism about arms that were pulled rarely.
         inexactness: ξ, how far any score may be from its formula; adds 4ξ.

@@ -16,7 +16,7 @@ from jaxtyping import Int64
 from sordino import _validate
 from sordino._withholding import Withholding
 from sordino.errors import PrivacyError, PrivacyWarning, UsageError
-from sordino.mechanisms.gibbs import GibbsSampling, Scores
+from sordino.mechanisms.gibbs import Scores, SoftmaxMechanism
 from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent, Event
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Unit, never_less
@@ -279,7 +279,7 @@ class WithheldPolicy(Withholding):
 
     def _paid(
         self,
-        questions: Iterable[tuple[Any, GibbsSampling]],
+        questions: Iterable[tuple[Any, SoftmaxMechanism]],
         event: BoundedRangeEvent,
         count: int,
         ledger: Ledger,
@@ -333,9 +333,9 @@ class WithheldPolicy(Withholding):
 
     def _sampling(
         self, options: Any, reference: Sequence[float] | None, draws: int = 1
-    ) -> GibbsSampling:
+    ) -> SoftmaxMechanism:
         """Return how one question is drawn from; warn where that protects nobody."""
-        sampling = GibbsSampling(
+        sampling = SoftmaxMechanism(
             self.temperature,
             score_range=self.estimate.score_range(options),
             reference=self._reference(len(options), reference),

@@ -612,7 +612,7 @@ def ranked_amp_delta(
     Guarantee:
         (ε, result) for any minimizer within that distance, and any change whose gradients stay in
         one space of that dimension; an upper bound on the expectation below. Shown by
-        tests/soundness/test_ranked_tilt.py.
+        tests/soundness/test_ranking_objective_perturbation.py.
 
     Source:
         docs/central.md, "Rankings": the exact minimizer's loss is at most J + μQ + μ²/2, Q the

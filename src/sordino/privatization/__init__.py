@@ -1,1 +1,1 @@
-"""The crossing: raw judgments in, randomized answers out, the spend recorded first."""
+"""The randomization: raw judgments in, randomized answers out, the spend recorded first."""

@@ -29,7 +29,7 @@ from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 
-from .crossing import Crossing, Survey, memo_keys, nothing_stored, record_release
+from .randomization import Randomization, Survey, memo_keys, nothing_stored, record_release
 
 
 def privatize(
@@ -83,19 +83,19 @@ def privatize(
             "used as they are."
         )
     pairs.refuse_other_order()
-    crossing = Crossing.of(
+    randomization = Randomization.of(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
-    with crossing.open_memo(linked=pairs.persons is not None) as memo:
-        survey = _surveyed(pairs, crossing, memo)
-        promise = crossing.promise(survey)
-        reservation = crossing.pay(survey, pairs.public_digest)
-        crossing.choose(survey)
+    with randomization.open_memo(linked=pairs.persons is not None) as memo:
+        survey = _surveyed(pairs, randomization, memo)
+        promise = randomization.promise(survey)
+        reservation = randomization.pay(survey, pairs.public_digest)
+        randomization.choose(survey)
         keys = memo_keys(pairs.keys, pairs.persons)
-        rows = crossing.rows(keys, memo)
+        rows = randomization.rows(keys, memo)
         used = pairs.part(rows) if memo and len(rows) < len(pairs) else pairs
         keys = [keys[index] for index in rows]
-        answers = crossing.answers(used.labels, keys, memo, reservation)
+        answers = randomization.answers(used.labels, keys, memo, reservation)
         paid = memo.release_ids() if memo else ()
         artifact = digest_of_answers(used.public_digest, answers)
         drawn = memo.drawn if memo else nothing_stored
@@ -107,13 +107,13 @@ def privatize(
         **public,
         answers=answers,
         flip_probability=mechanism.flip_probability,
-        guarantee=crossing.covering(promise, paid),
+        guarantee=randomization.covering(promise, paid),
         release_ids=paid,
         artifact=artifact,
     )
 
 
-def plan_pairs(pairs: Pairs, crossing: Crossing, *, data: str) -> dict[str, Any]:
+def plan_pairs(pairs: Pairs, randomization: Randomization, *, data: str) -> dict[str, Any]:
     """Return what :func:`privatize` would spend and promise; nothing is written.
 
     Raises:
@@ -121,14 +121,14 @@ def plan_pairs(pairs: Pairs, crossing: Crossing, *, data: str) -> dict[str, Any]
         LedgerMismatch: The ledger belongs to another data set.
         DataError: Person ids are missing.
     """
-    with crossing.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
-        survey = _surveyed(pairs, crossing, memo)
-        return crossing.plan(survey, pairs.public_digest, data=data, in_memory=True)
+    with randomization.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
+        survey = _surveyed(pairs, randomization, memo)
+        return randomization.plan(survey, pairs.public_digest, data=data, in_memory=True)
 
 
-def _surveyed(pairs: Pairs, crossing: Crossing, memo: AnswerMemo | None) -> Survey:
+def _surveyed(pairs: Pairs, randomization: Randomization, memo: AnswerMemo | None) -> Survey:
     """Return what the public fields of pairs say."""
-    survey = Survey(memo, cap=crossing.cap, dropped=pairs.dropped)
+    survey = Survey(memo, cap=randomization.cap, dropped=pairs.dropped)
     survey.add(pairs.keys, pairs.persons)
     return survey
 

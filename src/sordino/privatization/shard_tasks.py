@@ -50,7 +50,7 @@ from sordino.preferences.shards import Layout, Piece, Shards
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row
 
-from .crossing import (
+from .randomization import (
     linked_entries,
     memo_of_parts,
     one_memo,
@@ -208,7 +208,7 @@ def agreeing_parts(
     """Yield the memo in parts beside a ledger; no other run uses it until the block ends.
 
     It lies in the folder ``NAME.memo`` and does for many machines what
-    :func:`~sordino.privatization.crossing.agreeing_memo` does for one. A ledger has one of
+    :func:`~sordino.privatization.randomization.agreeing_memo` does for one. A ledger has one of
     the two.
 
     Args:
@@ -409,7 +409,7 @@ class ShardPeople:
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
         self.shuffle.write(piece.number, rows, parts)
 
-    def asked(self, part: int) -> Asked:
+    def asked(self, part: int) -> PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""
         rows = self.shuffle.read(part, len(self.starts) - 1)
         pieces = np.searchsorted(self.starts, rows["row"], side="right") - 1
@@ -420,7 +420,7 @@ class ShardPeople:
         ]
         labels = rows["label"] ^ np.concatenate([np.zeros(0, np.uint8), *pads])
         keys, firsts, which = np.unique(rows["key"], return_index=True, return_inverse=True)
-        return Asked(keys, labels[firsts], rows["row"], which)
+        return PersonQuestions(keys, labels[firsts], rows["row"], which)
 
 
 def _pad(secret: bytes, piece: int, part: int, size: int) -> np.ndarray:
@@ -430,7 +430,7 @@ def _pad(secret: bytes, piece: int, part: int, size: int) -> np.ndarray:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Asked:
+class PersonQuestions:
     """The questions of one part of the people.
 
     Attributes:
@@ -456,7 +456,9 @@ def _persons(keys: np.ndarray) -> np.ndarray:
     return np.frombuffer(keys.tobytes(), "S16").reshape(-1, 2)[:, 0].copy()
 
 
-def _counts(asked: Asked, known: Bool[np.ndarray, " k"], stored: Stored, cap: int) -> Counts:
+def _counts(
+    asked: PersonQuestions, known: Bool[np.ndarray, " k"], stored: Stored, cap: int
+) -> Counts:
     """Return what answering takes, as :meth:`sordino.preferences.memo.AnswerMemo.counts` does."""
     people, which = np.unique(
         np.concatenate([asked.persons, _persons(stored.keys)]), return_inverse=True
@@ -550,7 +552,7 @@ class AnswerPart:
     def _draw(
         self,
         part: int,
-        asked: Asked,
+        asked: PersonQuestions,
         chosen: Bool[np.ndarray, " k"],
         stored: Stored,
         entropy: _random.Entropy,
@@ -561,7 +563,7 @@ class AnswerPart:
         drawn = self.coin.release(asked.labels[fresh], entropy=entropy)
         self.people.memo.keep(part, self.release_id, asked.keys[fresh], drawn)
 
-    def _words(self, asked: Asked, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
+    def _words(self, asked: PersonQuestions, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
         """Return a word for every question of a person who has more than the cap, else 0."""
         words = np.zeros(len(asked.keys), np.uint64)
         if self.people.cap is not None:
@@ -571,7 +573,7 @@ class AnswerPart:
         return words
 
     def _chosen(
-        self, asked: Asked, words: UInt64[np.ndarray, " k"], stored: Stored
+        self, asked: PersonQuestions, words: UInt64[np.ndarray, " k"], stored: Stored
     ) -> Bool[np.ndarray, " k"]:
         """Return which questions are used: the stored ones of a person first, then by words.
 
@@ -589,7 +591,7 @@ class AnswerPart:
         return chosen
 
     def _answers(
-        self, asked: Asked, chosen: Bool[np.ndarray, " k"], stored: Stored
+        self, asked: PersonQuestions, chosen: Bool[np.ndarray, " k"], stored: Stored
     ) -> Integer[np.ndarray, " k"]:
         """Return the answer of every question, or that it is left out.
 
@@ -603,7 +605,9 @@ class AnswerPart:
         answers[chosen] = stored.answers[places[chosen]]
         return answers
 
-    def _leave(self, path: Path, asked: Asked, answers: Integer[np.ndarray, " k"]) -> None:
+    def _leave(
+        self, path: Path, asked: PersonQuestions, answers: Integer[np.ndarray, " k"]
+    ) -> None:
         """Leave the answers for whoever writes the records."""
         found = np.zeros(len(asked.rows), _ANSWERED)
         found["row"], found["answer"] = asked.rows, answers[asked.which]

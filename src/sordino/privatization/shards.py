@@ -21,11 +21,11 @@ from sordino.preferences.pairs import Manifest, digest_of_files
 from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import Crossing, Survey
+from sordino.privatization.randomization import Randomization, Survey
 from sordino.privatization.shard_outputs import ShardOutputs, see_folder
 from sordino.privatization.stream import manifest_of
 
-from .crossing import nothing_stored, record_release
+from .randomization import nothing_stored, record_release
 from .shard_tasks import (
     AnswerPart,
     AnswerPiece,
@@ -195,27 +195,29 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     """
     refuse_other_engines(engine)
     _refuse_answers(shards)
-    crossing = Crossing.of(mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap)
+    randomization = Randomization.of(
+        mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap
+    )
     outputs = ShardOutputs.of(shards, Path(out), force=force)
-    request = digest_of_request(shards, crossing)
+    request = digest_of_request(shards, randomization)
     if finished := outputs.finished(request, ledger):
         return finished
     place = _Place(engine, scratch, taken)
     with (
-        _surveyed(shards, crossing, place, surveyed, dry_run=False) as known,
+        _surveyed(shards, randomization, place, surveyed, dry_run=False) as known,
         outputs.working(drawing := known.request(request)) as folder,
     ):
         work = str(folder)
-        promise = crossing.promise(known.totals)
+        promise = randomization.promise(known.totals)
         engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
         _refuse_changes(shards)
-        reservation = crossing.pay(known.totals, known.found.public_digest)
+        reservation = randomization.pay(known.totals, known.found.public_digest)
         entry = None if reservation is None else reservation.release_id
         tally = known.tally_without(ledger.open_entries, engine)
         if reservation is not None and reservation.is_noted and known.people is None:
             bind(folder, drawing, reservation.release_id)
-        _answer_people(known, crossing, place, work, seed=simulate_seed, release_id=entry)
-        sums = _written(known, crossing, place, work, outputs, seed=simulate_seed)
+        _answer_people(known, randomization, place, work, seed=simulate_seed, release_id=entry)
+        sums = _written(known, randomization, place, work, outputs, seed=simulate_seed)
         release_id = entry or _random.new_release_id()
         manifests = {
             shard.name: manifest_of(mechanism, promise, sums[shard.name], release_id)
@@ -231,7 +233,7 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
 
 def plan_shards(
     shards: Shards,
-    crossing: Crossing,
+    randomization: Randomization,
     *,
     data: str,
     engine: Engine,
@@ -245,7 +247,7 @@ def plan_shards(
 
     Args:
         shards: Raw judgments.
-        crossing: The settings.
+        randomization: The settings.
         data: Name of the data set.
         engine: Where the files are read.
         scratch: As for :func:`privatize_shards`.
@@ -261,8 +263,8 @@ def plan_shards(
     refuse_other_engines(engine)
     _refuse_answers(shards)
     place = _Place(engine, scratch, taken)
-    with _surveyed(shards, crossing, place, surveyed, dry_run=True) as known:
-        return crossing.plan(known.totals, known.found.public_digest, data=data)
+    with _surveyed(shards, randomization, place, surveyed, dry_run=True) as known:
+        return randomization.plan(known.totals, known.found.public_digest, data=data)
 
 
 def _refuse_answers(shards: Shards) -> None:
@@ -294,7 +296,7 @@ def _refuse_changes(shards: Shards) -> None:
 @contextmanager
 def _surveyed(
     shards: Shards,
-    crossing: Crossing,
+    randomization: Randomization,
     place: _Place,
     given: ShardSurvey | None,
     *,
@@ -313,16 +315,18 @@ def _surveyed(
     survey = survey_shards(shards, place.engine, **where) if given is None else nullcontext(given)
     with survey as found:
         totals = ShardTotals(
-            None, cap=crossing.cap, n=found.n, dropped=found.dropped, doubled=found.repeats
+            None, cap=randomization.cap, n=found.n, dropped=found.dropped, doubled=found.repeats
         )
         if not found.linked:
-            crossing.refuse_unknown_people()
+            randomization.refuse_unknown_people()
             yield _Surveyed(found, totals, None)
             return
-        settings = crossing.memo_settings
+        settings = randomization.memo_settings
         with (
-            agreeing_parts(crossing.ledger, settings=settings, dry_run=dry_run) as memo,
-            ShardPeople.gathered(found, memo, place.engine, cap=crossing.cap, **where) as people,
+            agreeing_parts(randomization.ledger, settings=settings, dry_run=dry_run) as memo,
+            ShardPeople.gathered(
+                found, memo, place.engine, cap=randomization.cap, **where
+            ) as people,
         ):
             totals = replace(
                 totals,
@@ -334,7 +338,7 @@ def _surveyed(
 
 def _answer_people(
     known: _Surveyed,
-    crossing: Crossing,
+    randomization: Randomization,
     place: _Place,
     work: str,
     *,
@@ -343,13 +347,13 @@ def _answer_people(
 ) -> None:
     """Have every question of every person answered, if it is known who they are."""
     if known.people is not None:
-        answer = AnswerPart(known.people, crossing.mechanism, seed, release_id, work)
+        answer = AnswerPart(known.people, randomization.mechanism, seed, release_id, work)
         place.engine.fold(range(PARTS), answer, add, taken=place.taken)
 
 
 def _written(
     known: _Surveyed,
-    crossing: Crossing,
+    randomization: Randomization,
     place: _Place,
     work: str,
     outputs: ShardOutputs,
@@ -365,7 +369,7 @@ def _written(
             shards.pieces, found.starts[:-1], found.starts[1:], found.digests, strict=True
         )
     ]
-    answer = AnswerPiece(shards, found.linked, crossing.mechanism, seed, work)
+    answer = AnswerPiece(shards, found.linked, randomization.mechanism, seed, work)
     engine.fold(pieces, answer, add, taken=taken)
     sums: dict[str, str] = engine.fold(
         outputs.shards, JoinShard(shards.layout, work), or_, taken=taken

@@ -48,8 +48,8 @@ from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import digest_of_json
 
-from .crossing import (
-    Crossing,
+from .randomization import (
+    Randomization,
     Survey,
     memo_keys,
     nothing_stored,
@@ -132,7 +132,7 @@ def survey_file(
 
 def plan_file(
     source: Path,
-    crossing: Crossing,
+    randomization: Randomization,
     settings: FileSettings,
     *,
     data: str,
@@ -147,9 +147,9 @@ def plan_file(
         BudgetExceeded: The ledger has not enough left.
         LedgerMismatch: The ledger belongs to another data set.
     """
-    with crossing.open_memo(linked=linked(source, settings), dry_run=True) as memo:
-        found = survey_file(source, settings, memo, progress, crossing.cap)
-        return crossing.plan(found.survey, found.public_digest, data=data), found
+    with randomization.open_memo(linked=linked(source, settings), dry_run=True) as memo:
+        found = survey_file(source, settings, memo, progress, randomization.cap)
+        return randomization.plan(found.survey, found.public_digest, data=data), found
 
 
 def count_labels(source: Path, settings: FileSettings, progress: Progress | None = None) -> int:
@@ -230,22 +230,22 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
     settings = settings or FileSettings()
     for path in (destination, manifest_path(destination)):
         refuse_output(path, force=force)
-    crossing = Crossing.of(
+    randomization = Randomization.of(
         mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
     )
-    with crossing.open_memo(linked=linked(source, settings)) as memo:
+    with randomization.open_memo(linked=linked(source, settings)) as memo:
         if surveyed is None or memo is not None:
             surveyed = survey_file(source, settings, memo, _half(progress, 0), cap)
-        promise = crossing.promise(surveyed.survey)
+        promise = randomization.promise(surveyed.survey)
         with (  # opened first: nothing is spent on what cannot be written
             atomic_draft(destination, force=force) as out,
             atomic_draft(manifest_path(destination), force=force) as note,
         ):
-            reservation = crossing.pay(surveyed.survey, surveyed.public_digest)
-            crossing.choose(surveyed.survey)
+            reservation = randomization.pay(surveyed.survey, surveyed.public_digest)
+            randomization.choose(surveyed.survey)
             again, place = PublicDigest(), 0
             for batch in settings.records(source, again, _half(progress, 1)):
-                used, answers = _answered(batch, crossing, memo, reservation, place)
+                used, answers = _answered(batch, randomization, memo, reservation, place)
                 place += len(batch)
                 out.file.writelines(map(to_line, used, answers))
             if again.hexdigest() != surveyed.public_digest:
@@ -277,7 +277,7 @@ def refuse_table(destination: Path) -> None:
 
 def _answered(
     batch: list[Record],
-    crossing: Crossing,
+    randomization: Randomization,
     memo: AnswerMemo | None,
     reservation: Reservation | None,
     place: int,
@@ -285,10 +285,12 @@ def _answered(
     """Return the records of a batch that are used, and their answers."""
     if memo is not None:
         keys = memo_keys([row.key for row in batch], _persons(batch))
-        rows = crossing.rows(keys, memo)
+        rows = randomization.rows(keys, memo)
         batch, keys = [batch[index] for index in rows], [keys[index] for index in rows]
     labels = np.array([row.outcome for row in batch], dtype=np.int8)
-    return batch, crossing.answers(labels, keys if memo else [], memo, reservation, place=place)
+    return batch, randomization.answers(
+        labels, keys if memo else [], memo, reservation, place=place
+    )
 
 
 def manifest_of(
@@ -330,7 +332,7 @@ _BEGUN: Final = "begun.json"
 _DRAWING: Final = "drawing.json"
 
 
-def digest_of_request(shards: Shards, crossing: Crossing) -> str:
+def digest_of_request(shards: Shards, randomization: Randomization) -> str:
     """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold.
 
     It outlives a run that is killed, so neither their size nor their time may be in it.
@@ -341,10 +343,10 @@ def digest_of_request(shards: Shards, crossing: Crossing) -> str:
         "dimension": shards.dimension,
         "person_field": shards.person_field,
         "drop_identical": shards.drop_identical,
-        "settings": crossing.memo_settings,
-        "unit": crossing.unit,
-        "cap": crossing.cap,
-        "entropy": repr(crossing.entropy),  # with its seed, if it has one
+        "settings": randomization.memo_settings,
+        "unit": randomization.unit,
+        "cap": randomization.cap,
+        "entropy": repr(randomization.entropy),  # with its seed, if it has one
     }
     return digest_of_json(request)
 

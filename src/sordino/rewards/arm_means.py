@@ -26,7 +26,7 @@ from jaxtyping import Int64
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.exact_bounds import size
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import (
     mean_range_after_test,
     rewards_only_range,
@@ -226,7 +226,7 @@ class ScreenedMeans(ArmMeans):
     Guarantee:
         :meth:`score_range` holds outside the test's bad event, whose probability is part of
         every promise made with them. Shown by tests/soundness/test_offline_bandit.py and
-        tests/soundness/test_count_test.py.
+        tests/soundness/test_minimum_count.py.
 
     Source:
         docs/intrinsic.md, "Propose, test, release".
@@ -252,7 +252,9 @@ class ScreenedMeans(ArmMeans):
         """Return the ledger entry of the test and what it did."""
         return () if self._payment is None else (self._payment,)
 
-    def screen(self, test: CountTest, *, ledger: Ledger, simulate_seed: int | None = None) -> int:
+    def screen(
+        self, test: MinimumCount, *, ledger: Ledger, simulate_seed: int | None = None
+    ) -> int:
         """Return the noisy least count, by which scores are made from then on.
 
         Args:
@@ -267,7 +269,7 @@ class ScreenedMeans(ArmMeans):
 
         Guarantee:
             That of the test: unit ``"record"``, trust ``"central"``. Shown by
-            tests/soundness/test_count_test.py.
+            tests/soundness/test_minimum_count.py.
         """
         if not isinstance(ledger, Ledger):
             raise UsageError(

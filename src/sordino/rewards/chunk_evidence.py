@@ -28,7 +28,7 @@ from .covariance import answer_sum_covariance, debiased_covariance, debiased_noi
 from .evidence import secant_slope
 from .newton import PiecedLoss
 from .pair_losses import weighted_grams
-from .ridge_selection import effective_features, flattery, label_ridges, ridges
+from .ridge_selection import effective_features, label_ridges, optimism, ridges
 from .solver import Solution
 
 _ROWS = 32  # rows a feature that a matrix rests on
@@ -141,7 +141,7 @@ def _finite(rows: Any) -> Any:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class PiecedEvidence:
+class ChunkedEvidence:
     """What a fit sees of many files: public vectors, and what is known of Σ yx.
 
     Attributes:
@@ -205,7 +205,7 @@ class PiecedEvidence:
         """Return the ridges that are tried, from public numbers alone."""
 
     @abstractmethod
-    def flattery(self, solution: Solution, ridge: float) -> float:
+    def optimism(self, solution: Solution, ridge: float) -> float:
         """Return by how much a fit flatters itself on the sum it was made of."""
 
     @abstractmethod
@@ -214,7 +214,7 @@ class PiecedEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ShardEvidence(PiecedEvidence):
+class ShardEvidence(ChunkedEvidence):
     """What a fit sees after all labels of many files were released as one sum; it is public.
 
     Attributes:
@@ -254,7 +254,7 @@ class ShardEvidence(PiecedEvidence):
         """Return what :func:`~sordino.rewards.ridge_selection.label_ridges` says."""
         return label_ridges(self)
 
-    def flattery(self, solution: Solution, ridge: float) -> float:
+    def optimism(self, solution: Solution, ridge: float) -> float:
         """Return tr[(H + ΛI)⁻¹(H + V)].
 
         Source:
@@ -288,7 +288,7 @@ def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class AnswerEvidence(PiecedEvidence):
+class AnswerEvidence(ChunkedEvidence):
     """What a fit sees of randomized answers in many files.
 
     Attributes:
@@ -314,14 +314,14 @@ class AnswerEvidence(PiecedEvidence):
         [total] = weighted_grams(self.sample, variances)
         return np.asarray(total / self.share)
 
-    def flattery(self, solution: Solution, ridge: float) -> float:
+    def optimism(self, solution: Solution, ridge: float) -> float:
         """Return tr[(H + ΛI)⁻¹N].
 
         Source:
             docs/central.md, "Label privacy, one Gaussian release", with N for H + V.
         """
         theta = solution.theta
-        return flattery(self.information(theta), self.noise(theta), solution, ridge)
+        return optimism(self.information(theta), self.noise(theta), solution, ridge)
 
     def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
         """Return the covariance of the estimate, as if θ were true.

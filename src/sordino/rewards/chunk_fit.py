@@ -26,7 +26,7 @@ from sordino.preferences.shard_survey import ShardSurvey, survey_shards
 from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import Guarantee, merge, never_less
 
-from .chunk_evidence import AnswerEvidence, PiecedEvidence, counted_vectors, evidence_of_answers
+from .chunk_evidence import AnswerEvidence, ChunkedEvidence, counted_vectors, evidence_of_answers
 from .chunk_metrics import AnswerMetrics, measure_predictions, opened_predictions
 from .confidence import confidence_ellipsoid
 from .covariance import roots_of_variances
@@ -34,7 +34,7 @@ from .evidence import MOST_FEATURES, inside_ball, shrunk_weights
 from .label_release import ReleasedShards
 from .metrics import refit_widening
 from .model import RewardModel
-from .newton import minimize_pieced
+from .newton import minimize_chunked
 from .pair_losses import DebiasedLogistic
 from .ridge_selection import accepted_gradient, public_ridge
 from .solver import Solution, ridge_path
@@ -107,7 +107,7 @@ def fit_released_shards(
 
 
 def fit_evidence(
-    evidence: PiecedEvidence, *, ridge: float | None, ball: float
+    evidence: ChunkedEvidence, *, ridge: float | None, ball: float
 ) -> tuple[Solution, float, int]:
     """Return the certified estimate, its ridge, and how many ridges were tried.
 
@@ -125,7 +125,7 @@ def fit_evidence(
         Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ + tr[(H + ΛI)⁻¹S], S the covariance of T̃.
     """
     candidates = evidence.ridges() if ridge is None else [_validate.positive("ridge", ridge)]
-    found, values = minimize_pieced(
+    found, values = minimize_chunked(
         evidence.loss,
         candidates,
         ball=ball,
@@ -134,16 +134,16 @@ def fit_evidence(
     )
     if ridge is not None:
         return found[0], candidates[0], 1
-    flattery = [
-        evidence.flattery(solution, tried)
+    optimism = [
+        evidence.optimism(solution, tried)
         for solution, tried in zip(found, candidates, strict=True)
     ]
-    best = int(np.argmin(values + np.array(flattery)))
+    best = int(np.argmin(values + np.array(optimism)))
     return found[best], candidates[best], len(candidates)
 
 
 def _starts(
-    evidence: PiecedEvidence, candidates: list[float], ball: float
+    evidence: ChunkedEvidence, candidates: list[float], ball: float
 ) -> Float[np.ndarray, "k d"]:
     """Return rough solutions on the sample, so that few passes over the files are left."""
     sample, share = evidence.sample, evidence.share
@@ -155,7 +155,7 @@ def _starts(
 
 
 def shard_errors(
-    evidence: PiecedEvidence, solution: Solution, ridge: float
+    evidence: ChunkedEvidence, solution: Solution, ridge: float
 ) -> Float[np.ndarray, " d"] | None:
     """Return the asymptotic standard error of every weight; None for too many features.
 

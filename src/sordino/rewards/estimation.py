@@ -21,7 +21,7 @@ from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs, PrivatePairs
@@ -191,7 +191,7 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
     Guarantee:
         That of :func:`~sordino.rewards.label_release.release_shards`, or of
         :func:`~sordino.rewards.record_release.fit_record_shards`. Shown by
-        tests/soundness/test_pieced_labels.py and tests/soundness/test_pieced_records.py. Of
+        tests/soundness/test_chunked_labels.py and tests/soundness/test_chunked_records.py. Of
         randomized answers, exactly what they promise.
     """
     fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
@@ -622,14 +622,15 @@ def _refuse_settings_of_pairs(given: Mapping[str, object]) -> None:
 
 def _ranking_mechanism(mechanism: object) -> RankingMechanism:
     """Return what rankings are protected by; refuse none, and what is for pairs."""
-    if isinstance(mechanism, RankingGaussian | RankedPerturbation | NonPrivate):
+    if isinstance(mechanism, RankingGaussian | RankingObjectivePerturbation | NonPrivate):
         return mechanism
     ways = (
         "Release their sum with noise, mechanism=RankingGaussian(epsilon, delta=..., "
         "statistic='borda') and a ledger; or randomize first choices one by one with "
         "privatize_choices(rankings, KaryRandomizedResponse(epsilon, categories), ledger=...); or "
-        "protect whole records, mechanism=RankedPerturbation(...). To record an infinite spend "
-        "instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is infinite."
+        "protect whole records, mechanism=RankingObjectivePerturbation(...). To record an "
+        "infinite spend instead, pass mechanism=sordino.NonPrivate() and a ledger whose budget is "
+        "infinite."
     )
     if mechanism is not None:
         raise UsageError(

@@ -19,10 +19,10 @@ from sordino.engines.engine import Engine, PiecedRows, Taken
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.label_sum import (
+    ChunkedLabels,
     LabelDesign,
     LabelGaussian,
     LabelStatistic,
-    PiecedLabels,
     PiecedStatistic,
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
@@ -33,7 +33,7 @@ from sordino.preferences.records import person_key
 from sordino.preferences.shard_survey import ShardSurvey
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import refuse_unlinked
+from sordino.privatization.randomization import refuse_unlinked
 
 from .chunk_evidence import ShardEvidence, counted_vectors, verified
 from .evidence import LabelEvidence, known_feature_bound
@@ -429,7 +429,7 @@ def release_shards(
 
     Guarantee:
         That of :func:`~sordino.rewards.label_release.release_labels`, wherever and however often
-        a task runs: tasks draw nothing. Shown by tests/soundness/test_pieced_labels.py.
+        a task runs: tasks draw nothing. Shown by tests/soundness/test_chunked_labels.py.
     """
     refuse_other_settings("release_shards", survey, mechanism, ledger)
     if survey.part == "held-out":
@@ -509,9 +509,9 @@ def release_sum_of_shards(
         LedgerMismatch: The ledger belongs to other prompts and answers.
 
     Guarantee:
-        As :func:`release_shards` states it. Shown by tests/soundness/test_pieced_labels.py.
+        As :func:`release_shards` states it. Shown by tests/soundness/test_chunked_labels.py.
     """
-    design = PiecedLabels.prepare(mechanism, rows)
+    design = ChunkedLabels.prepare(mechanism, rows)
     total = design.total(verified(rows, survey) if survey.linked else rows)
     released = ledger.charge(
         mechanism.event,

@@ -189,8 +189,7 @@ def refit_widening(parts: int, *, measured: int) -> float:
 
     Source:
         Nadeau and Bengio (2003), Inference for the Generalization Error: a variance σ²/J becomes
-        (1/J + 1/(K − 1))σ². docs/local.md, metrics on randomized labels, says how often intervals
-        then hold.
+        (1/J + 1/(K − 1))σ². docs/local.md, metrics on randomized labels.
     """
     return math.sqrt(1 + measured / (parts - 1))
 
@@ -711,7 +710,7 @@ class NoisedSums:
     bent: SlopeSums
 
     def estimates(self) -> dict[str, Any]:
-        """Return the numbers of :class:`~sordino.rewards.private_metrics.PaidMetrics`, by name."""
+        """Return numbers of :class:`~sordino.rewards.private_metrics.PrivateMetrics`, by name."""
         return {
             "accuracy": self._accuracy(),
             "negative_log_likelihood": self._loss(),

@@ -145,7 +145,7 @@ class _Search:
         return self.solution is None
 
 
-def minimize_pieced(
+def minimize_chunked(
     loss: PiecedLoss,
     ridges: Sequence[float],
     *,

@@ -281,7 +281,7 @@ class DebiasedLogistic:
                 )
 
     @property
-    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Float[np.ndarray, " d"] | float:
         """Return what is known of the answers as a sum; 0 where there is no such thing."""
         return 0.0 if self.pull is None else self.pull
 
@@ -326,12 +326,12 @@ class DebiasedLogistic:
         return np.asarray(matrix.T @ (weights[:, None] * matrix))
 
     def _value(self, margins: Float[np.ndarray, " n"], theta: Float[np.ndarray, " d"]) -> float:
-        known = self.targets @ margins + np.sum(self.known_sum * theta)
+        known = self.targets @ margins + np.sum(self.linear_term * theta)
         return float(np.sum(self.weights * softplus(margins)) - known)
 
     def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
         residuals = self.weights * expit(margins) - self.targets
-        return np.asarray(self.differences.T @ residuals - self.known_sum)
+        return np.asarray(self.differences.T @ residuals - self.linear_term)
 
 
 @dataclass(frozen=True)
@@ -527,7 +527,7 @@ class MarginLoss(Protocol):
         ...
 
     @property
-    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Float[np.ndarray, " d"] | float:
         """Return what weights are multiplied by in the linear part; 0 if there is no such sum."""
         ...
 
@@ -566,7 +566,7 @@ class PairMargins:
         self.row_by_row = np.ndim(loss.weights) == 0  # a block does not know its own weights
         self.rows: Any = loss.differences
         self.targets = loss.targets
-        self.known_sum = loss.known_sum
+        self.linear_term = loss.linear_term
 
     def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         """Return log(1 + e^margin), as much as its pair counts."""

@@ -56,7 +56,7 @@ from .metrics import (
     slope_of_sum,
 )
 from .model import RewardModel
-from .private_metrics import MEASURED, PaidMetrics, checked_rows, refuse_one_sided, refuse_unfit
+from .private_metrics import MEASURED, PrivateMetrics, checked_rows, refuse_one_sided, refuse_unfit
 from .release_checks import entropy_of, record_differences, record_promise
 
 
@@ -69,7 +69,7 @@ def measure_labels(
     ledger: Ledger,
     temperature: float,
     simulate_seed: int | None = None,
-) -> PaidMetrics:
+) -> PrivateMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
     One sum Σ y v is released over the held-out rows that count, v = (sign(m), 2σ(m/temperature)
@@ -99,7 +99,7 @@ def measure_labels(
         That of the mechanism for one label, or for all labels of one person, as
         :func:`~sordino.rewards.label_release.release_labels` states it: the three numbers are
         public, being made of released weights and public features. With the release of the
-        reward it composes on the ledger. Shown by tests/soundness/test_paid_metrics.py.
+        reward it composes on the ledger. Shown by tests/soundness/test_private_metrics.py.
 
     Source:
         docs/central.md, "Metrics that are paid for".
@@ -122,7 +122,7 @@ def measure_labels(
         simulate_seed=simulate_seed,
     )
     sums = _noised_sums(found.statistic, scales, margins, temperature)
-    return PaidMetrics(
+    return PrivateMetrics(
         **sums.estimates(),
         event=mechanism.event,
         guarantee=found.guarantee,
@@ -219,7 +219,7 @@ def measure_records(
     ledger: Ledger,
     temperature: float,
     simulate_seed: int | None = None,
-) -> PaidMetrics:
+) -> PrivateMetrics:
     """Return what a reward measures on records that it was fitted without, and pay for it.
 
     The sum of w = (1, correct − ½, win − ½, loss/cap − ½) over the held-out records is released.
@@ -261,7 +261,7 @@ def measure_records(
         other side. Then the fit loses a record and the metrics gain one, or the reverse; each is
         the replacement of a record by an empty one, or of an empty one, which both mechanisms
         promise to hide, and the two promises are composed. Shown by
-        tests/soundness/test_paid_metrics.py.
+        tests/soundness/test_private_metrics.py.
 
     Source:
         docs/central.md, "Metrics that are paid for".
@@ -286,7 +286,7 @@ def measure_records(
     sums = released.value
     told = sums[0] >= _LEAST * mechanism.standard_deviation
     correct, won, loss = _ratios(sums, mechanism.standard_deviation) if told else (None,) * 3
-    return PaidMetrics(
+    return PrivateMetrics(
         accuracy=correct,
         negative_log_likelihood=loss,
         calibration_slope=None,
@@ -395,7 +395,7 @@ def measure_label_shards(
     temperature: float,
     simulate_seed: int | None = None,
     taken: Taken | None = None,
-) -> PaidMetrics:
+) -> PrivateMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
     The same as :func:`measure_labels`, with a pass over the files for each sum; no list of margins
@@ -455,7 +455,7 @@ def measure_label_shards(
         ledger=ledger,
         entropy=entropy,
     )
-    return PaidMetrics(
+    return PrivateMetrics(
         **_noised_chunk_sums(margins, known, released.statistic).estimates(),
         event=mechanism.event,
         guarantee=promise,

@@ -86,7 +86,7 @@ def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class PaidMetrics:
+class PrivateMetrics:
     """What a reward measures on rows that it did not see, and what that cost.
 
     Made by :func:`~sordino.rewards.private_metric_releases.measure_labels` or

@@ -19,7 +19,7 @@ from sordino import _validate
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.features import Features
 from sordino.preferences.rankings import Rankings
@@ -229,7 +229,7 @@ def _declared_ellipsoid(
 
 
 RANKING_SUM_METHOD = "plackett-luce"
-RankingMechanism = RankingGaussian | RankedPerturbation | NonPrivate
+RankingMechanism = RankingGaussian | RankingObjectivePerturbation | NonPrivate
 
 
 def fit_rankings(
@@ -248,11 +248,11 @@ def fit_rankings(
     Args:
         rankings: Raw ballots.
         mechanism: A ``RankingGaussian`` for rankings of public candidates, a
-            ``RankedPerturbation`` for whole records, or :class:`sordino.NonPrivate`.
+            ``RankingObjectivePerturbation`` for whole records, or :class:`sordino.NonPrivate`.
         ledger: Where the spend is recorded first.
         features: Turns texts into vectors.
-        ridge: Strength of the quadratic penalty, > 0. With a ``RankedPerturbation`` it is part of
-            that.
+        ridge: Strength of the quadratic penalty, > 0. With a ``RankingObjectivePerturbation`` it
+            is part of that.
         ball: Bound on the norm of the weights, > 0.
         ellipsoid: With a ``RankingGaussian``: True declares that ballots are complete and without
             ties; see :func:`~sordino.rewards.ranking_fit.fit_released_rankings`.
@@ -283,7 +283,7 @@ def fit_rankings(
             "ellipsoid: a confidence set of rankings needs mechanism=RankingGaussian(...). Nothing "
             "was spent. Leave it out."
         )
-    if isinstance(mechanism, RankedPerturbation):
+    if isinstance(mechanism, RankingObjectivePerturbation):
         _refuse_ridge(ridge)
         return fit_ranked_records(
             rankings,
@@ -415,7 +415,7 @@ def _refuse_ridge(ridge: float | None) -> None:
     if ridge is not None:
         raise UsageError(
             f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
-            "RankedPerturbation(ridge=...). Nothing was spent. Leave it out here."
+            "RankingObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
         )
 
 

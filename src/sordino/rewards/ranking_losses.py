@@ -333,20 +333,20 @@ class BallotLoss(ABC):
         return self.features
 
     @property
-    def known_sum(self) -> Float[np.ndarray, " d"] | float:
+    def linear_term(self) -> Float[np.ndarray, " d"] | float:
         """Return what weights are multiplied by beside the targets; 0 for nothing."""
         return 0.0
 
     def value(self, theta: Float[np.ndarray, " d"]) -> float:
         """Return the loss, summed over the ballots."""
         scores = np.asarray(self.features @ theta)
-        linear = float(self.targets @ scores) + float(np.sum(self.known_sum * theta))
+        linear = float(self.targets @ scores) + float(np.sum(self.linear_term * theta))
         return float(self.convex(scores).sum()) - linear
 
     def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
         """Return the gradient."""
         residuals = self.slopes(np.asarray(self.features @ theta)) - self.targets
-        return np.asarray(self.features.T @ residuals - self.known_sum)
+        return np.asarray(self.features.T @ residuals - self.linear_term)
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return the Hessian, which no answers enter where they are known as a sum."""
@@ -635,7 +635,7 @@ class _OneSum(BallotLoss):
         object.__setattr__(self, "counts", counts)
 
     @property
-    def known_sum(self) -> Float[np.ndarray, " d"]:
+    def linear_term(self) -> Float[np.ndarray, " d"]:
         """Return T̃."""
         return self.statistic
 

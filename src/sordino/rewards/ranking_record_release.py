@@ -16,7 +16,7 @@ from scipy.sparse import csr_array
 
 from sordino import _random, _validate
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.preferences.features import Features, features_of_hidden
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
@@ -33,7 +33,7 @@ METHOD = "ranked-perturbation"
 
 def fit_ranked_records(
     rankings: Rankings,
-    mechanism: RankedPerturbation,
+    mechanism: RankingObjectivePerturbation,
     *,
     ledger: Ledger,
     features: Features | None = None,
@@ -111,7 +111,7 @@ def fit_ranked_records(
 def release_ranked_records(
     records: Float[np.ndarray, "m d"] | csr_array,
     rankings: Rankings,
-    mechanism: RankedPerturbation,
+    mechanism: RankingObjectivePerturbation,
     *,
     ball: float,
     entropy: _random.Entropy,
@@ -148,7 +148,7 @@ class _Tilted(PlackettLuce):
     pull: Float[np.ndarray, " d"] = field(kw_only=True)
 
     @property
-    def known_sum(self) -> Float[np.ndarray, " d"]:
+    def linear_term(self) -> Float[np.ndarray, " d"]:
         """Return what weights are multiplied by beside the choices."""
         return self.pull
 
@@ -166,14 +166,15 @@ def _refuse_other_types(rankings: object, mechanism: object, ledger: object) -> 
             f"fit_ranked_records takes raw rankings, got {type(rankings).__name__}. Nothing was "
             "spent."
         )
-    if not isinstance(mechanism, RankedPerturbation) or not isinstance(ledger, Ledger):
+    if not isinstance(mechanism, RankingObjectivePerturbation) or not isinstance(ledger, Ledger):
         raise UsageError(
-            "fit_ranked_records needs a RankedPerturbation and a Ledger. Nothing was spent."
+            "fit_ranked_records needs a RankingObjectivePerturbation and a Ledger. Nothing was "
+            "spent."
         )
 
 
 def _records(
-    rankings: Rankings, features: Features | None, mechanism: RankedPerturbation
+    rankings: Rankings, features: Features | None, mechanism: RankingObjectivePerturbation
 ) -> Float[np.ndarray, "m d"] | csr_array:
     """Return the features of every candidate of every ballot, clipped.
 

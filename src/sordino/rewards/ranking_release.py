@@ -17,7 +17,7 @@ from sordino.preferences.features import Features, Matrix
 from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.crossing import refuse_unlinked
+from sordino.privatization.randomization import refuse_unlinked
 
 from .evidence import RankingEvidence, slate_bound
 from .label_release import countable_rows, digest_of_statistic, label_promise

@@ -39,7 +39,7 @@ from sordino.privacy.ledger import Ledger
 
 from .chunk_evidence import width_of
 from .confidence import RecordEllipsoid, ReleasedMoment, record_ellipsoid, refuse_small_ridge
-from .newton import PiecedLoss, minimize_pieced
+from .newton import PiecedLoss, minimize_chunked
 from .pair_losses import DebiasedLogistic
 from .private_metrics import UNREAD, checked_rows
 from .release_checks import (
@@ -548,7 +548,7 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         runs: tasks draw nothing. Each judgment is a record of its own, also a repeated one. That
         files overlap is refused, and that a record cannot be used, as when a single file is read:
         whoever sees those refusals holds the records. Shown by
-        tests/soundness/test_pieced_records.py.
+        tests/soundness/test_chunked_records.py.
 
     Source:
         docs/central.md, "Objective perturbation".
@@ -611,7 +611,7 @@ class PiecedRecords:
         """
         secret = entropy.words(_SECRET).tobytes()
         decided = replace(self.rows, read=_Decided(self.rows.read, secret))
-        [solution], _ = minimize_pieced(
+        [solution], _ = minimize_chunked(
             PiecedLoss(decided, -tilt, decided=True),
             [ridge_of(mechanism)],
             ball=ball,

@@ -21,7 +21,7 @@ from sordino import _random, _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.preferences.features import Features, caveats_of_features, features_of_hidden
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL, Guarantee
@@ -75,7 +75,7 @@ def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
 
 
 def record_promise(
-    mechanism: ObjectivePerturbation | GaussianMechanism | RankedPerturbation,
+    mechanism: ObjectivePerturbation | GaussianMechanism | RankingObjectivePerturbation,
     ledger: Ledger,
     entropy: _random.Entropy,
     *,

@@ -312,10 +312,10 @@ def effective_features(evidence: Released, solution: Solution, ridge: float) -> 
         ridge: Λ of the fit.
     """
     bend = evidence.information(solution.theta)
-    return evidence.inflation * flattery(bend, bend + evidence.covariance, solution, ridge)
+    return evidence.inflation * optimism(bend, bend + evidence.covariance, solution, ridge)
 
 
-def flattery(
+def optimism(
     bend: Float[np.ndarray, "d d"],
     spread: Float[np.ndarray, "d d"],
     solution: Solution,

@@ -60,7 +60,7 @@ _ENOUGH = 0.4  # share of the slope that may be left along a step
 
 
 @dataclass(frozen=True)
-class Point:
+class Iterate:
     """Weights, their margins, and the gradient of the loss alone (no ridge) there.
 
     ``exact`` says that the margins were multiplied out at these weights and not carried along.
@@ -77,7 +77,7 @@ class Point:
         return norm(self.theta)
 
 
-class Work:
+class FitState:
     """One data set being fitted: what is shared by all solves on it, and the pass counter."""
 
     def __init__(
@@ -97,7 +97,7 @@ class Work:
         self.settles = settles  # for a point at which rounding ends the descent
         self.passes = 0
 
-    def first(self, start: np.ndarray | None) -> Point:
+    def first(self, start: np.ndarray | None) -> Iterate:
         """Return the starting point; refuse data on which its gradient is not finite."""
         n, d = self.matrix.shape
         if start is not None and np.shape(start) != (d,):
@@ -112,11 +112,11 @@ class Work:
             raise DataError("differences must be finite: there is a NaN or an infinity.")
         return point
 
-    def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> Point:
+    def at(self, theta: np.ndarray, margins: np.ndarray, *, exact: bool) -> Iterate:
         """Return the point at theta, whose margins are known."""
         residuals = self.loss.slopes(margins)
         residuals -= self.loss.targets
-        return Point(theta, margins, self._summed(residuals) - self.loss.known_sum, exact)
+        return Iterate(theta, margins, self._summed(residuals) - self.loss.linear_term, exact)
 
     def _summed(self, residuals: np.ndarray) -> np.ndarray:
         """Return Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are.
@@ -145,7 +145,7 @@ class Work:
             return [_some_rows(self.matrix, *ends).T for ends in some]
         return [self.transposed[:, slice(*ends)] for ends in some]
 
-    def exactly(self, theta: np.ndarray) -> Point:
+    def exactly(self, theta: np.ndarray) -> Iterate:
         """Return the point at theta with margins multiplied out: one pass."""
         self.spend()
         n, d = self.matrix.shape
@@ -161,7 +161,7 @@ class Work:
             residuals = self.loss.slopes(margins[rows])
             residuals -= self.loss.targets[rows]
             gradient += block.T @ residuals
-        return Point(theta, margins, gradient.astype(float) - self.loss.known_sum, exact=True)
+        return Iterate(theta, margins, gradient.astype(float) - self.loss.linear_term, exact=True)
 
     def spend(self) -> None:
         """Count one pass; give up where they are used up."""
@@ -188,11 +188,11 @@ def _some_rows(matrix: Any, first: int, last: int) -> csr_array:
 
 def descend(
     metric: Metric,
-    point: Point,
+    point: Iterate,
     shift: float,
     atol: float,
-    leave: Callable[[Point, float], bool] | None = None,
-) -> Point:
+    leave: Callable[[Iterate, float], bool] | None = None,
+) -> Iterate:
     """Return an exact point where the gradient with the shift is at most atol, or one to leave.
 
     Where rounding stops the descent before, and the work settles for that, it is the last point.
@@ -234,7 +234,7 @@ class Metric:
         docs/local.md, debiased likelihood (Hessian).
     """
 
-    def __init__(self, work: Work, point: Point) -> None:
+    def __init__(self, work: FitState, point: Iterate) -> None:
         """Measure the approximate Hessian at the point."""
         self.work = work
         self._curvature = work.loss.bend(point.margins)
@@ -249,13 +249,13 @@ class Metric:
         if not self._factored / _REUSE <= shift <= self._factored * _REUSE:
             self._base = None
 
-    def age(self, point: Point) -> None:
+    def age(self, point: Iterate) -> None:
         """Count a pass; measure the Hessian here when the last one has been used enough."""
         if self._age >= self._curvature.patience:
             self._refresh(point)
         self._age += 1
 
-    def recover(self, point: Point) -> bool:
+    def recover(self, point: Iterate) -> bool:
         """Forget what was learned; where there is nothing to forget, give up or settle."""
         if self._age <= 1:
             if self.work.settles:
@@ -264,7 +264,7 @@ class Metric:
         self._refresh(point)
         return True
 
-    def _refresh(self, point: Point) -> None:
+    def _refresh(self, point: Iterate) -> None:
         self._curvature.refresh(point.margins)
         self._pairs.clear()
         self._age, self._base = 0, None
@@ -286,7 +286,7 @@ class Metric:
             vector = vector + (share - float(shifted @ vector) / curvature) * step
         return vector
 
-    def learn(self, point: Point, following: Point) -> None:
+    def learn(self, point: Iterate, following: Iterate) -> None:
         """Keep the step and the change of the loss gradient along it."""
         step = following.theta - point.theta
         change = following.gradient - point.gradient
@@ -295,8 +295,8 @@ class Metric:
 
 
 def _step(
-    work: Work, point: Point, direction: np.ndarray, gradient: np.ndarray, shift: float
-) -> Point | None:
+    work: FitState, point: Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
+) -> Iterate | None:
     """Return the point after one step along the direction, or None where none helps.
 
     The whole step is tried first, and judged by its gradient: close to the minimum, differences
@@ -320,8 +320,8 @@ class _Line:
 
     def __init__(
         self,
-        work: Work,
-        point: Point,
+        work: FitState,
+        point: Iterate,
         direction: np.ndarray,
         change: np.ndarray,
         shift: float,
@@ -330,7 +330,7 @@ class _Line:
         self.change = change
         self.span = work.loss.span(change)
         self._linear = shift * float(point.theta @ direction) - float(change @ work.loss.targets)
-        self._linear -= float(np.sum(work.loss.known_sum * direction))
+        self._linear -= float(np.sum(work.loss.linear_term * direction))
         self._square = shift * float(direction @ direction)
 
     def slope(self, length: float) -> float:
@@ -457,7 +457,7 @@ def minimize_ridge(
         (2.0, 0.619203)
     """
     shift = _ridge(ridge, ball)
-    work = Work(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
+    work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     bound = math.inf if ball is None else positive("ball", ball)
     multiplier = 0.0
     if start is None:
@@ -489,7 +489,7 @@ def nearest_minimum(
         DataError: The differences hold a NaN or an infinity.
     """
     shift, bound = _ridge(ridge, None), positive("ball", ball)
-    work = Work(loss, positive("atol", atol), _MOST_PASSES, settles=True)
+    work = FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
     best = _Best(work, shift, bound)
     start, multiplier = _sampled_start(loss, shift, ball)
     origin = work.first(None)
@@ -508,11 +508,11 @@ class _Best:
 
     solution: Solution
 
-    def __init__(self, work: Work, ridge: float, ball: float) -> None:
+    def __init__(self, work: FitState, ridge: float, ball: float) -> None:
         self._work, self._ridge, self._ball = work, ridge, ball
         self._size = math.inf
 
-    def take(self, point: Point) -> None:
+    def take(self, point: Iterate) -> None:
         """Take in a point; only one whose margins were multiplied out inside the ball counts."""
         if not point.exact or point.norm > self._ball:
             return
@@ -560,7 +560,7 @@ def ridge_path(
     """
     shifts = [_ridge(ridge, ball) for ridge in ridges]
     bound = math.inf if ball is None else positive("ball", ball)
-    work = Work(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
+    work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     found: dict[int, Solution] = {}
     point, multiplier = work.first(None), 0.0
     metric = Metric(work, point)
@@ -611,15 +611,15 @@ def _sampled_start(
 
 def _solve(
     metric: Metric,
-    point: Point,
+    point: Iterate,
     ridge: float,
     ball: float,
     multiplier: float,
-    seen: Callable[[Point], None] = lambda _: None,
+    seen: Callable[[Iterate], None] = lambda _: None,
 ) -> Solution:
     """Minimize without the ball; where that leaves it, on the sphere."""
 
-    def outside(point: Point, size: float) -> bool:
+    def outside(point: Iterate, size: float) -> bool:
         seen(point)
         # The first test is a proof (F is ridge-strongly convex), the second a guess, which
         # _on_sphere takes back where it was wrong.
@@ -637,7 +637,7 @@ def _solve(
     return _on_sphere(metric, point, ridge, ball, multiplier, seen)
 
 
-def _certified(work: Work, point: Point, ridge: float, multiplier: float) -> Solution:
+def _certified(work: FitState, point: Iterate, ridge: float, multiplier: float) -> Solution:
     """Return the solution at an exact point; refuse one without its certificate."""
     size = norm(point.gradient + (ridge + multiplier) * point.theta)
     if not (point.exact and size <= work.atol):
@@ -649,11 +649,11 @@ def _certified(work: Work, point: Point, ridge: float, multiplier: float) -> Sol
 
 def _on_sphere(
     metric: Metric,
-    point: Point,
+    point: Iterate,
     ridge: float,
     ball: float,
     multiplier: float,
-    seen: Callable[[Point], None],
+    seen: Callable[[Iterate], None],
 ) -> Solution:
     """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball.
 
@@ -690,14 +690,14 @@ def _on_sphere(
     raise work.failure()
 
 
-def _tolerance(work: Work, size: float, trial: int) -> float:
+def _tolerance(work: FitState, size: float, trial: int) -> float:
     """Return how far the minimizer for one multiplier is worth finishing."""
     if trial < _HASTY:
         return max(0.1 * size, 0.25 * work.atol)
     return work.atol * max(0.5 ** (trial - _HASTY + 1), 1e-3)
 
 
-def _scaled(work: Work, point: Point, ball: float) -> Point:
+def _scaled(work: FitState, point: Iterate, ball: float) -> Iterate:
     """Return the exact point on the sphere, rounded to its inside."""
     theta = point.theta * (ball / point.norm * (1 - 2**-52))
     while norm(theta) > ball:
@@ -706,7 +706,7 @@ def _scaled(work: Work, point: Point, ball: float) -> Point:
 
 
 def _next_multiplier(
-    metric: Metric, point: Point, ridge: float, multiplier: float, ball: float
+    metric: Metric, point: Iterate, ridge: float, multiplier: float, ball: float
 ) -> tuple[float, float]:
     """Return Newton's next ν for 1/‖θ(ν)‖ = 1/ball, and ‖θ(ν)‖/ball − 1 as predicted."""
     shift = ridge + multiplier

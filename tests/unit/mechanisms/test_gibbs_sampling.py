@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.gibbs import GibbsSampling, least_temperature
+from sordino.mechanisms.gibbs import SoftmaxMechanism, least_temperature
 from sordino.mechanisms.gibbs_draws import SLACK
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
@@ -22,7 +22,7 @@ REFERENCE = (0.5, 0.2, 0.3)
 
 def made(temperature=0.5, **settings):
     given = {"score_range": 0.25, "reference": REFERENCE, "neighbors": ADD_OR_REMOVE_ONE}
-    return GibbsSampling(temperature, **{**given, **settings})
+    return SoftmaxMechanism(temperature, **{**given, **settings})
 
 
 def test_it_is_a_mechanism_that_can_be_played():

@@ -16,7 +16,7 @@ import sordino
 from sordino.cli._options import Place, describe_files, files_rows
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, FileSystemError, UsageError
-from sordino.mechanisms.label_sum import LabelGaussian, PiecedLabels
+from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
 from sordino.preferences import shards as module
 from sordino.preferences.parquet import schema_of
 from sordino.preferences.shard_blocks import judgments
@@ -61,7 +61,7 @@ def geometry(path):
     """All that is public of a release, and its noise's shape."""
     with survey_shards(find_shards(path), InProcess()) as found:
         rows = counted_vectors(found, InProcess(), sordino.HashedText(dimension=16))
-        design = PiecedLabels.prepare(LabelGaussian(1.0, delta=1e-6), rows)
+        design = ChunkedLabels.prepare(LabelGaussian(1.0, delta=1e-6), rows)
         told = found.n, found.starts, found.public_digest, found.digests
         cuts = [(piece.start, piece.rows) for piece in found.shards.pieces]
         return told, cuts, design.ellipsoid.unwhiten.tobytes()

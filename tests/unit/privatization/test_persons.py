@@ -11,7 +11,7 @@ from sordino.preferences.comparisons import PublicDigest
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy import accounting
 from sordino.privacy.guarantee import REPLACE_ONE
-from sordino.privatization.crossing import coin_for_person
+from sordino.privatization.randomization import coin_for_person
 
 
 def together(coin, labels):

@@ -402,7 +402,7 @@ def test_a_folder_without_hard_links_is_refused_before_the_spend(
         if "person" not in (raw / "a.jsonl").read_text():
             pytest.skip("nothing is stored")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module.Crossing, "pay", lambda *_: {}["died"])
+            patch.setattr(module.Randomization, "pay", lambda *_: {}["died"])
             with pytest.raises(KeyError):
                 run(raw, tmp_path / "out", ledger)  # makes the folder
 

@@ -18,7 +18,7 @@ from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import find_shards
 from sordino.privatization import shard_tasks
 from sordino.privatization import shards as module
-from sordino.privatization.crossing import Crossing
+from sordino.privatization.randomization import Randomization
 from sordino.privatization.shards import plan_shards, privatize_shards
 from sordino.privatization.stream import FileSettings, plan_file
 
@@ -178,11 +178,11 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
     given = find_shards(tmp_path / "raw", person_field="annotator")
     for unit, spend in (("label", 1.0), ("person", 7.0)):
         ledger = account(unit)
-        crossing = Crossing.of(COIN, ledger, on_device=False, simulate_seed=None)
-        plan = plan_shards(given, crossing, data="answers", engine=InProcess())
+        randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
+        plan = plan_shards(given, randomization, data="answers", engine=InProcess())
         same, _ = plan_file(
             tmp_path / "raw" / "s.jsonl",
-            crossing,
+            randomization,
             FileSettings(person_field="annotator"),
             data="answers",
         )
@@ -192,7 +192,7 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
         assert len(ledger.rows) == 1
         run(given, tmp_path / f"out-{unit}", ledger)
         assert ledger.total().epsilon == pytest.approx(plan["spend"])
-        after = plan_shards(given, crossing, data="answers", engine=InProcess())
+        after = plan_shards(given, randomization, data="answers", engine=InProcess())
         assert after["spend"] == 0
 
 
@@ -229,9 +229,9 @@ def test_files_that_changed_since_they_were_surveyed_are_refused(tmp_path, accou
         again = find_shards(tmp_path / "raw", person_field=name)
         with pytest.raises(UsageError, match="surveyed must be"):
             run(again, tmp_path / "out", ledger, surveyed=surveyed)
-        crossing = Crossing.of(COIN, ledger, on_device=False, simulate_seed=None)
+        randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
         with pytest.raises(UsageError, match="surveyed must be"):
-            plan_shards(again, crossing, data="a", engine=InProcess(), surveyed=surveyed)
+            plan_shards(again, randomization, data="a", engine=InProcess(), surveyed=surveyed)
     assert len(ledger.rows) == 1
     assert not list((tmp_path / "out").glob("*"))
 
@@ -290,11 +290,11 @@ def test_only_the_user_can_read_what_lies_between(tmp_path, account, monkeypatch
     monkeypatch.setattr(
         module,
         "_written",
-        lambda known, crossing, place, work, *rest, **more: (
+        lambda known, randomization, place, work, *rest, **more: (
             seen.append(
                 [path.stat().st_mode & 0o777 for path in (tmp_path / "out").glob(".sordino-*")]
             )
-            or honest(known, crossing, place, work, *rest, **more)
+            or honest(known, randomization, place, work, *rest, **more)
         ),
     )
     run(given, tmp_path / "out", ledger)

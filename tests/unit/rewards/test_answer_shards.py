@@ -159,7 +159,7 @@ def test_the_criterion_is_the_loss_on_fresh_answers(tmp_path):
             ]
         )
         expected = float(np.sum(response * known.noise(middle.theta)))
-        assert known.flattery(middle, 2.0) == pytest.approx(expected, rel=1e-3)
+        assert known.optimism(middle, 2.0) == pytest.approx(expected, rel=1e-3)
         # N is the covariance of Σ ỹx, H of Σ yx: what the coin adds is positive
         added = known.noise(middle.theta) - known.information(middle.theta)
         assert np.linalg.eigvalsh(added).min() > 0

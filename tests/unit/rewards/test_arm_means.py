@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import sordino
 from sordino._withholding import confidential
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans, arms_digest
 
@@ -75,7 +75,7 @@ def test_labels_show_less_where_their_arm_was_pulled_often():
     assert ArmMeans(logs, **TERMS, shrinkage=1.0).public_digest is None
 
 
-class Found(CountTest):
+class Found(MinimumCount):
     """A test of counts that finds what it is told."""
 
     told = 4

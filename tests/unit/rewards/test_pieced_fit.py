@@ -7,7 +7,7 @@ from sordino.engines.engine import InProcess, PiecedRows
 from sordino.errors import ConvergenceError
 from sordino.rewards import newton
 from sordino.rewards.confidence import flattest_curvature
-from sordino.rewards.newton import PiecedLoss, minimize_pieced
+from sordino.rewards.newton import PiecedLoss, minimize_chunked
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
@@ -40,7 +40,7 @@ def test_minimizers_are_those_of_the_solver_in_memory(ball, pushed):
     """With and without a ball that binds; noise may have moved the sum out of all reach."""
     x, rows, total = world()
     ridges = [0.01, 1.0, 100.0, 1e4]
-    found, values = minimize_pieced(
+    found, values = minimize_chunked(
         PiecedLoss(rows, pushed * total), ridges, ball=ball, atol=1e-7, starts=np.zeros((4, D))
     )
     loss = DebiasedLogistic.of_statistic(x, pushed * total)
@@ -60,7 +60,7 @@ def test_bad_starts_are_left_behind(size):
     """Margins of hundreds at the start, where the curvature is nothing."""
     x, rows, total = world(size=size)
     starts = np.full((1, D), 10.0 / size)
-    [found], _ = minimize_pieced(
+    [found], _ = minimize_chunked(
         PiecedLoss(rows, total), [1e-2 * size**2], ball=50 / size, atol=1e-6 * size, starts=starts
     )
     loss = DebiasedLogistic.of_statistic(x, total)
@@ -70,7 +70,7 @@ def test_bad_starts_are_left_behind(size):
 
 def test_a_start_outside_the_ball_is_brought_inside():
     _, rows, total = world()
-    [found], _ = minimize_pieced(
+    [found], _ = minimize_chunked(
         PiecedLoss(rows, total), [1.0], ball=0.1, atol=1e-6, starts=np.full((1, D), 1e6)
     )
     assert np.linalg.norm(found.theta) <= 0.1
@@ -80,7 +80,7 @@ def test_what_cannot_be_certified_is_not_returned(monkeypatch):
     _, rows, total = world()
     monkeypatch.setattr(newton, "_PASSES", 2)
     with pytest.raises(ConvergenceError, match="within 2 passes"):
-        minimize_pieced(
+        minimize_chunked(
             PiecedLoss(rows, total), [1.0], ball=9.0, atol=1e-9, starts=np.zeros((1, D))
         )
 
@@ -88,8 +88,10 @@ def test_what_cannot_be_certified_is_not_returned(monkeypatch):
 def test_where_a_refusal_would_tell_the_nearest_point_is_returned():
     _, rows, total = world()
     terms = {"ball": 9.0, "starts": np.zeros((1, D))}
-    [usual], _ = minimize_pieced(PiecedLoss(rows, total), [1.0], atol=1e-9, **terms)
-    [found], _ = minimize_pieced(PiecedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms)
+    [usual], _ = minimize_chunked(PiecedLoss(rows, total), [1.0], atol=1e-9, **terms)
+    [found], _ = minimize_chunked(
+        PiecedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms
+    )
     assert found.gradient_norm <= 1e-9
     assert found.theta == pytest.approx(usual.theta, abs=1e-8)
 
@@ -105,7 +107,7 @@ def test_a_good_start_needs_few_passes(monkeypatch):
     passes = []
     honest = PiecedLoss.measure
     monkeypatch.setattr(PiecedLoss, "measure", lambda *given: passes.append(1) or honest(*given))
-    minimize_pieced(PiecedLoss(rows, total), ridges, ball=9.0, atol=4e-4, starts=starts)
+    minimize_chunked(PiecedLoss(rows, total), ridges, ball=9.0, atol=4e-4, starts=starts)
     assert len(passes) <= 10
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
@@ -26,7 +26,7 @@ def account(folder, *, unit="record", neighbors=ADD_OR_REMOVE_ONE, epsilon=math.
 
 def tilted(epsilon=3.0, **settings):
     given = {"bound": 1.0, "candidates": 4, "dimension": 3, "neighbors": ADD_OR_REMOVE_ONE}
-    return RankedPerturbation(epsilon, delta=DELTA, **(given | settings))
+    return RankingObjectivePerturbation(epsilon, delta=DELTA, **(given | settings))
 
 
 def ranked(scores, generator):
@@ -65,8 +65,10 @@ def test_what_is_minimized_is_the_tilted_likelihood(tmp_path, monkeypatch):
     rankings, _ = world(300)
     noise = tilted()
     drawn = np.array([4.0, -2.0, 1.0])
-    monkeypatch.setattr(RankedPerturbation, "draw", lambda self, d, *, entropy: drawn)
-    monkeypatch.setattr(RankedPerturbation, "finish", lambda self, theta, norm, *, entropy: theta)
+    monkeypatch.setattr(RankingObjectivePerturbation, "draw", lambda self, d, *, entropy: drawn)
+    monkeypatch.setattr(
+        RankingObjectivePerturbation, "finish", lambda self, theta, norm, *, entropy: theta
+    )
     found = fitted(rankings, tmp_path, noise)
     loss = PlackettLuce(rankings.given, starts=rankings.starts, ranks=rankings.ranks)
     gradient = loss.gradient(found.weights) + drawn + noise.ridge * found.weights
@@ -80,7 +82,7 @@ def test_what_is_minimized_is_the_tilted_likelihood(tmp_path, monkeypatch):
 def test_a_part_of_a_tilted_loss_has_its_share_of_the_tilt():
     rankings, _ = world(10)
     loss = _Tilted(rankings.given, starts=rankings.starts, ranks=rankings.ranks, pull=np.ones(3))
-    assert loss.sample(5).known_sum.tolist() == [0.2] * 3
+    assert loss.sample(5).linear_term.tolist() == [0.2] * 3
     assert len(loss.sample(5).starts) == 3
 
 
@@ -118,7 +120,7 @@ def test_a_large_delta_is_refused_by_the_size_only_where_that_is_public(tmp_path
     rankings = world(50)[0]
     loose = {"bound": 1.0, "candidates": 4, "dimension": 3}
     for neighbors, said in ((ADD_OR_REMOVE_ONE, "below 0.001"), (REPLACE_SPECIAL, "1/n=1/50")):
-        noise = RankedPerturbation(1.0, delta=0.05, neighbors=neighbors, **loose)
+        noise = RankingObjectivePerturbation(1.0, delta=0.05, neighbors=neighbors, **loose)
         budget = sordino.Guarantee(
             1.0, delta=0.05, unit="record", neighbors=neighbors, trust="central"
         )

@@ -7,7 +7,7 @@ import pytest
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
@@ -18,7 +18,7 @@ from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
 DELTA = 1e-6
 WORTHS = np.array([1.0, 0.5, -0.5, -1.0])
 SUM = RankingGaussian(1.0, delta=DELTA, statistic="borda")
-TILT = RankedPerturbation(
+TILT = RankingObjectivePerturbation(
     3.0, delta=DELTA, bound=1.0, candidates=4, dimension=4, neighbors=ADD_OR_REMOVE_ONE
 )
 
@@ -106,7 +106,12 @@ def test_items_with_features_and_candidates_of_their_own(tmp_path):
 def test_raw_rankings_are_refused_with_the_ways_out():
     with pytest.raises(PrivacyError) as caught:
         sordino.fit_reward(election())
-    for way in ("RankingGaussian", "privatize_choices", "RankedPerturbation", "NonPrivate"):
+    for way in (
+        "RankingGaussian",
+        "privatize_choices",
+        "RankingObjectivePerturbation",
+        "NonPrivate",
+    ):
         assert way in str(caught.value)
 
 

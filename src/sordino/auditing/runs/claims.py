@@ -20,7 +20,7 @@ from sordino import _validate
 from sordino.auditing.findings import Finding
 from sordino.errors import UsageError
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.privacy import accounting
 from sordino.privacy.coins import flip_probability
 from sordino.privacy.events import ApproximateEvent, GaussianEvent, RandomizedResponseEvent
@@ -339,7 +339,7 @@ class StatedRankedTilt:
     def _noise(self, paid: ApproximateEvent, relation: NeighboringRelation) -> float | None:
         """Return the noise of a tilt with these settings that keeps what was paid; None if none."""
         try:
-            return RankedPerturbation(
+            return RankingObjectivePerturbation(
                 paid.epsilon,
                 delta=paid.delta,
                 bound=self.bound,

@@ -178,7 +178,7 @@ def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
-    from sordino.language.central.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
 
     tokens = _tokens(trainer)
     longest = min(int(trainer._tokens.max_length), _LONGEST)  # noqa: SLF001
@@ -230,7 +230,7 @@ def _changed(genes: UInt64[np.ndarray, "n genes"], entropy: Entropy) -> Any:
 
 def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
     """Return the pair that some words decide: a prompt of one token, two answers, a label."""
-    from sordino.language.central.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
 
     tokens = _tokens(trainer)
     liked, asked, *rest = (int(word) for word in genes)

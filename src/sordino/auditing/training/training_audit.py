@@ -213,7 +213,7 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     the sampler against the accountant, and clipped gradients against autograd.
 
     Args:
-        trainer: A :class:`~sordino.language.central.reward_trainer.CentralRewardTrainer`, or
+        trainer: A :class:`~sordino.language.dp_sgd.reward_trainer.CentralRewardTrainer`, or
             another trainer on raw pairs of this library, on the user's own model. Nothing of it
             is changed, its ledger and its pairs are not touched, unless canaries are given.
         trials: Noisy steps with the canary, and as many without; at least 4000.

@@ -184,7 +184,7 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
             reference.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.central.privacy_terms.CentralPrivacy`, to train on raw
+        privacy: A :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy`, to train on raw
             judgments instead: what comes back then is a ``CentralDPOTrainer``, which also takes the
             ``ledger`` that pays.
 

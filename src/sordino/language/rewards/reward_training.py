@@ -136,7 +136,7 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
             with them.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.central.privacy_terms.CentralPrivacy`, to train on raw
+        privacy: A :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy`, to train on raw
             judgments instead: what comes back then is a ``CentralRewardTrainer``, which also takes
             the ``ledger`` that pays.
 

@@ -18,11 +18,11 @@ from transformers import AutoConfig, PrinterCallback, TrainerCallback
 
 from sordino._files import write_json
 from sordino.errors import DataError, UsageError
-from sordino.language.central.dpo_trainer import CentralDPOTrainer
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.reward_trainer import CentralRewardTrainer
-from sordino.language.central.settings import CentralDPOConfig, CentralRewardConfig
-from sordino.language.central.unit_rows import units_of
+from sordino.language.dp_sgd.dpo_trainer import CentralDPOTrainer
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
+from sordino.language.dp_sgd.settings import CentralDPOConfig, CentralRewardConfig
+from sordino.language.dp_sgd.unit_rows import units_of
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,

@@ -290,7 +290,7 @@ def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
         UsageError: The promise is none, or there is no ledger.
         PrivacyError: There are pairs to measure on.
     """
-    from sordino.language.central.privacy_terms import CentralPrivacy  # noqa: PLC0415 (a circle)
+    from sordino.language.dp_sgd.privacy_terms import CentralPrivacy  # noqa: PLC0415 (a circle)
 
     if not isinstance(privacy, CentralPrivacy):
         raise UsageError(
@@ -306,5 +306,5 @@ def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
             "trained. Leave eval_dataset out, and measure on public pairs afterwards."
         )
     home, name = _HOMES[kind]
-    trainer = getattr(import_module(f"sordino.language.central.{home}"), name)
+    trainer = getattr(import_module(f"sordino.language.dp_sgd.{home}"), name)
     return trainer(*given, privacy=privacy, **named)

@@ -9,7 +9,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy.events import GaussianEvent, NonPrivateEvent, event_to_row
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger_chain import Row, canonical_json
-from sordino.privatization.crossing import coin_for_person
+from sordino.privatization.randomization import coin_for_person
 
 SIZES = [1e-6, 0.01, 0.1, 1.0, math.log(3), 5.0, 20.0, 25.0, 30.0, 40.0, 43.0]
 

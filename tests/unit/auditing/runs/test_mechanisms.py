@@ -19,7 +19,7 @@ from sordino.auditing.runs.claims import (
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.privacy.events import (
     GaussianEvent,
@@ -225,7 +225,7 @@ TEMPERATURE = 0.5
 
 def ranked_tilt(neighbors, epsilon=1.0, delta=1e-6, **sizes):
     given = {"bound": 1.0, "candidates": len(NAMES), "dimension": len(NAMES)} | sizes
-    return RankedPerturbation(epsilon, delta=delta, neighbors=neighbors, **given)
+    return RankingObjectivePerturbation(epsilon, delta=delta, neighbors=neighbors, **given)
 
 
 def tilt_of_rankings(noise):
@@ -240,7 +240,7 @@ def sum_of_rankings(noise):
 
 def election(noise, paid, **fields):
     """A reward that was learned from rankings of items."""
-    ranked = isinstance(noise, RankedPerturbation)
+    ranked = isinstance(noise, RankingObjectivePerturbation)
     private = paid.neighbors == ADD_OR_REMOVE_ONE
     plain = {
         "weights": WEIGHTS, "features": None, "guarantee": paid, "ball": 10.0,
@@ -255,7 +255,7 @@ def election(noise, paid, **fields):
 
 def written(noise, model):
     """What an honest run of rankings says."""
-    ranked, worths = isinstance(noise, RankedPerturbation), model.worths()
+    ranked, worths = isinstance(noise, RankingObjectivePerturbation), model.worths()
     chances = np.exp([worth / TEMPERATURE for _, worth, *_ in worths])
     return {
         "noise": "estimate",

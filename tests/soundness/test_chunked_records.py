@@ -201,7 +201,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
     rows, _ = world
     shards = write(tmp_path / "in", rows, np.full(N, 0.5))
     drawn = []
-    honest = sordino.rewards.record_release.minimize_pieced
+    honest = sordino.rewards.record_release.minimize_chunked
 
     def minimize(loss, *given, **settings):
         passes = [
@@ -212,7 +212,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
         assert np.concatenate(passes[1]).tolist() == drawn[-1].tolist()
         return honest(loss, *given, **settings)
 
-    monkeypatch.setattr(sordino.rewards.record_release, "minimize_pieced", minimize)
+    monkeypatch.setattr(sordino.rewards.record_release, "minimize_chunked", minimize)
     for name, seed in {"a": None, "b": None, "c": 0, "d": 0, "e": 1}.items():
         fitted(shards, tmp_path / name, simulate_seed=seed)
     for coins in drawn:

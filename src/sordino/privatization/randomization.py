@@ -1,4 +1,4 @@
-"""The steps that every crossing takes, in this order: survey, promise, reserve, choose, answer.
+"""The steps of every randomization, in this order: survey, promise, reserve, choose, answer.
 
 Read everything once and refuse what cannot be used; write the ledger entry durably; only then
 draw which questions of a person are used, where their number is capped, and only then coins. A
@@ -275,8 +275,8 @@ class Survey:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Crossing:
-    """The settings of one crossing, and the steps that every crossing takes in order."""
+class Randomization:
+    """The settings of one randomization, and the steps that every randomization takes in order."""
 
     mechanism: RandomizedResponse
     ledger: Ledger
@@ -293,8 +293,8 @@ class Crossing:
         on_device: bool,
         simulate_seed: int | None,
         cap: int | None = None,
-    ) -> Crossing:
-        """Return a crossing with system entropy, or with a seeded stream marked as such.
+    ) -> Randomization:
+        """Return a randomization with system entropy, or with a seeded stream marked as such.
 
         Raises:
             UsageError: The mechanism or the ledger is something else, the seed is negative, or

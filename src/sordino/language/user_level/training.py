@@ -21,9 +21,9 @@ from transformers.trainer_utils import TrainOutput
 from sordino import _random
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
-from sordino.language.central.dpo_trainer import log_ratio_gaps, with_reference
-from sordino.language.central.training import CentralTraining, invented_units
-from sordino.language.central.unit_rows import TokenPair, UnitPairs
+from sordino.language.dp_sgd.dpo_trainer import log_ratio_gaps, with_reference
+from sordino.language.dp_sgd.training import CentralTraining, invented_units
+from sordino.language.dp_sgd.unit_rows import TokenPair, UnitPairs
 from sordino.language.models.generation import sample_completions
 from sordino.language.models.loading import upstream
 from sordino.language.models.model_digests import weights_digest

@@ -21,7 +21,7 @@ from sordino.rewards.private_metric_releases import (
 )
 from sordino.rewards.private_metrics import (
     SHARE,
-    PaidMetrics,
+    PrivateMetrics,
     checked_rows,
     held_out_rows,
     refuse_one_sided,
@@ -126,7 +126,7 @@ def test_the_names_are_those_of_a_result(bought):
     assert other.to_dict()["accuracy_standard_error"] == 0.25
     with pytest.raises(dataclasses.FrozenInstanceError):
         found.pairs = 3
-    assert isinstance(found, PaidMetrics)
+    assert isinstance(found, PrivateMetrics)
 
 
 # --- what a reward states then ----------------------------------------------------------------

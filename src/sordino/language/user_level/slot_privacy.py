@@ -21,8 +21,8 @@ from typing import Any, Final, cast
 from sordino import _validate
 from sordino.algorithms.user_slots import Slots, refuse_shifting
 from sordino.errors import UsageError
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.runs import CentralRun
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.runs import CentralRun
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.accounting import calibrate, composed_epsilon
 from sordino.privacy.events import Event, GaussianEvent
@@ -201,7 +201,7 @@ def reserve_batch(
         PrivacyError: The ledger is about another unit or relation.
 
     Guarantee:
-        That of :class:`~sordino.language.people.slot_privacy.SlotPrivacy` for the people of one
+        That of :class:`~sordino.language.user_level.slot_privacy.SlotPrivacy` for the people of one
         batch; nothing is drawn here. Shown by tests/language/test_central_policy.py.
     """
     return ledger.reserve(

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from sordino.language.central.privacy_terms import CentralPrivacy
-from sordino.language.central.settings import CentralRewardConfig
-from sordino.language.central.unit_rows import UnitPairs, reward_losses
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.settings import CentralRewardConfig
+from sordino.language.dp_sgd.unit_rows import UnitPairs, reward_losses
 from sordino.language.models.checkpoints import load_reward_checkpoint
 from sordino.language.models.trained_models import matching_tokenizer, refuse_other_heads, with_head
 from sordino.language.rewards.reward_training import PrivateRewardTrainer

@@ -21,7 +21,7 @@ from scipy.stats import chi2
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
 from sordino.mechanisms import grid, minimum_count_release
-from sordino.mechanisms.minimum_count_release import CountTest
+from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import mean_range_after_test as range_of_tested
 from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent
@@ -152,7 +152,7 @@ def test_drawn_numbers_follow_the_stated_law(epsilon):
 
     Power: of a law with ε wrong by 5 %, above 1 − 1e-9 (checked by the last lines).
     """
-    trials, test = 50_000, CountTest(epsilon, delta=0.25)
+    trials, test = 50_000, MinimumCount(epsilon, delta=0.25)
     middle = 7 - 1 - test.margin
     drawn = test.repeat(np.array([9, 7]), trials, entropy=SimulatedEntropy(17))[:, 0] - middle
     assert chi_square(drawn, epsilon) > 1e-5
@@ -185,7 +185,7 @@ def keeps(epsilon, delta, margin):
 @pytest.mark.parametrize("delta", DELTAS)
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_margin_is_the_least_that_keeps_delta(epsilon, delta):
-    margin = CountTest(epsilon, delta=delta).margin
+    margin = MinimumCount(epsilon, delta=delta).margin
     assert margin >= 0
     assert keeps(epsilon, delta, margin)
     assert margin == 0 or not keeps(epsilon, delta, margin - 1)
@@ -193,7 +193,7 @@ def test_the_margin_is_the_least_that_keeps_delta(epsilon, delta):
 
 @given(st.floats(1e-9, 1e3), st.floats(0, 1, exclude_min=True, exclude_max=True))
 def test_the_margin_is_the_least_for_any_setting(epsilon, delta):
-    margin = CountTest(epsilon, delta=delta).margin
+    margin = MinimumCount(epsilon, delta=delta).margin
     assert keeps(epsilon, delta, margin)
     assert margin == 0 or not keeps(epsilon, delta, margin - 1)
 
@@ -208,7 +208,7 @@ def test_the_margin_is_decided_where_a_float_cannot(epsilon, margin, shift):
         delta = math.nextafter(delta, math.copysign(1.0, shift))
     if not 0 < delta < 1:
         return
-    found = CountTest(epsilon, delta=delta).margin
+    found = MinimumCount(epsilon, delta=delta).margin
     assert keeps(epsilon, delta, found)
     assert found == 0 or not keeps(epsilon, delta, found - 1)
 
@@ -240,7 +240,7 @@ SHARED = [*product(range(4), repeat=2), (0, 0, 0), (1, 2, 1), (5, 5, 5), (3,), (
 def test_the_loss_is_at_most_epsilon_and_failures_are_rarer_than_delta(
     monkeypatch, epsilon, delta, relation
 ):
-    test, worst, failed = CountTest(epsilon, delta=delta), mpmath.mpf(0), mpmath.mpf(0)
+    test, worst, failed = MinimumCount(epsilon, delta=delta), mpmath.mpf(0), mpmath.mpf(0)
     reach = [*range(-3, 4), test.margin, test.margin + 1, -test.margin]
     with mpmath.workdps(50):
         for shared in SHARED:
@@ -323,7 +323,7 @@ def pairs_of_data(relation):
     ("epsilon", "delta", "penalty"), [(1.0, 0.3, 0.0), (2.0, 0.02, 0.0), (1.0, 0.1, 4.0)]
 )
 def test_a_draw_on_top_of_the_test_keeps_the_sum_and_delta(relation, epsilon, delta, penalty):
-    test = CountTest(epsilon, delta=delta)
+    test = MinimumCount(epsilon, delta=delta)
     with mpmath.workdps(25):
         law = {z: chance(epsilon, z) for z in range(-100, 100)}
         worst = max(
@@ -345,7 +345,7 @@ def test_a_draw_on_top_of_the_test_keeps_the_sum_and_delta(relation, epsilon, de
 def test_a_game_finds_most_of_epsilon_and_does_not_refute_it(epsilon, relation):
     """Seeded; false alarm 1e-6 each, and 95 % confidence of what is found."""
     found = audit_mechanism(
-        CountTest(epsilon, delta=1e-6), unit="record", neighbors=relation, trust="central",
+        MinimumCount(epsilon, delta=1e-6), unit="record", neighbors=relation, trust="central",
         trials=20_000, level=1e-6, simulate_seed=3,
     )  # fmt: skip
     assert found.verdict == "not refuted"
@@ -359,7 +359,7 @@ def test_a_game_refutes_half_the_noise(monkeypatch):
         minimum_count_release, "laplace_noise", lambda rate, words: honest(2 * rate, words)
     )
     found = audit_mechanism(
-        CountTest(1.0, delta=1e-6), unit="record", neighbors=REPLACE_ONE, trust="central",
+        MinimumCount(1.0, delta=1e-6), unit="record", neighbors=REPLACE_ONE, trust="central",
         trials=20_000, level=1e-6, simulate_seed=3,
     )  # fmt: skip
     assert found.verdict == "refuted"

@@ -16,7 +16,10 @@ from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.mechanisms import ranking_objective_perturbation
 from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
-from sordino.mechanisms.ranking_objective_perturbation import RankedPerturbation, ranked_delta
+from sordino.mechanisms.ranking_objective_perturbation import (
+    RankingObjectivePerturbation,
+    ranked_delta,
+)
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.privacy.objective_curves import (
@@ -32,7 +35,7 @@ RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
 
 def mechanism(neighbors=REPLACE_SPECIAL, epsilon=1.0, delta=1e-6, **known):
     given = {"bound": 1.0, "candidates": 3, "dimension": 1} | known
-    return RankedPerturbation(epsilon, delta=delta, neighbors=neighbors, **given)
+    return RankingObjectivePerturbation(epsilon, delta=delta, neighbors=neighbors, **given)
 
 
 def exact_delta(case, ridge, deviation, epsilon):
@@ -168,7 +171,7 @@ def test_noise_for_a_zeroed_record_does_not_hide_a_replaced_one():
 def test_two_candidates_are_a_pair(neighbors):
     known = {"delta": 1e-6, "neighbors": neighbors}
     pair = ObjectivePerturbation(1.0, bound=2.0, **known)
-    ours = RankedPerturbation(1.0, bound=1.0, candidates=2, dimension=4, **known)
+    ours = RankingObjectivePerturbation(1.0, bound=1.0, candidates=2, dimension=4, **known)
     assert ours.ridge == pytest.approx(pair.ridge, rel=1e-7)
     assert ours.standard_deviation == pytest.approx(pair.standard_deviation, rel=1e-3)
     assert ours.sensitivity(neighbors) == pair.sensitivity(neighbors)
@@ -263,7 +266,7 @@ def test_the_auditor_does_not_pass_the_promise_and_sees_a_quarter_of_the_tilt():
     audit = audit_mechanism(honest, **known, trials=4000, simulate_seed=1)
     assert audit.verdict == "not refuted"
 
-    class Quarter(RankedPerturbation):
+    class Quarter(RankingObjectivePerturbation):
         @property
         def standard_deviation(self):
             return super().standard_deviation / 4

@@ -10,7 +10,7 @@ from torch.nn.functional import softplus
 from trl.trainer.reward_trainer import DataCollatorForPreference
 
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.language.central.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
 from sordino.language.models.tokens import Dialogue, DialogueTokens
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.privacy.events import UNDECIDED

@@ -14,7 +14,7 @@ from sordino import _random
 from sordino.engines.engine import InProcess, PiecedRows, Reduction
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
-from sordino.mechanisms.label_sum import FINER, LabelGaussian, PiecedLabels
+from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
 from sordino.preferences.shard_survey import survey_shards
 from sordino.preferences.shards import Piece, find_shards
 from sordino.rewards.label_release import release_shards
@@ -95,7 +95,7 @@ def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
     noise = LabelGaussian(0.1, delta=1e-6, grid=grid, longest=longest)
     x, y = world()
     whole = noise.prepare(x)
-    design = PiecedLabels(noise, whole.ellipsoid)
+    design = ChunkedLabels(noise, whole.ellipsoid)
     for size in (1, 17, 200):
         found = total_of(pieced(x, y, size=size), design)
         assert found.total.tolist() == whole._total(y).tolist()
@@ -106,7 +106,7 @@ def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
 def test_no_label_moves_the_sum_farther_than_its_noise_is_made_for():
     """Every label of every row, exhaustively; the farthest attains it."""
     x, y = world()
-    design = PiecedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
     base = total_of(pieced(x, y), design)
     farthest = 0.0
     for row, label in product(range(len(x)), (0, 1, 2)):
@@ -121,7 +121,7 @@ def test_no_label_moves_the_sum_farther_than_its_noise_is_made_for():
 def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
     x, y = world(40)
     noise = LabelGaussian(1.0, delta=1e-6, records_per_person=4)
-    design = PiecedLabels.prepare(noise, pieced(x, y))
+    design = ChunkedLabels.prepare(noise, pieced(x, y))
     base = total_of(pieced(x, y * 0), design)
     order = np.argsort(-np.linalg.norm(x @ design.ellipsoid.whiten.T, axis=1))
     rows = order[:4]
@@ -137,7 +137,7 @@ def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
 def test_the_noise_is_as_large_as_its_sensitivity_needs():
     """Standard deviation Δ/μ, over 4,000 releases: off by 8 % with probability below 1e-6."""
     x, y = world(60, d=2)
-    design = PiecedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
     exact = total_of(pieced(x, y), design)
     step = design.ellipsoid.unwhiten * NOISE.grid
     values = [
@@ -207,7 +207,7 @@ def test_what_the_ledger_does_not_allow_draws_nothing(tmp_path, accounts, monkey
 
 def test_rows_that_change_on_the_way_are_refused():
     x, y = world()
-    design = PiecedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
     entropy = _random.SimulatedEntropy(0)
     fewer = Blocks(x[:-1], y[:-1], 200)
     with pytest.raises(DataError, match="changed while it was read"):
@@ -248,7 +248,7 @@ def test_files_of_other_persons_are_refused_before_the_spend(tmp_path, accounts,
 def test_longer_rows_get_more_noise():
     """What the noise hides is measured where it is summed, not where it was planned."""
     x, y = world()
-    design = PiecedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
     entropy = _random.SimulatedEntropy(0)
     one = design.statistic(pieced(x, y), entropy=entropy).scale
     assert design.statistic(pieced(1.5 * x, y), entropy=entropy).scale == pytest.approx(1.5 * one)

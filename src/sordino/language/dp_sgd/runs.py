@@ -144,7 +144,7 @@ def reserve_steps(
         PrivacyError: The ledger is about another unit or relation.
 
     Guarantee:
-        That of :class:`~sordino.language.central.privacy_terms.CentralPrivacy` for its steps;
+        That of :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy` for its steps;
         nothing is drawn here. Shown by tests/language/test_central_training.py.
     """
     details = {"run": run, "first_step": first}

@@ -14,7 +14,7 @@ from transformers import set_seed
 
 from sordino import _validate
 from sordino.errors import UsageError
-from sordino.language.central.settings import CentralConfig
+from sordino.language.dp_sgd.settings import CentralConfig
 from sordino.language.models.generation import prompt_room
 from sordino.language.models.model_digests import weights_digest
 from sordino.language.models.trained_models import matching_tokenizer
