@@ -15,7 +15,7 @@ RECORDS = ["--unit", "record", "--epsilon", "2"]
 CENTRAL = ["align", "IN", "--noise", "estimate", *RECORDS, "--dimension", "8"]
 BANDIT = ["bandit", "IN", "--arm", "arm", "--reward", "reward", "--arms", "3", *RECORDS]
 BANDIT += ["--reward-range", "0", "1"]
-TRAINED = ["IN", "--model", "tiny", "--noise", "estimate", "--units", "60", "--epsilon", "2"]
+TRAINED = ["IN", "--model", "tiny", "--noise", "updates", "--units", "60", "--epsilon", "2"]
 TRAINED += ["--steps", "2", "--batch", "8"]
 
 

@@ -63,7 +63,7 @@ def test_scores_do_not_depend_on_the_batch_or_the_order(made, architecture):
     reward = made(architecture, spread=0.1)
     prompts = [PROMPT, "p", PROMPT, "tell me about water", PROMPT]
     alone = [reward.score([p], [a])[0] for p, a in zip(prompts, ANSWERS, strict=True)]
-    assert np.ptp(alone) > 0.1
+    assert np.ptp(alone) > 0.05
     for size in (1, 2, 16):
         together = dataclasses.replace(reward, batch_size=size).score(prompts, ANSWERS)
         np.testing.assert_allclose(together, alone, atol=1e-5)

@@ -28,7 +28,7 @@ def test_promises_are_those_of_the_mechanisms():
     assert [str(promise.unit) for promise in promises] == ["label", "label", "record"]
     relations = [REPLACE_ONE, REPLACE_ONE, REPLACE_SPECIAL]
     assert [promise.neighbors for promise in promises] == relations
-    assert [promise.trust for promise in promises] == ["labels", "central", "central"]
+    assert [promise.trust for promise in promises] == ["local", "central", "central"]
     assert [promise.delta for promise in promises] == [0.0, 1e-6, 1e-6]
     assert [promise.epsilon for promise in promises] == pytest.approx([1.0, 1.0, 1.0])
     assert all(promise.epsilon <= 1.0 for promise in promises)
