@@ -27,6 +27,17 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 
 SYSTEM_COINS = os.urandom
 
+DEEP = {  # folders and files that run in `make test-all` only; others are marked test by test
+    "browser", "scale", "statistical", "test_interrupted.py", "test_interrupted_answers.py",
+    "test_person_crash.py", "test_several_processes.py",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if DEEP & set(item.path.parts[-2:]):
+            item.add_marker(pytest.mark.deep)
+
 
 class Coins:
     """What tests get for the system's coins: for each test the same ones in every run.

@@ -21,6 +21,7 @@ def vectors(folder):
     return vectors_in(folder)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["texts", "vectors"])
 def test_answers_in_many_files_end_to_end(texts, vectors, kind):
     said = texts.run("privatize", kind, "--epsilon", "1", "--out", "answers", "--json")
@@ -43,6 +44,7 @@ def test_answers_in_many_files_end_to_end(texts, vectors, kind):
     assert len(reward.weights) == (512 if kind == "texts" else 6)
 
 
+@pytest.mark.deep
 def test_people_in_many_files_share_their_epsilon(texts):
     """Without a cap the most labels of one person decide, over all files together."""
     said = texts.run(*PRIVATIZE, "--unit", "person", "--json")
@@ -52,6 +54,7 @@ def test_people_in_many_files_share_their_epsilon(texts):
     assert texts.run("fit", "answers", "--out", "r.json").code == 0
 
 
+@pytest.mark.deep
 def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
     before = texts.state()
     plan = texts.run(*PRIVATIZE, "--dry-run", "--json")
@@ -66,6 +69,7 @@ def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
     assert (again.code, again.value["spend"]) == (0, 0.0)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("options", [[], ["--unit", "person"]], ids=["label", "person"])
 def test_files_are_read_as_often_as_the_plan_says(texts, monkeypatch, options):
     passes = texts.run(*PRIVATIZE, *options, "--dry-run", "--json").value["files"]["passes"]
@@ -90,6 +94,7 @@ def test_answers_that_are_refused_leave_nothing(texts, vectors):
     refused(texts, ["fit", "texts/0.jsonl", "--out", "r.json", "--scratch", "."], 2, "--scratch")
 
 
+@pytest.mark.deep
 def test_answers_of_one_file_go_the_usual_way(texts):
     one = ["privatize", "texts/0.jsonl", "--epsilon", "1", "--out", "a.jsonl"]
     assert texts.run(*one).code == 0
@@ -98,6 +103,7 @@ def test_answers_of_one_file_go_the_usual_way(texts):
     assert in_pieces.code == 0
 
 
+@pytest.mark.deep
 def test_two_releases_of_the_same_labels_in_one_folder(folder):
     """Written as files, one by one, into one folder: it was fitted as one release."""
     rows = [{"prompt": f"q{at}", "chosen": f"a{at}", "rejected": f"b{at}"} for at in range(40)]

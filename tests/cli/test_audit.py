@@ -33,6 +33,7 @@ def raw(folder):
     return folder
 
 
+@pytest.mark.deep
 def test_a_file_that_leaks_by_its_order_leaves_with_five(raw):
     words = ["audit", "release", "out.jsonl", "--epsilon", "1.1"]
     said = raw.run(*words, "--raw", "raw.jsonl", "--json")
@@ -46,12 +47,14 @@ def test_a_file_that_leaks_by_its_order_leaves_with_five(raw):
     assert "not for publication" in shown.out
 
 
+@pytest.mark.deep
 def test_without_the_raw_file_an_order_is_no_refutation(raw):
     said = raw.run("audit", "release", "out.jsonl", "--epsilon", "1.1", "--json")
     assert (said.code, said.value["verdict"]) == (0, "not refuted")
     assert said.value["confidential"] is False
 
 
+@pytest.mark.deep
 def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
     assert raw.run("privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl").code == 0
     before = raw.state()
@@ -66,6 +69,7 @@ def test_our_own_file_is_not_refuted_and_no_word_of_it_is_printed(raw):
     assert raw.state() == before
 
 
+@pytest.mark.deep
 def test_a_simulated_file_is_refuted_by_its_seed(raw):
     words = ["privatize", "raw.jsonl", "--epsilon", "1", "--out", "own.jsonl"]
     assert raw.run(*words, "--simulate-seed", "7").code == 0
@@ -76,6 +80,7 @@ def test_a_simulated_file_is_refuted_by_its_seed(raw):
     assert "seed" in said.value["refuted_by"]
 
 
+@pytest.mark.deep
 def test_the_page_is_written_also_where_the_claim_is_refuted(raw):
     words = ["audit", "release", "out.jsonl", "--epsilon", "1.1", "--raw", "raw.jsonl"]
     said = raw.run(*words, "--out", "page.html")

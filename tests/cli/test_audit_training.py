@@ -9,6 +9,7 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 AUDIT = ["audit", "training", "tiny", "--epsilon", "2", "--trials", "4000", "--simulate-seed", "1"]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("more", [[], ["--policy", "--lora", "2", "--partners", "4"]])
 def test_the_training_of_a_model_is_not_refuted(ready, more):
     before = ready.state()
@@ -23,6 +24,7 @@ def test_the_training_of_a_model_is_not_refuted(ready, more):
     assert found["claim"]["neighbors"] == "ADD_OR_REMOVE_ONE"
 
 
+@pytest.mark.deep
 def test_clipping_to_twice_the_bound_is_refuted(ready, monkeypatch):
     """Exit code 5, and a page that says so."""
     from sordino.language.dp_sgd import training

@@ -436,6 +436,7 @@ WAYS = {
 }
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("way", WAYS)
 def test_every_byte_but_the_draws_is_public(ready, monkeypatch, way):
     """Also the number of records, of dropped ones and of clipped rewards."""

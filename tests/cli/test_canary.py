@@ -83,6 +83,7 @@ def check_files(folder, allowed):
         assert not [field for field in FIELDS if canary(field) in name]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("people", [False, True], ids=["no ids", "ids"])
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_good_runs(folder, shape, people):

@@ -253,6 +253,7 @@ def test_forgetting_happens_after_the_export(answered):
     assert (value["invitations"]["made"], value["closed"], value["answers"]) == (0, True, 400)
 
 
+@pytest.mark.deep
 def test_the_whole_path_to_a_report(answered):
     """What arrived private costs nothing, and every page says how private it is."""
     assert answered.run(*EXPORT).code == 0

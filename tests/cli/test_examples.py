@@ -137,6 +137,7 @@ def test_real_ballots_keep_their_order(shared_data, tmp_path):
     assert "SIMULATED" in said
 
 
+@pytest.mark.deep
 def test_a_folder_is_never_written_over(ballots, lake):
     for name, (folder, _) in (("private_ballots", ballots), ("private_trajectories", lake)):
         before = (folder / "spend.db").read_bytes()

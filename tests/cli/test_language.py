@@ -64,6 +64,7 @@ def test_raw_judgments_are_randomized_first_and_kept(ready):
     assert json.loads((ready / "rm/training_log.json").read_text())
 
 
+@pytest.mark.deep
 def test_training_on_answers_again_spends_nothing(ready):
     assert ready.run(*REWARD, *PAID).code == 0
     before = (ready / "rm.spend.db").read_bytes()
@@ -80,6 +81,7 @@ def test_training_on_answers_again_spends_nothing(ready):
     ]
 
 
+@pytest.mark.deep
 def test_a_checkpoint_promises_what_its_start_was_trained_on_too(ready):
     """The second release alone would be epsilon=1, and without a seed."""
     assert ready.run(*REWARD, *PAID, "--simulate-seed", "1").code == 0
@@ -97,6 +99,7 @@ def test_a_checkpoint_promises_what_its_start_was_trained_on_too(ready):
     assert spent(ready / "rm2.spend.db") == 1.0
 
 
+@pytest.mark.deep
 def test_what_a_ledger_of_ones_own_cannot_see_is_said_once(ready):
     said = ready.run(*REWARD, *PAID)
     assert said.out.count("releases of the same judgments add up") == 1
@@ -172,6 +175,7 @@ def test_a_text_of_one_side_is_warned_of(ready):
     assert ready.run(*REWARD, *PAID, "--sft", "both.jsonl", "--dry-run").err == ""
 
 
+@pytest.mark.deep
 def test_without_privacy_the_ledger_says_so(ready):
     assert ready.run(*REWARD, *PAID).code == 0
     plain = [*DPO, "--non-private"]
@@ -185,6 +189,7 @@ def test_without_privacy_the_ledger_says_so(ready):
     assert promise["guarantee"]["epsilon"] in ("inf", "Infinity", None)
 
 
+@pytest.mark.deep
 def test_a_seed_is_for_study_and_says_so(ready):
     said = ready.run(*REWARD, *PAID, "--simulate-seed", "1")
     assert said.code == 0
@@ -210,6 +215,7 @@ def test_answers_that_are_randomized_promise_what_they_promised(ready):
 # --- policies against a reward ---
 
 
+@pytest.mark.deep
 def test_a_policy_costs_nothing_and_is_measured(ready):
     assert ready.run(*REWARD, *PAID).code == 0
     before = (ready / "rm.spend.db").read_bytes()
@@ -247,6 +253,7 @@ def test_a_policy_costs_nothing_and_is_measured(ready):
     refused(ready, [*measure, "--judge", "tiny"], 2, "sordino.json")
 
 
+@pytest.mark.deep
 def test_a_judge_that_shares_any_release_with_the_policy_is_named(ready):
     """The policy was trained on other answers last, and on the judge's before."""
     assert ready.run(*REWARD, *PAID).code == 0
@@ -271,6 +278,7 @@ def small(ready, quicker):
     return ready
 
 
+@pytest.mark.deep
 def test_a_study_is_written_and_says_what_it_spent(small):
     said = small.run(*STUDY, "--non-private", "--dry-run", "--json")
     assert (said.code, said.value["runs"]) == (0, 6)
@@ -310,6 +318,7 @@ def test_a_study_is_written_and_says_what_it_spent(small):
     refused(small, STUDY, 2, "table.json exists already")
 
 
+@pytest.mark.deep
 def test_an_interrupted_study_goes_on_and_pays_once(small):
     assert small.run(*STUDY, "--non-private").code == 0
     before = json.loads((small / "study/table.json").read_text())
@@ -325,6 +334,7 @@ def test_an_interrupted_study_goes_on_and_pays_once(small):
     assert (small / "study/judge.spend.db").read_bytes() == ledger
 
 
+@pytest.mark.deep
 def test_a_study_that_starts_anew_pays_anew(small):
     assert small.run(*STUDY).code == 0
     refused(small, [*STUDY, "--force"], 3, "over the budget")
@@ -332,6 +342,7 @@ def test_a_study_that_starts_anew_pays_anew(small):
     assert spent(small / "study/training.spend.db") == 10.0
 
 
+@pytest.mark.deep
 def test_kept_answers_that_were_changed_are_refused(small):
     assert small.run(*STUDY).code == 0
     (small / "study/table.json").unlink()
@@ -369,6 +380,7 @@ def test_a_study_needs_raw_judgments(small):
     refused(small, [*STUDY[:2], "p.jsonl", *STUDY[3:]], 4, "randomized already")
 
 
+@pytest.mark.deep
 def test_a_study_starts_from_no_model_that_was_trained_on_judgments(small):
     assert small.run(*DPO, *PAID).code == 0
     assert small.run(*REWARD, *PAID).code == 0
@@ -387,6 +399,7 @@ def test_texts_that_no_study_can_use_are_met_before_anything_is_spent(small, mor
     refused(small, [*STUDY, *more], 4, "fit")
 
 
+@pytest.mark.deep
 def test_a_simulated_study_says_so_everywhere(small):
     said = small.run(*STUDY, "--simulate-seed", "1", "--seeds", "1")
     assert said.code == 0
@@ -398,6 +411,7 @@ def test_a_simulated_study_says_so_everywhere(small):
     assert value["guarantee"]["randomness"] == "simulated"
 
 
+@pytest.mark.deep
 def test_a_simulated_judge_marks_the_study(small):
     assert small.run(*REWARD, *PAID, "--simulate-seed", "1").code == 0
     said = small.run(*TABLE, "--no-central", "--judge", "rm", "--seeds", "1", "--epsilons", "1")
@@ -409,6 +423,7 @@ def test_a_simulated_judge_marks_the_study(small):
     assert value["guarantee"]["randomness"] == "system"  # of the policies' labels
 
 
+@pytest.mark.deep
 def test_epsilons_that_are_nearly_the_same_are_kept_apart(small):
     said = small.run(*STUDY, "--epsilons", "1,1.0000001", "--seeds", "1", "--json")
     assert [row["labels"] for row in said.value["rows"]] == [

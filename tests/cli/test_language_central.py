@@ -21,6 +21,7 @@ def owned(n=60):
     return [{**row, "person": f"p{at % 7}"} for at, row in enumerate(kind_rows(n))]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("command", "kind"), [(REWARD, "reward"), (DPO, "policy")])
 def test_a_checkpoint_is_paid_for_and_carries_its_promise(ready, command, kind):
     said = ready.run(*command, "--json")
@@ -137,6 +138,7 @@ def test_a_large_delta_is_refused_by_public_numbers(ready):
     assert ready.run(*REWARD, "--delta", "0.2", "--dry-run").err == said
 
 
+@pytest.mark.deep
 def test_persons_are_hidden_whole_and_a_seed_says_so(ready):
     ready.write("in.jsonl", owned())
     more = ["--unit", "person", "--cap", "3", "--neighbors", "zero-out", "--units", "9"]
@@ -152,6 +154,7 @@ def test_persons_are_hidden_whole_and_a_seed_says_so(ready):
     assert made[0] == made[1]
 
 
+@pytest.mark.deep
 def test_a_killed_run_goes_on_and_pays_again_for_what_was_lost(ready, monkeypatch):
     """It stops in its third step, of which the first two are kept in a checkpoint."""
     from sordino.language.dp_sgd.training import CentralTraining
@@ -185,6 +188,7 @@ def test_a_killed_run_goes_on_and_pays_again_for_what_was_lost(ready, monkeypatc
     refused(ready, run, 2, "exists already")
 
 
+@pytest.mark.deep
 def test_a_new_run_over_an_old_one_leaves_no_checkpoint_to_go_on_from(ready):
     assert ready.run(*REWARD, "--save-every", "2").code == 0
     assert ready.run(*REWARD, "--force", "--budget", "5").code == 0

@@ -36,6 +36,7 @@ def paid(folder):
     return len(Ledger.read(folder / "study/central.spend.db").spends)
 
 
+@pytest.mark.deep
 def test_a_study_pays_every_central_run_and_promises_records_apart(small):
     planned = small.run(*STUDY, "--dry-run", "--json")
     assert (planned.code, planned.value["runs"]) == (0, 6)
@@ -73,6 +74,7 @@ def test_a_study_pays_every_central_run_and_promises_records_apart(small):
     assert CANARY not in table + (small / "study/table.json").read_text()
 
 
+@pytest.mark.deep
 def test_finished_central_runs_are_kept_and_an_interrupted_one_is_paid_again(small, monkeypatch):
     from sordino.language.dp_sgd.training import CentralTraining
 
@@ -176,6 +178,7 @@ def test_the_delta_is_below_one_over_the_records(tmp_path):
     assert central(tmp_path, units=1e7).delta == pytest.approx(1e-8)
 
 
+@pytest.mark.deep
 def test_a_plan_counts_every_run_that_is_not_kept(tmp_path):
     found = central(tmp_path)
     event = found.privacy(2.0).event(2)

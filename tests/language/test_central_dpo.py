@@ -85,6 +85,7 @@ def moved(model):
     return model
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("which", ["tiny_llama", "tiny_gpt2"])
 def test_the_loss_is_that_of_the_paper_token_by_token(make, word_pairs, request, which):
     folder, pairs = request.getfixturevalue(which), word_pairs(5, seed=2)
@@ -139,6 +140,7 @@ def test_at_the_start_the_policy_is_its_reference(make, tiny_llama):
     assert np.abs(np.subtract(pulled, gaps.numpy())).max() > 0.05
 
 
+@pytest.mark.deep
 def test_with_next_to_no_noise_the_policy_learns_what_people_like(make, word_pairs):
     """Guessing 100 pairs is right in more than .65 with chance 1e-3; the coins are simulated."""
     terms = privacy(epsilon=500.0, sampling_probability=0.2, steps=60, expected_batch=60)
@@ -153,6 +155,7 @@ def test_with_next_to_no_noise_the_policy_learns_what_people_like(make, word_pai
     assert right.mean() > 0.65
 
 
+@pytest.mark.deep
 def test_a_person_is_one_contribution_and_a_checkpoint_says_what_was_paid(
     make, word_pairs, ledger_of, tmp_path
 ):

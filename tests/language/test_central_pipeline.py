@@ -65,6 +65,7 @@ def test_a_checkpoint_carries_what_its_entries_promise(
     assert not list((tmp_path / "m").rglob("adapter*"))  # they are merged
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_run_goes_on_from_its_last_checkpoint(kind, word_pairs, tiny_llama, ledger_of, tmp_path):
     """Killed after three steps of four, it has two in a checkpoint and pays twice for the rest."""
@@ -91,6 +92,7 @@ def test_a_run_goes_on_from_its_last_checkpoint(kind, word_pairs, tiny_llama, le
     assert all(np.allclose(ours[name], theirs[name], atol=1e-5) for name in theirs)
 
 
+@pytest.mark.deep
 def test_a_reward_learns_what_people_like(word_pairs, tiny_llama, ledger_of, tmp_path):
     """Of other pairs too. Noise is small at this epsilon, and the seed is fixed."""
     terms = privacy(1000.0, sampling_probability=0.2, steps=30, expected_batch=60)

@@ -174,6 +174,7 @@ def test_the_policy_gradient_points_where_the_reward_rises(make):
     assert float(trainer._losses(trainer.model, units).sum().detach()) < before
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("args", "each"),
     [({}, 1), ({**REBEL, "samples": "reference"}, 2)],
@@ -386,6 +387,7 @@ class Draws:
         assert all(n <= paid[scope] for scope, n in self.by_scope.items())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("killed", ["reward", "entry", "noise", "second", "saving", "after"])
 def test_a_killed_run_never_draws_twice_on_one_entry(make, ledger_of, monkeypatch, killed):
     """Whatever happens in the third batch of two updates each, another process goes on."""
@@ -437,6 +439,7 @@ def test_a_killed_run_never_draws_twice_on_one_entry(make, ledger_of, monkeypatc
     assert set(again._promise.release_ids) == {row.release_id for row in ledger.spends}
 
 
+@pytest.mark.deep
 def test_a_resumed_study_ends_where_the_whole_one_does(make, ledger_of):
     saving = {"save_strategy": "steps"}
     whole = trained(make(args=saving, simulate_seed=5, folder="whole"))
@@ -465,6 +468,7 @@ def test_seeds_of_the_user_reach_neither_answers_nor_noise(make):
     assert seen[0] != seen[1]
 
 
+@pytest.mark.deep
 def test_other_people_other_ledgers_and_finished_runs_are_refused(make, ledger_of):
     ledger, saving = ledger_of(), {"save_strategy": "steps"}
     with pytest.raises(KeyboardInterrupt):
@@ -484,6 +488,7 @@ def test_other_people_other_ledgers_and_finished_runs_are_refused(make, ledger_o
         trained(make(later, ledger=ledger, args=saving), resume_from_checkpoint=True)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("wrong", [math.nan, None, "short", pytest.param(10**400, id="huge")])
 def test_a_reward_that_is_no_number_stops_with_nothing_spent_on_the_batch(make, ledger_of, wrong):
     ledger, calls = ledger_of(), []
@@ -614,6 +619,7 @@ def test_wrong_gradients_are_refused_before_anybody_is_asked(make, ledger_of, mo
     assert not ledger.spends
 
 
+@pytest.mark.deep
 def test_adapters_explore_as_the_policy_without_them(make, ledger_of, tmp_path):
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="CAUSAL_LM", lora_dropout=0.5)
     args = {**REBEL, "samples": "reference"}
@@ -635,6 +641,7 @@ def files_of(folder):
     }
 
 
+@pytest.mark.deep
 def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monkeypatch):
     """The same seed, and other people: logs and files without weights are the same."""
     monkeypatch.setattr("sordino.language.dp_sgd.runs.new_release_id", lambda: "r")

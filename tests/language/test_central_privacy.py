@@ -20,6 +20,7 @@ TERMS = {
 }  # fmt: skip
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", [ADD_OR_REMOVE_ONE, REPLACE_SPECIAL])
 def test_the_noise_is_the_least_that_keeps_the_promise(neighbors):
     """Beside what dp_accounting says of the same steps, computed here."""

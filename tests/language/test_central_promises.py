@@ -122,6 +122,7 @@ def ids(ledger):
     return {row.release_id for row in ledger.spends}
 
 
+@pytest.mark.deep
 def test_what_was_drawn_with_a_seed_stays_simulated_when_resumed_without(
     reward, ledger_of, tmp_path
 ):
@@ -137,6 +138,7 @@ def test_what_was_drawn_with_a_seed_stays_simulated_when_resumed_without(
     assert again.text_reward().guarantee.simulated
 
 
+@pytest.mark.deep
 def test_the_seed_of_steps_that_were_lost_stays_too(reward, ledger_of, tmp_path):
     """The checkpoint was drawn with system entropy, and an entry after it was not."""
     ledger = ledger_of()
@@ -214,6 +216,7 @@ def test_a_policy_is_marked_before_its_noise(policy, ledger_of, monkeypatch):
     assert found == [True] * 3
 
 
+@pytest.mark.deep
 def test_two_trainers_of_one_model_add_up(reward, ledger_of, tmp_path):
     """Both are made before either trains, and they take turns: each release counts once."""
     one, other = ledger_of(), ledger_of()
@@ -233,6 +236,7 @@ def test_two_trainers_of_one_model_add_up(reward, ledger_of, tmp_path):
     assert set(second._promise.release_ids) == ids(one) | ids(other)
 
 
+@pytest.mark.deep
 def test_a_run_counts_itself_once_when_it_goes_on(reward, ledger_of):
     """In a second training, and resumed on the model that it left behind."""
     ledger = ledger_of()
@@ -252,6 +256,7 @@ def test_a_run_counts_itself_once_when_it_goes_on(reward, ledger_of):
         trained(again)
 
 
+@pytest.mark.deep
 def test_a_second_trainer_on_a_trained_policy_adds_up(tiny_llama, word_pairs, ledger_of, settings):
     def make(model, **more):
         return CentralDPOTrainer(

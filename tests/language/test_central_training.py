@@ -210,6 +210,7 @@ def test_a_step_that_fails_leaves_no_sum_without_noise(make, monkeypatch):
     assert all(one.grad is None for one in trainer.model.parameters())
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("killed", [1, 4, 7])
 def test_a_killed_run_pays_again_and_never_counts_less_than_was_drawn(
     make, ledger_of, killed, silent
@@ -278,6 +279,7 @@ def test_without_budget_nothing_is_drawn(make, ledger_of, silent):
     assert (len(silent), ledger.head) == (drawn, before)
 
 
+@pytest.mark.deep
 def test_parts_fit_the_budget_of_the_whole(make, ledger_of):
     ledger = ledger_of(4.0)
     trainer = trained(make(ledger=ledger, args={"save_strategy": "steps", "save_steps": 1}))
@@ -289,6 +291,7 @@ class Crash(Exception):
     """What a power cut is here."""
 
 
+@pytest.mark.deep
 def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(make, ledger_of, monkeypatch):
     """Kills before and after every entry, draw and file; the run is resumed until it is done."""
     chance, drawn, ledger = np.random.default_rng(4), [], ledger_of(500.0)
@@ -336,6 +339,7 @@ def test_fifty_kills_at_random_points_never_count_less_than_was_drawn(make, ledg
     assert steps_of(ledger) >= len(drawn)
 
 
+@pytest.mark.deep
 def test_training_again_adds_up(make, ledger_of):
     """The weights go on from where they are, and so does what they promise."""
     ledger = ledger_of()
@@ -345,6 +349,7 @@ def test_training_again_adds_up(make, ledger_of):
     assert len(trainer._promise.release_ids) == 2
 
 
+@pytest.mark.deep
 def test_what_a_model_starts_from_counts(make, ledger_of, tmp_path):
     ledger = ledger_of()
     first = trained(make(ledger=ledger))
@@ -424,6 +429,7 @@ def files_of(folder):
     }
 
 
+@pytest.mark.deep
 def test_nothing_but_weights_depends_on_the_labels(
     tiny_llama, make, word_pairs, ledger_of, tmp_path, monkeypatch
 ):
@@ -459,6 +465,7 @@ def test_nothing_but_weights_depends_on_the_labels(
         assert both[0] == both[1]
 
 
+@pytest.mark.deep
 def test_a_resumed_simulation_ends_where_the_whole_one_does(make, ledger_of):
     saving = {"save_strategy": "steps", "save_steps": 3}
     whole = trained(make(args=saving, simulate_seed=5, folder="whole"))
@@ -471,11 +478,13 @@ def test_a_resumed_simulation_ends_where_the_whole_one_does(make, ledger_of):
     assert again._promise.guarantee.simulated
 
 
+@pytest.mark.deep
 def test_two_runs_without_a_seed_differ(make):
     one, other = (trained(make(folder=name)).model.score.weight for name in ("a", "b"))
     assert not torch.equal(one, other)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("adapters", [False, True])
 def test_adapters_and_recomputed_layers_learn(make, adapters):
     lora = LoraConfig(r=2, target_modules="all-linear", task_type="SEQ_CLS", lora_dropout=0.5)
@@ -503,6 +512,7 @@ def test_settings_that_break_the_promise_are_refused(make, wrong):
         make(args=wrong)
 
 
+@pytest.mark.deep
 def test_other_arithmetic_is_refused_before_anything_is_spent(make, ledger_of):
     ledger = ledger_of()
     trainer = make(ledger=ledger)
@@ -559,6 +569,7 @@ def test_no_message_names_a_record(make, word_pairs):
     assert not any(char.isdigit() for char in str(caught.value))
 
 
+@pytest.mark.deep
 def test_it_learns_what_people_like(make, word_pairs):
     from tests.language.conftest import true_reward
 
@@ -572,6 +583,7 @@ def test_it_learns_what_people_like(make, word_pairs):
     assert correlation > 0.8, correlation
 
 
+@pytest.mark.deep
 def test_gpt2_with_adapters_goes_on_where_it_was_killed(make, tiny_gpt2, ledger_of):
     lora = LoraConfig(
         r=2, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True, task_type="SEQ_CLS"

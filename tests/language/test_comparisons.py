@@ -47,6 +47,7 @@ def test_an_answer_that_cannot_be_read_loses():
     assert RewardJudge(Lengths()).score(["p"], [""]).tolist() == [-6.0]
 
 
+@pytest.mark.deep
 def test_draws_of_both_are_independent(tiny_llama):
     prompts = [f"tell me about {word} {i}" for i in range(12) for word in ("bread", "music")]
     judge = RewardJudge(Lengths(100.0))

@@ -76,6 +76,7 @@ def make(tiny_llama, word_pairs, ledger_of, tmp_path):
     return make
 
 
+@pytest.mark.deep
 def test_positions_that_the_longest_row_decides_are_refused(make, tiny_llama):
     words = len(load_tokenizer(tiny_llama))
     for policy, kind in ((True, LlamaForCausalLM), (False, LlamaForSequenceClassification)):

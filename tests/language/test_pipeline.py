@@ -261,6 +261,7 @@ def test_raw_judgments_are_refused(word_pairs, tiny_llama, tmp_path):
 # --- all of it ---
 
 
+@pytest.mark.deep
 def test_a_policy_at_epsilon_2_beats_its_reference_before_another_judge(
     answers, tiny_llama, word_pairs, open_ledger, tmp_path
 ):

@@ -200,6 +200,7 @@ def runs(tiny_llama, tmp_path_factory, liked):
     return found
 
 
+@pytest.mark.deep
 def test_training_raises_the_true_reward(runs):
     assert z_score(runs[0.1][1], runs[None][1]) > 4
 

@@ -419,6 +419,7 @@ def test_a_tokenizer_without_padding_and_another_architecture_will_do(
     assert trainer.model.config.pad_token_id == tokenizer.eos_token_id
 
 
+@pytest.mark.deep
 def test_only_debiased_training_recovers_the_scale(
     tiny_llama, word_pairs, open_ledger, unprotected, settings, tmp_path
 ):

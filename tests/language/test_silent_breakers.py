@@ -79,6 +79,7 @@ def nothing_spent(trainer, match):
 # Models.
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 def test_attention_may_be_computed_in_any_way(make, tiny_llama, attention):
     model = AutoModelForSequenceClassification.from_pretrained(
@@ -92,6 +93,7 @@ def test_positions_of_gpt2_are_read_by_every_row(make, tiny_gpt2):
     assert differs(make(model=str(tiny_gpt2))) < 1e-5
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_layers_that_recompute_are_clipped(make, reentrant):
     args = {
@@ -120,6 +122,7 @@ def test_the_head_of_a_policy_is_not_hidden(make, tiny_llama, tied):
     trained(trainer)
 
 
+@pytest.mark.deep
 def test_adapters_are_clipped_whenever_they_are_added(make, tiny_llama):
     """By the trainer, before it on a model that is on its device, and after it was made."""
     early = load_reward_checkpoint(tiny_llama).to("cpu")
@@ -290,6 +293,7 @@ def runs(make, word_pairs, monkeypatch, tmp_path, caplog):
     return found
 
 
+@pytest.mark.deep
 def test_nothing_that_comes_out_tells_how_many_there_are(runs):
     """Nobody, one, two, forty: files without weights, logs, callbacks and messages are the same."""
     alone, *others = runs.values()
@@ -319,6 +323,7 @@ def test_nothing_that_comes_out_tells_how_many_there_are(runs):
             assert both[0] == both[1]
 
 
+@pytest.mark.deep
 def test_a_checkpoint_holds_these_files_and_no_other(runs):
     """Each is released weights, a function of released gradients, or public settings."""
     last = {Path(name).name for name in runs[40]["contents"] if name.startswith("checkpoint-8/")}
@@ -334,6 +339,7 @@ def test_a_callback_that_asks_for_a_measurement_is_refused(make):
         trained(make(callbacks=[Spy(measure=True)]))
 
 
+@pytest.mark.deep
 def test_checkpoints_without_an_optimizer_go_on(make, ledger_of):
     class Stop(TrainerCallback):
         def on_step_end(self, args, state, control, **_):
@@ -349,6 +355,7 @@ def test_checkpoints_without_an_optimizer_go_on(make, ledger_of):
 # Few, and nobody.
 
 
+@pytest.mark.deep
 def test_a_wrong_gradient_is_refused_whoever_is_in_the_data(make, word_pairs, monkeypatch):
     loss = training.CentralTraining._loss
     monkeypatch.setattr(training.CentralTraining, "_loss", lambda *given: loss(*given) / 1.01)

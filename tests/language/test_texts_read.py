@@ -91,6 +91,7 @@ def train(tmp_path):
     return make
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["dpo", "reward", "policy"])
 def test_every_trainer_refuses_what_has_read_the_records(kind, train, bases):
     same, other = str(bases / "same"), str(bases / "other")

@@ -190,6 +190,7 @@ def shown(accountant, counts, neighbors):
     return None if bound is None else bound.epsilon(DELTA)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("accountant", ["closed", "pld", "rdp"])
 @pytest.mark.parametrize(("example", "neighbors"), CELLS, ids=str)
 def test_every_cell_against_a_formula_of_its_own(example, neighbors, accountant):
@@ -381,6 +382,7 @@ def mixture_delta(losses, mu, epsilon):
     return total
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", Relation)
 @pytest.mark.parametrize(
     ("losses", "mu"),

@@ -250,6 +250,7 @@ def test_rounding_stays_below_the_least_atol_on_all_records(epsilon):
             assert solved(noise, rows, labels, ball=ball, seed=seed).gradient_norm <= least
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", sorted(nasty(2)))
 def test_no_fit_of_records_is_refused_where_rounding_ends_it(kind):
     """An atol that no float reaches: what is returned is the minimum up to rounding all the same.

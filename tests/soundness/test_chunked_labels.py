@@ -134,6 +134,7 @@ def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
     assert moved >= 0.99 * released.scale * noise.mu
 
 
+@pytest.mark.deep
 def test_the_noise_is_as_large_as_its_sensitivity_needs():
     """Standard deviation Δ/μ, over 4,000 releases: off by 8 % with probability below 1e-6."""
     x, y = world(60, d=2)

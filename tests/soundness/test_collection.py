@@ -76,6 +76,7 @@ def play(engine, study, script):
     return told, rows, spent
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("changes", ["refused", "paid"])
 @pytest.mark.parametrize("cap", [1, 2, 3])
 def test_no_order_of_answers_stores_two_or_spends_more_than_the_cap(begun, tmp_path, changes, cap):

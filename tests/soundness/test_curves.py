@@ -154,6 +154,7 @@ def test_rankings_against_an_independent_quadrature(settings):
     assert just_above(objective_perturbation_delta_ranked(*settings), exact)
 
 
+@pytest.mark.deep
 def test_a_replaced_record_against_the_supremum():
     """F from the mpmath-checked curve on a fine grid of losses, the supremum on one of events."""
     for epsilon, mu, kappa in [(1.0, 0.12, 0.25), (0.5, 0.07, 0.6), (2.0, 0.4, 2.0)]:
@@ -227,6 +228,7 @@ def test_any_argument_gives_a_probability(curve):
                 assert 0 <= objective_perturbation_delta_ranked(epsilon, mu, kappa, 3) <= 1
 
 
+@pytest.mark.deep
 def test_a_replaced_record_with_extreme_arguments():
     for epsilon in (0.0, 1e-300, 1e-3, 50.0, 1e300, math.inf):
         for mu in (1e-300, 1e-6, 10.0, 1e200):
@@ -326,6 +328,7 @@ def stated(relation, epsilon, mu, kappa):
     return objective_perturbation_delta(epsilon, mu, kappa)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("relation", "seed"), [("zero-out", 1), ("add-remove", 2), ("replace", 3)])
 def test_exact_instances_stay_below_the_curve(relation, seed):
     generator = np.random.default_rng(seed)

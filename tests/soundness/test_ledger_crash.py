@@ -140,6 +140,7 @@ def outcome(mode, folder, kills, limit=3.0):
     return json.loads(done.stdout)
 
 
+@pytest.mark.deep
 def test_a_crash_never_loses_a_spend(folder):
     found = outcome("spend", folder, KILLS, 1000.0)
     assert found["killed"] >= 200

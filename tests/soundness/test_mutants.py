@@ -72,6 +72,7 @@ def outcome(test, source):
     return process.exitcode, log.read_text(encoding="utf-8")
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant["name"])
 def test_a_planted_bug_is_caught_by_its_test(tmp_path, mutant):
     plant(mutant, tmp_path / "src")
@@ -81,6 +82,7 @@ def test_a_planted_bug_is_caught_by_its_test(tmp_path, mutant):
     assert " error" not in text.splitlines()[-1], text[-2000:]
 
 
+@pytest.mark.deep
 def test_a_copy_without_a_bug_passes(tmp_path):
     """The other half: what fails above fails because of the bug, not because of the copy."""
     shutil.copytree(ROOT / "src", tmp_path / "src")

@@ -204,6 +204,7 @@ def is_uniform(run, case, cap):
 # --- the promise, exactly ---
 
 
+@pytest.mark.deep
 @both_runs
 @cases
 def test_all_labels_of_one_person_show_by_exactly_the_stated_epsilon(run, case, cap, most):
@@ -228,6 +229,7 @@ def test_all_rows_of_a_chosen_question_stay_in_their_order():
         assert len(set(answers)) == 1
 
 
+@pytest.mark.deep
 def test_one_label_shows_by_epsilon_and_a_cap_bounds_the_person():
     """Under unit label with a cap: ε for one label, cap·ε for all labels of one person."""
 
@@ -240,6 +242,7 @@ def test_one_label_shows_by_epsilon_and_a_cap_bounds_the_person():
     assert float(exact_epsilon(channel, one)) == pytest.approx(ONCE, abs=1e-12)
 
 
+@pytest.mark.deep
 def test_two_releases_show_by_what_their_ledger_says():
     """A cap of one, then of two: the joint loss is the total, each release is its own promise."""
 

@@ -131,6 +131,7 @@ def test_it_is_what_dp_accounting_says(noise, chance, steps, neighbors):
     assert together == a.composed_epsilon([(twice, 1)], neighbors=neighbors, delta=1e-5)
 
 
+@pytest.mark.deep
 def test_no_other_contributions_lose_more():
     """Any u and v in the unit disc, by a sum over a grid: REPLACE_ONE is worst at u = −v."""
     rng, chance, noise = np.random.default_rng(3), 0.3, 0.7
@@ -214,6 +215,7 @@ def test_settings_at_the_ends_of_the_floats_are_no_error(noise, chance, neighbor
     assert 0 <= a.composed_delta(counts, neighbors=neighbors, epsilon=1.0) <= 1
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("neighbors", RELATIONS)
 def test_the_calibrated_noise_is_the_least_that_fits(neighbors):
     terms = {"sampling_probability": 0.02, "steps": 300, "neighbors": neighbors}

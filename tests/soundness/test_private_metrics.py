@@ -560,6 +560,7 @@ def label_runs():
         yield tuple(found[name] for name in names)
 
 
+@pytest.mark.deep
 def test_intervals_on_labels_hold_the_truth(monkeypatch):
     """1,500 runs at epsilon 1, where noise and the sampling error of 300 labels are alike.
 

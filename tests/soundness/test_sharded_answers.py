@@ -291,6 +291,7 @@ def test_of_two_tasks_at_once_one_answers_and_the_other_is_thrown_away(
     assert len(outer) == len(inner)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(("linked", "cap"), [(False, None), (True, None), (True, 3)])
 def test_wherever_a_task_is_killed_the_result_is_the_same(raw, account, tmp_path, linked, cap):
     given = raw(linked=linked, files=2, questions=5, people=3)
@@ -334,6 +335,7 @@ def test_wherever_a_task_is_killed_the_result_is_the_same(raw, account, tmp_path
     assert killed >= 50
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", ["label", "person"])
 def test_a_run_that_dies_spends_and_shows_nothing_that_it_did_not_pay(
     raw, account, drawn, tmp_path, unit
@@ -603,6 +605,7 @@ def test_an_overspent_ledger_draws_nothing(raw, account, drawn, tmp_path):
     assert not drawn
 
 
+@pytest.mark.deep
 def test_a_released_file_passes_the_audit(raw, account, tmp_path):
     given = raw(questions=40, people=10)
     privatize_shards(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())

@@ -139,6 +139,7 @@ def test_a_tie_costs_less_than_a_change_of_mind(epsilon):
     assert is_fair(coin)
 
 
+@pytest.mark.deep
 @given(EPSILONS)
 def test_any_epsilon_holds_over_the_three_values(epsilon):
     coin = RandomizedResponse(epsilon)
@@ -397,6 +398,7 @@ def loss(run, case):
     return float(exact_epsilon(channel, neighbors_of(len(case))))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("run", "case"),
     [*product(["memory"], CASES), ("jsonl", "one"), ("csv", "one"), ("csv", "one person twice")],

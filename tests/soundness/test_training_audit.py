@@ -161,6 +161,7 @@ def outcomes(audit):
     return {found.attack: found.outcome for found in audit.findings}
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize(
     ("unit", "neighbors"),
     [("record", ADD_OR_REMOVE_ONE), ("person", REPLACE_SPECIAL)],
@@ -178,6 +179,7 @@ def test_one_step_shows_what_it_claims_and_no_more(make, unit, neighbors):
     assert not trainer._ledger.spends
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", ["record", "person"])
 def test_rows_clipped_one_by_one_are_measured_far_above_the_claim(make, monkeypatch, unit):
     # On 16 seeds the canary of a record moved the sum by 1.88 to 1.97 C, and the bound was from
@@ -191,6 +193,7 @@ def test_rows_clipped_one_by_one_are_measured_far_above_the_claim(make, monkeypa
         audit.require()
 
 
+@pytest.mark.deep
 def test_rows_clipped_one_by_one_are_refuted_on_a_model_with_a_head(make, monkeypatch):
     # Behind a head that is not 0 the rows of no pair that was found pull quite one way: on 16
     # seeds by 1.59 to 1.71 C, and the bound was from 1.49 to 1.68, above 1.5 on 15 of them.
@@ -201,6 +204,7 @@ def test_rows_clipped_one_by_one_are_refuted_on_a_model_with_a_head(make, monkey
     assert audit.findings[0].details["moved"] > 1.5
 
 
+@pytest.mark.deep
 def test_pairs_of_a_person_clipped_one_by_one_are_found(make, monkeypatch):
     monkeypatch.setattr(steps, "ClippedSum", PairByPair)
     audit = audited(make(unit="person"))
@@ -208,6 +212,7 @@ def test_pairs_of_a_person_clipped_one_by_one_are_found(make, monkeypatch):
     assert audit.measured[0].lower > 1.5
 
 
+@pytest.mark.deep
 def test_half_the_noise_is_found_by_the_game_and_on_every_tensor(make, monkeypatch):
     # mu is 2 and a tensor has a quarter of the squares: a miss is below 1e-9.
     real = steps.add_gradient_noise
@@ -220,6 +225,7 @@ def test_half_the_noise_is_found_by_the_game_and_on_every_tensor(make, monkeypat
     assert audit.measured[0].lower > 1.5
 
 
+@pytest.mark.deep
 def test_one_tensor_without_noise_is_found(make, monkeypatch):
     real = steps.add_gradient_noise
 
@@ -232,6 +238,7 @@ def test_one_tensor_without_noise_is_found(make, monkeypatch):
     assert audit.refuted_by == ("noise",)
 
 
+@pytest.mark.deep
 def test_wrong_gradients_are_found(make, monkeypatch):
     """Gradients half as long as they are, which are then clipped less than they should be."""
     loss = CentralRewardTrainer._loss
@@ -240,6 +247,7 @@ def test_wrong_gradients_are_found(make, monkeypatch):
     assert "gradients" in audit.refuted_by
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("unit", ["record", "person"])
 def test_shares_that_depend_on_partners_are_refuted(make, monkeypatch, unit):
     """No draw decides: of 16 seeds each moved a sum by at least 1.2 C. It is no wrong gradient."""
@@ -333,6 +341,7 @@ def test_a_sound_sampler_is_refuted_as_rarely_as_said():
     assert refuted < 40
 
 
+@pytest.mark.deep
 def test_a_sampler_planted_in_the_trainer_is_refuted(make, monkeypatch):
     # Twice the stated chance.
     real = steps.poisson_sample
@@ -352,6 +361,7 @@ def guessed(trainer, kind, n=300, seed=5):
         return one_run_findings(trainer, chosen, confidence=0.95, level=1e-3, entropy=entropy)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", KINDS)
 def test_one_run_stays_below_its_claim(make, kind):
     # Each bound is above a sound claim in at most 5 of 100 runs; seeds fixed.
@@ -366,6 +376,7 @@ def test_one_run_stays_below_its_claim(make, kind):
     assert trainer._units == own
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("kind", ["pair", "label"])
 def test_one_run_without_noise_is_refuted(make, monkeypatch, kind):
     real = steps.add_gradient_noise
@@ -394,6 +405,7 @@ def test_what_one_run_can_see_is_said():
     assert detectable_in_one_run(8.0, 100, 80, delta=1e-5, confidence=0.999) == np.inf
 
 
+@pytest.mark.deep
 def test_an_audit_leaves_the_trainer_as_it_was(make):
     trainer = make()
     before = {name: one.clone() for name, one in trainer.model.named_parameters()}
@@ -403,6 +415,7 @@ def test_an_audit_leaves_the_trainer_as_it_was(make):
     assert len(trainer._units) == 8
 
 
+@pytest.mark.deep
 def test_one_name_audits_a_trainer_and_one_run_can_be_a_part_of_it(make):
     trainer = make(epsilon=1.0)
     chosen = made.pair_canaries(trainer, 60, entropy=_random.entropy(0))

@@ -40,6 +40,7 @@ def chances(policy, context=None):
     return np.exp(sampling.log_probabilities(policy.estimate._scores(options)))
 
 
+@pytest.mark.deep
 @given(
     st.floats(0.01, 30),
     st.sampled_from([0.0, 1e-9, 1e-5]),

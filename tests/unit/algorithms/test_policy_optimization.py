@@ -82,6 +82,7 @@ def test_the_surface():
     assert not [name for name in found if "normal" in name or "standard" in name]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("update", sorted(PUBLISHED))
 def test_the_published_figures(update, folder):
     """Ten seeds each; nothing is random in this test but by those seeds."""

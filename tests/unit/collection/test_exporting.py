@@ -240,6 +240,7 @@ def test_more_than_the_study_takes_is_not_promised(tmp_path, begun, study, wrong
     assert not (tmp_path / "a.jsonl").exists()
 
 
+@pytest.mark.deep
 def test_memory_holds_a_part_of_many_answers(tmp_path):
     """A hundred thousand answers: what Python holds at the peak is a fraction of the file."""
     import tracemalloc

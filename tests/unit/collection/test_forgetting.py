@@ -137,6 +137,7 @@ def test_postgresql_is_told_to_sample_no_column():
             assert f'ALTER COLUMN "{column.name}" SET STATISTICS 0' in settings
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 def test_somebody_who_reads_for_long_keeps_every_link(talk, answer):
     talk, _ = answered(talk, answer, people=2)

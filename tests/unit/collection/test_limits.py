@@ -153,6 +153,7 @@ def test_guesses_that_come_together_are_counted_before_they_are_looked_up(talk, 
     assert sorted(told) == [401] * 30 + [429] * 30
 
 
+@pytest.mark.deep
 @ONE_KIND
 def test_secrets_that_are_right_cost_nothing_in_the_end(talk, clock, monkeypatch):
     talk = talk(people=60)

@@ -103,6 +103,7 @@ def statistic(shape, drawn):
 LIMIT = float(chi2.isf(1e-6, SIDE**2 - 1))
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_million_draws_follow_the_density(shape):
     # False alarm 1e-6 for each shape, at a statistic of 1,253. Power, by planting them: a pull

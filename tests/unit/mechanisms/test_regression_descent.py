@@ -61,6 +61,7 @@ def test_the_estimate_is_right_within_a_factor_for_features_that_point_everywher
     assert actual / 1.6 <= regression.predicted_error(d) <= 3 * actual
 
 
+@pytest.mark.deep
 def test_a_plan_is_better_than_others():
     rows, targets = world(5000, 8, 8)
     best = calibrated(5000, 5.0).plan(8)

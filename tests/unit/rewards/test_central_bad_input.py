@@ -205,6 +205,7 @@ def test_features_that_are_no_numbers_name_a_row_only_where_rows_are_public(refu
         assert not re.search(r"\d", message)
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("shape", [(1, 1), (1, 2), (5, 40), (60, 1), (30, 30), (10, 3000)])
 @pytest.mark.parametrize("noise", [labels_noise(), labels_noise(shaped=False), records_noise()])
 def test_any_shape_is_fitted(fit, shape, noise):
