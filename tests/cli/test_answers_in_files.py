@@ -96,7 +96,7 @@ def test_answers_that_are_refused_leave_nothing(texts, vectors):
 
 @pytest.mark.deep
 def test_answers_of_one_file_go_the_usual_way(texts):
-    one = ["privatize", "texts/0.jsonl", "--epsilon", "1", "--out", "a.jsonl"]
+    one = ["privatize", "texts/0.jsonl", "--epsilon", "4", "--out", "a.jsonl"]
     assert texts.run(*one).code == 0
     assert texts.run("fit", "a.jsonl", "--out", "r.json", "--json").value["reward"]["accuracy"]
     in_pieces = texts.run("fit", "a.jsonl", "--out", "r.json", "--force", "--engine", "process")
