@@ -26,12 +26,10 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _fill_streams() -> None:
-    """Let output never fail for what it is written to: whatever is said comes after the work.
-
-    A closed stream leads nowhere. It is opened before any file, since the next file would get its
-    number, and what is printed would be written into that file, be it a ledger. What a stream's
-    encoding lacks is escaped.
-    """
+    """Let output never fail for what it is written to: whatever is said comes after the work."""
+    # A closed stream leads nowhere. It is opened before any file, since the next file would get its
+    # number, and what is printed would be written into that file, be it a ledger. What a stream's
+    # encoding lacks is escaped.
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)

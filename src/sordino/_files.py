@@ -58,19 +58,10 @@ def explained(what: str) -> Iterator[None]:
 
 
 def refuse_special(path: Path, *, links: bool) -> None:
-    """Refuse a name that stands for something else than a file or a folder.
-
-    To overwrite a device or a pipe is to take it away, and to open a pipe is to wait for whoever
-    is at its other end. To overwrite a link to a file is to take the link away and to leave the
-    file as it was.
-
-    Args:
-        path: Any name.
-        links: Whether a link to a file will do, because the file itself is read and written.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Refuse a name that stands for something else than a file or a folder."""
+    # To overwrite a device or a pipe is to take it away, and to open a pipe is to wait for whoever
+    # is at its other end. To overwrite a link to a file is to take the link away and to leave the
+    # file as it was.
     try:
         found, itself = path.stat(), path.lstat()
     except (OSError, ValueError):  # nothing, or not to be looked at: to open it will tell
@@ -88,12 +79,7 @@ def refuse_special(path: Path, *, links: bool) -> None:
 
 
 def refuse_existing(path: Path, *, force: bool) -> None:
-    """Refuse to overwrite unless asked to, and never overwrite a ledger, or what is no file.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False, or it is a database, a device, a pipe
-            or a link to a file.
-    """
+    """Refuse to overwrite unless asked to, and never overwrite a ledger, or what is no file."""
     if not os.path.lexists(path):
         return
     refuse_special(path, links=not force)
@@ -117,12 +103,7 @@ def _is_database(path: Path) -> bool:
 
 
 def refuse_output(path: Path, *, force: bool) -> None:
-    """Refuse to write a file where :func:`refuse_existing` would, or where a folder is.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False, or it is a database.
-        FileSystemError: The path is a folder.
-    """
+    """Refuse to write a file where :func:`refuse_existing` would, or where a folder is."""
     if path.name in {"", ".."}:
         raise UsageError(f"{path} is a folder. Nothing was done. Give the name of a file.")
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
@@ -131,11 +112,7 @@ def refuse_output(path: Path, *, force: bool) -> None:
 
 
 def clear(path: Path, *, force: bool) -> None:
-    """Take away what is overwritten, looked at once more; call it with the name held.
-
-    Raises:
-        UsageError: It is there, and ``force`` is False: it appeared meanwhile, and stays.
-    """
+    """Take away what is overwritten, looked at once more; call it with the name held."""
     refuse_output(path, force=force)
     if force:
         path.unlink(missing_ok=True)
@@ -152,19 +129,9 @@ def lock_taken(handle: int) -> bool:
 
 @contextmanager
 def sole_holder(path: Path, what: str, refusal: str) -> Iterator[None]:
-    """Hold a name for as long as the context is open; nobody is waited for.
-
-    The operating system lets go of it with the process, however that dies. The file for it goes
-    at the end; one that a killed run left holds nothing.
-
-    Args:
-        path: The file that is locked, a hidden one beside what it is about.
-        what: What to say if the file cannot be made or locked.
-        refusal: What to say if another process holds it.
-
-    Raises:
-        FileSystemError: It does, or the file cannot be made.
-    """
+    """Hold a name for as long as the context is open; nobody is waited for."""
+    # The operating system lets go of it with the process, however that dies. The file for it goes
+    # at the end; one that a killed run left holds nothing.
     handle = None
     with explained(what):
         handle = _held(path)
@@ -201,11 +168,7 @@ def _is_there(path: Path, handle: int) -> bool:
 
 
 def refuse_unwritable(path: Path) -> None:
-    """Refuse a name that no file can be written under, before anything is spent on it.
-
-    Raises:
-        FileSystemError: The folder is missing or cannot be written.
-    """
+    """Refuse a name that no file can be written under, before anything is spent on it."""
     with explained(f"{path.name} cannot be written"):
         draft = Draft(path)
         try:
@@ -255,19 +218,7 @@ class Draft:
 
 @contextmanager
 def atomic_draft(path: Path, *, force: bool = False, held: bool = True) -> Iterator[Draft]:
-    """Yield a draft that appears under its name, complete and durable, only on success.
-
-    Args:
-        path: Its name.
-        force: Overwrite.
-        held: Hold the name until then: of two runs that write it the later one is refused at
-            once, and what killed runs left half-written beside it is taken away. Not for what
-            tasks write that may run twice at once, the same each time.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False.
-        FileSystemError: It cannot be written, another run is writing it, or the disk is full.
-    """
+    """Yield a draft that appears under its name, complete and durable, only on success."""
     refuse_output(path, force=force)
     name = _held_name(path) if held else nullcontext()
     with explained(f"{path.name} cannot be written"), name:
@@ -325,14 +276,9 @@ def atomic_writer(path: Path, *, force: bool = False, held: bool = True) -> Iter
 
 @contextmanager
 def written_once(path: Path) -> Iterator[Draft]:
-    """Yield a draft that gets its name, complete and durable, only if nobody was faster.
-
-    What stands under the name then was written by one writer, this or another, and stays: of
-    several attempts at the same work only one can be seen.
-
-    Raises:
-        FileSystemError: It cannot be written, or the file system knows no hard links.
-    """
+    """Yield a draft that gets its name, complete and durable, only if nobody was faster."""
+    # What stands under the name then was written by one writer, this or another, and stays: of
+    # several attempts at the same work only one can be seen.
     with explained(f"{path.name} cannot be written"):
         draft = Draft(path)
         try:
@@ -381,18 +327,7 @@ def write_json(path: Path, value: Any, *, force: bool = False) -> None:
 
 
 def read_json(path: Path, *, kind: str, version: int, problem: str) -> dict[str, Any]:
-    """Return a JSON object of one of our formats.
-
-    Args:
-        path: The file.
-        kind: The value that its ``format`` must have.
-        version: The newest version that can be read.
-        problem: What to say first when it cannot be used.
-
-    Raises:
-        DataError: It is not JSON, of another format, or written by a newer version.
-        FileSystemError: It cannot be read.
-    """
+    """Return a JSON object of one of our formats."""
     with explained(f"{path.name} cannot be read"):
         raw = path.read_bytes()
     try:

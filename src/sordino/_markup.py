@@ -28,15 +28,9 @@ _VALUE = f"{_CELL};padding:1px 0;white-space:normal;overflow-wrap:anywhere"
 
 
 def harmless(text: str) -> str:
-    """Return text whose control characters and marks of direction show as �.
-
-    Such characters can make a line read otherwise than it was written, and lone surrogates
-    cannot be written to a file at all. Line breaks and tabs stay.
-
-    Example:
-        >>> harmless("evil" + chr(0x202E) + "txt")
-        'evil�txt'
-    """
+    """Return text whose control characters and marks of direction show as �."""
+    # Such characters can make a line read otherwise than it was written, and lone surrogates cannot
+    # be written to a file at all. Line breaks and tabs stay.
     return _HIDDEN.sub("\ufffd", text)
 
 
@@ -46,17 +40,7 @@ def _text(value: object) -> str:
 
 
 def card(title: str, rows: Iterable[tuple[str, object]], *, simulated: bool = False) -> str:
-    """Return a small framed table; colors are the page's own, so it fits light and dark.
-
-    Args:
-        title: Heading.
-        rows: Names and values; a value of None leaves its row out.
-        simulated: Mark the card as not private.
-
-    Example:
-        >>> "&lt;b&gt;" in card("Ledger", [("Data", "<b>")])
-        True
-    """
+    """Return a small framed table; colors are the page's own, so it fits light and dark."""
     badge = f'<div style="{_BADGE}">SIMULATED, not private</div>' if simulated else ""
     cells = "".join(
         f'<tr style="{_ROW}"><th scope="row" style="{_NAME}">{_text(name)}</th>'

@@ -86,12 +86,7 @@ def entropy(simulate_seed: int | None) -> Entropy:
 
 
 def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:
-    """Return system entropy, or the stream that one part of a seeded release has for itself.
-
-    Args:
-        simulate_seed: As for :func:`entropy`.
-        part: What the part is called; the same name gives the same stream.
-    """
+    """Return system entropy, or the stream that one part of a seeded release has for itself."""
     if simulate_seed is None:
         return SystemEntropy()
     digest = hashlib.sha256(f"{simulate_seed} {part}".encode()).digest()
@@ -99,28 +94,17 @@ def entropy_of_part(simulate_seed: int | None, part: str) -> Entropy:
 
 
 def words_of_secret(secret: bytes, part: str, n: int) -> np.ndarray:
-    """Return words that look uniform to whoever does not know a secret, always the same ones.
-
-    For tasks that may be run twice and must then find the same coins.
-
-    Args:
-        secret: At least 16 bytes, drawn for this use.
-        part: What the part is called.
-        n: How many words of 64 bits.
-
-    Source:
-        FIPS 202, SHAKE256: an extendable output is a stream that its input alone decides.
-    """
+    """Return words that look uniform to whoever does not know a secret, always the same ones."""
+    # For tasks that may be run twice and must then find the same coins.
+    # Source: FIPS 202, SHAKE256: an extendable output is a stream that its input alone decides.
     stream = hashlib.shake_256(secret + part.encode()).digest(8 * n)
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
 
 
 def normals(entropy: Entropy, n: int) -> Float[np.ndarray, " n"]:
-    """Return n independent standard normal numbers in floating point, one word for each.
-
-    The lowest bit of a word is the sign, and the other 63 are a probability in (0, 1/2] whose
-    quantile is the size: tails are as fine as floats are, and no number is beyond 9.2.
-    """
+    """Return n independent standard normal numbers in floating point, one word for each."""
+    # The lowest bit of a word is the sign, and the other 63 are a probability in (0, 1/2] whose
+    # quantile is the size: tails are as fine as floats are, and no number is beyond 9.2.
     from scipy.special import ndtri  # noqa: PLC0415 - it costs import time
 
     words = entropy.words(n)
@@ -149,12 +133,7 @@ def now() -> str:
 
 
 def moment(seconds: float) -> str:
-    """Return a time in UTC to the second, from the seconds since 1970.
-
-    Example:
-        >>> moment(0)
-        '1970-01-01T00:00:00Z'
-    """
+    """Return a time in UTC to the second, from the seconds since 1970."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 

@@ -70,11 +70,9 @@ def telling(name: str, value: Any) -> float:
 
 
 def workable(name: str, value: Any) -> float:
-    """Return value as a float; refuse a bound or a penalty with which no fit can be certified.
-
-    Outside this range squares and inverses of it are lost in rounding: a fit would be refused
-    only after it was paid for.
-    """
+    """Return value as a float; refuse a bound or a penalty with which no fit can be certified."""
+    # Outside this range squares and inverses of it are lost in rounding: a fit would be refused
+    # only after it was paid for.
     result = positive(name, value)
     least, most = _FITTED
     if not least <= result <= most:
@@ -139,26 +137,12 @@ def release_id(name: str, value: Any) -> str:
 
 
 def person_id(where: str, value: Any) -> str:
-    """Return a public person id as text: the one way to tell who is who in the whole library.
-
-    A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, characters
-    without a width go (Unicode class Cf: byte-order marks, zero-width spaces, marks of direction),
-    equal letters are written in one way (NFC), and the white space around it is taken off: what
-    looks like one id is one person, who would else have two caps, two slots or two coins. Beyond
-    that ids are compared letter by letter: "01" is not "1", and "Ann" is not "ann".
-
-    Args:
-        where: What the messages call it.
-        value: The id.
-
-    Raises:
-        DataError: It is neither a text nor a whole number, empty, or no valid Unicode. A truth
-            value is none, nor is a decimal number: NaN is not even equal to itself.
-
-    Example:
-        >>> person_id("person", 1), person_id("person", np.int64(1)), person_id("person", " 1")
-        ('1', '1', '1')
-    """
+    """Return a public person id as text: the one way to tell who is who in the whole library."""
+    # A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, characters
+    # without a width go (Unicode class Cf: byte-order marks, zero-width spaces, marks of
+    # direction), equal letters are written in one way (NFC), and the white space around it is taken
+    # off: what looks like one id is one person, who would else have two caps, two slots or two
+    # coins. Beyond that ids are compared letter by letter: "01" is not "1", and "Ann" is not "ann".
     value = value.as_py() if hasattr(value, "as_py") else value  # a scalar of pyarrow
     if isinstance(value, bool) or not isinstance(value, (str, Integral)):
         raise DataError(f"{where} must be a text or a whole number.")
@@ -180,12 +164,7 @@ def person_id(where: str, value: Any) -> str:
 
 
 def person_ids(persons: Iterable[Any], n: int) -> tuple[str, ...]:
-    """Return one person id for each of n rows, each as :func:`person_id` reads it.
-
-    Raises:
-        DataError: An id cannot be used, or there is not one for each row. How many rows there are,
-            and which one it is, is not said: where all of a record is private, so are they.
-    """
+    """Return one person id for each of n rows, each as :func:`person_id` reads it."""
     values = np.ravel(persons).tolist() if isinstance(persons, np.ndarray) else list(persons)
     if len(values) != n:
         raise DataError("persons must hold one id for each row. Nothing was released.")

@@ -25,15 +25,14 @@ def confidential(held: Withholding) -> Any:
 
 
 class Withholding:
-    """A value that stays in this process: it hides itself in repr, and cannot be pickled.
+    """A value that stays in this process: it hides itself in repr, and cannot be pickled."""
 
-    A subclass says in ``_held`` what it is, and sets its public attributes through :meth:`_keep`,
-    once: a bound that was made for some settings must not stand beside others. Confidential
-    numbers are no attributes; :func:`hide` keeps them apart. They can be reached by whoever
-    reads the memory of the process or uses names that begin with an underscore: that is the
-    curator. What is prevented is that they leave by a public name or by what Python does to
-    every object, in a log, a notebook, a cache or a message to another process.
-    """
+    # A subclass says in `_held` what it is, and sets its public attributes through `_keep`, once: a
+    # bound that was made for some settings must not stand beside others. Confidential numbers are
+    # no attributes; `hide` keeps them apart. They can be reached by whoever reads the memory of the
+    # process or uses names that begin with an underscore: that is the curator. What is prevented is
+    # that they leave by a public name or by what Python does to every object, in a log, a notebook,
+    # a cache or a message to another process.
 
     _held = "This estimate"
 
@@ -47,33 +46,21 @@ class Withholding:
             object.__setattr__(self, name, value)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
-        """Refuse to be changed.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to be changed."""
         raise PrivacyError(
             f"{self._held} cannot be changed after it was made: its promise is about the settings "
             f"it was made with. {name} was not set. Make a new one."
         )
 
     def __delattr__(self, name: str) -> NoReturn:
-        """Refuse to lose what it was made with.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to lose what it was made with."""
         raise PrivacyError(
             f"{self._held} cannot be changed after it was made. {name} was not deleted. Make a "
             "new one."
         )
 
     def __init_subclass__(cls) -> None:
-        """Refuse heirs from elsewhere, whose methods would be handed what is withheld.
-
-        Raises:
-            PrivacyError: The class is not one of sordino's own.
-        """
+        """Refuse heirs from elsewhere, whose methods would be handed what is withheld."""
         super().__init_subclass__()
         if cls.__module__.partition(".")[0] != __name__.partition(".")[0]:
             raise PrivacyError(
@@ -82,11 +69,7 @@ class Withholding:
             )
 
     def _stay(self, *_: object) -> NoReturn:
-        """Refuse to be pickled or copied.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to be pickled or copied."""
         raise PrivacyError(
             f"{self._held} is withheld: it must not leave the process that made it, and was not "
             "pickled or copied. Keep the one object, and draw from it."

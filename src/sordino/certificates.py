@@ -168,15 +168,7 @@ def digest_of(artifact: Mapping[str, Any]) -> str:
 
 
 def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
-    """Return what the entries behind a reward promise together, composed anew.
-
-    Args:
-        reward: Its entries and the digest of the answers behind it count, not what it claims.
-        ledger: The ledger that its data was released on; only read.
-
-    Raises:
-        PrivacyError: An entry is missing, was never committed, or paid for other data.
-    """
+    """Return what the entries behind a reward promise together, composed anew."""
     wanted = set(reward.release_ids)
     rows = [row for row in ledger.rows if row.release_id in wanted]
     entries = [row for row in rows if row.kind in {"reserve", "receive"}]
@@ -207,11 +199,9 @@ def paid_guarantee(reward: ReleasedReward, ledger: Ledger) -> Guarantee:
 
 
 def _together(rows: Iterable[Row]) -> Counter[Any]:
-    """Return what entries did together to one unit.
-
-    The answer of one person to one question is drawn once and stored, so under unit ``"label"``
-    entries that were linked by person ids answer different labels, and only the largest counts.
-    """
+    """Return what entries did together to one unit."""
+    # The answer of one person to one question is drawn once and stored, so under unit `"label"`
+    # entries that were linked by person ids answer different labels, and only the largest counts.
     events: Counter[Any] = Counter()
     linked: Counter[Any] = Counter()
     for row in rows:

@@ -97,16 +97,7 @@ def settle(
     name: str,
     usual: float,
 ) -> tuple[float, float]:
-    """Return regularization and temperature; no record is looked at.
-
-    Args:
-        range_of: From a regularization to the score range, which falls.
-        target: The bounded range that one draw may have; None if both others are given.
-        temperature: What the user gave, or None.
-        regularization: What the user gave, or None.
-        name: Of the regularization.
-        usual: The temperature if neither is given.
-    """
+    """Return regularization and temperature; no record is looked at."""
     given = (temperature is not None) + (regularization is not None)
     if (target is None) != (given == 2):  # noqa: PLR2004 (both)
         raise UsageError(
@@ -150,20 +141,10 @@ def _least(
 def usual_temperature(
     reward_range: float, records: int | None, *, shared_by: int, hotter: float
 ) -> float:
-    """Return a temperature that served well on logs that are like no particular one.
-
-    A hundredth of the reward range; or, with a public guess of the number of records,
-    1/(hotter·√(records/shared_by)) of it, which falls like the standard error of one estimate.
-
-    Args:
-        reward_range: Upper less lower end of the rewards.
-        records: A public guess of how many records there are, or None.
-        shared_by: How many arms, or features, share the records.
-        hotter: The larger, the closer the policy follows the estimate.
-
-    Source:
-        docs/intrinsic.md, "Choosing temperature and regularization".
-    """
+    """Return a temperature that served well on logs that are like no particular one."""
+    # A hundredth of the reward range; or, with a public guess of the number of records,
+    # 1/(hotter·√(records/shared_by)) of it, which falls like the standard error of one estimate.
+    # Source: docs/intrinsic.md, "Choosing temperature and regularization".
     if records is None:
         return _SHARE * reward_range
     each = max(1.0, _validate.integer("records", records, at_least=1) / shared_by)

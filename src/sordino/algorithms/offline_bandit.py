@@ -209,38 +209,17 @@ def count_tested_policy(  # noqa: PLR0913 (each is one choice of the user)
 ) -> WithheldPolicy:
     """Return a policy over arms whose temperature follows a private test of the least count.
 
-    Propose, test, release: the least count of all arms is tested with discrete Laplace noise,
-    which is spent here and once. Where many pulls of every arm are certain enough, plain means
-    show little of one record, and the draws are from a policy as sharp as (epsilon, delta)
-    allows; else the policy is the reference, whose draws are free.
-
-    Args:
-        logs: Raw records; the unit is ``"record"``.
-        neighbors: What one change is.
-        epsilon: Privacy loss that all draws together may have, beside the test.
-        delta: Failure probability of all draws together, in [0, 1), beside the test.
-        draws: How many draws.
-        test_epsilon: Privacy loss of the test, > 0.
-        test_delta: Failure probability of the test, in (0, 1).
-        penalty: Strength of pessimism, ≥ 0.
-        reference: Public starting probabilities of the arms; uniform if left out.
-        ledger: Where the test is recorded before its noise is drawn.
-        simulate_seed: A seed for study; the entry then says ``simulated``.
-
-    Raises:
-        UsageError: A setting is out of range.
-        BudgetExceeded: The test would pass the ledger's budget; no noise was drawn.
-        PrivacyError: The ledger is about another unit or relation.
-
     Guarantee:
         (test_epsilon, test_delta) for the test; each draw on top has the bounded range that its
         entry states. Unit ``"record"``, trust ``"central"``. Shown by
         tests/soundness/test_minimum_count.py and tests/soundness/test_offline_bandit.py.
-
-    Source:
-        Dwork & Lei 2009; docs/intrinsic.md, "Propose, test, release".
-        Differs: KLDP, Theorem 1, reads the least count from the data.
     """
+    # Propose, test, release: the least count of all arms is tested with discrete Laplace noise,
+    # which is spent here and once. Where many pulls of every arm are certain enough, plain means
+    # show little of one record, and the draws are from a policy as sharp as (epsilon, delta)
+    # allows; else the policy is the reference, whose draws are free.
+    # Source: Dwork & Lei 2009; docs/intrinsic.md, "Propose, test, release". Differs: KLDP, Theorem
+    # 1, reads the least count from the data.
     refuse_other_terms("record", neighbors)
     share = bounded_range_of_draws(epsilon, delta, draws, neighbors=neighbors)
     means = ScreenedMeans(logs, neighbors=neighbors, penalty=penalty)

@@ -46,11 +46,7 @@ Actions: TypeAlias = Integer[np.ndarray, " n"]
 
 
 def coin_of(epsilon: float) -> Coin:
-    """Return the coin of one label; none at infinity.
-
-    Raises:
-        UsageError: ``epsilon`` is out of range.
-    """
+    """Return the coin of one label; none at infinity."""
     if _validate.non_negative("epsilon", epsilon) == math.inf:
         return NonPrivate()
     return RandomizedResponse(epsilon)
@@ -62,11 +58,7 @@ def flip_probability_of(coin: Coin) -> float:
 
 
 def checked_world(world: Any, coin: Coin) -> OnlineWorld:
-    """Return the world; refuse one that cannot be asked.
-
-    Raises:
-        UsageError: It lacks a method, or its devices would have to randomize by nothing.
-    """
+    """Return the world; refuse one that cannot be asked."""
     if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
         raise UsageError(
             "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
@@ -84,17 +76,7 @@ def checked_world(world: Any, coin: Coin) -> OnlineWorld:
 def promise_of_rounds(
     world: OnlineWorld, coin: Coin, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
-    """Return what all answers promise, with every caveat.
-
-    Args:
-        world: Whether devices randomize is all that is read.
-        coin: What randomizes a label.
-        ledger: Only its unit is read.
-        entropy: Only read is whether it comes from a seed.
-
-    Raises:
-        PrivacyError: The ledger is about another unit.
-    """
+    """Return what all answers promise, with every caveat."""
     if ledger.budget.unit != "label":
         raise PrivacyError(
             f"align_online protects one label at a time; this ledger counts {ledger.budget.unit} "
@@ -116,11 +98,6 @@ def promise_of_rounds(
 
 def asking(contexts: Contexts, coin: Coin, entropy: _random.Entropy) -> Ask:
     """Return what gets randomized answers; call it only when the spend is on the ledger.
-
-    Args:
-        contexts: The world that is asked, and its own randomness.
-        coin: What randomizes a label.
-        entropy: Where the coin's words come from; devices have their own.
 
     Guarantee:
         ε of the coin for every label, each of which is randomized once. Shown by
@@ -155,41 +132,23 @@ FeatureReward: TypeAlias = Callable[[Float[np.ndarray, "n k d"]], Any]
 
 
 def loss_gap(confidence: float, *, candidates: int) -> float:
-    """Return by how much the true reward's loss exceeds the least one at most, at all times.
-
-    Source:
-        docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2. An answer has
-        range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
-        questions are chosen (Hoeffding's lemma), and Ville's inequality bounds it at all times.
-
-    Args:
-        confidence: How often it holds, in (0, 1).
-        candidates: N, the number of rewards in the class, the truth among them.
-
-    Example:
-        >>> round(loss_gap(0.95, candidates=20), 4)
-        2.9957
-    """
+    """Return by how much the true reward's loss exceeds the least one at most, at all times."""
+    # Source: docs/policy_optimization.md, "Online alignment": log(N/(1 − confidence))/2. An answer
+    # has range 1, so exp(2(loss of the truth − loss of another)) is a supermartingale however
+    # questions are chosen (Hoeffding's lemma), and Ville's inequality bounds it at all times.
     return math.log(candidates / (1 - confidence)) / 2
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FiniteBelief:
-    """What was known at a refit; it stays as it is until the next.
+    """What was known at a refit; it stays as it is until the next."""
 
-    Source:
-        docs/policy_optimization.md, "Online alignment": widths are the largest disagreement of
-        two rewards that are both still possible, by enumeration.
+    # Source: docs/policy_optimization.md, "Online alignment": widths are the largest disagreement
+    # of two rewards that are both still possible, by enumeration.
 
-    Attributes:
-        best: Which candidate has the least loss; ties go to the first.
-        possible: Which candidates are in the confidence set, shape (N,).
-        radius: The loss gap that the set allows.
-    """
-
-    best: int
-    possible: Bool[np.ndarray, " N"]
-    radius: float
+    best: int  # which candidate has the least loss; ties go to the first
+    possible: Bool[np.ndarray, " N"]  # which candidates are in the confidence set, shape (N,)
+    radius: float  # the loss gap that the set allows
 
     def rewards(self, encoded: Float[np.ndarray, "n k N"]) -> Float[np.ndarray, "n k"]:
         """Return the reward of every action under the candidate of least loss."""
@@ -210,11 +169,9 @@ class FiniteBelief:
 
 
 class FiniteLearner:
-    """Least squares on randomized answers over a finite class, with its exact confidence set.
+    """Least squares on randomized answers over a finite class, with its exact confidence set."""
 
-    Source:
-        docs/policy_optimization.md, "Online alignment": squared loss of E z = κσ(Δ) + f.
-    """
+    # Source: docs/policy_optimization.md, "Online alignment": squared loss of E z = κσ(Δ) + f.
 
     largest_error = 2.0  # of two differences of rewards in [0, 1]
 
@@ -258,11 +215,7 @@ class FiniteLearner:
         )
 
     def encode(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k N"]:
-        """Return the rewards of every action under all candidates.
-
-        Raises:
-            DataError: A candidate returned another shape, or a reward outside [0, 1].
-        """
+        """Return the rewards of every action under all candidates."""
         return np.stack([self._scored(name, features) for name in self._functions], axis=-1)
 
     def _scored(self, name: str, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
@@ -316,31 +269,12 @@ def self_normalized_radius(
     confidence: float,
     gradient_norm: float = 0.0,
 ) -> float:
-    """Return how far the truth lies from the estimate at most, at all times together.
-
-    Unlike the radius for a fixed design it holds for questions that were chosen by earlier
-    answers.
-
-    Source:
-        docs/policy_optimization.md, "Online alignment":
-        (1/(2κγ))√(log det(I + γG/Λ) + 2 log(1/(1 − confidence))) + B√(Λ/γ), from the
-        self-normalized bound of Abbasi-Yadkori, Pál & Szepesvári 2011, Theorem 1; what the
-        solver left of the gradient adds its norm/√(γΛ).
-
-    Args:
-        log_volume: log det(I + γG/Λ), G = Σ xxᵀ.
-        kappa: κ = 1 − 2·flip probability.
-        curvature: γ = σ′(XB), the least curvature of the loss at any question in the ball.
-        ridge: Λ > 0.
-        ball: B ≥ ‖θ*‖.
-        confidence: How often it holds, in (0, 1).
-        gradient_norm: The certificate of the fit.
-
-    Example:
-        >>> sizes = {"curvature": 0.25, "ridge": 1.0, "ball": 1.0, "confidence": 0.95}
-        >>> round(self_normalized_radius(0.0, kappa=1.0, **sizes), 4)
-        6.8955
-    """
+    """Return how far the truth lies from the estimate at most, at all times together."""
+    # Unlike the radius for a fixed design it holds for questions that were chosen by earlier
+    # answers.
+    # Source: docs/policy_optimization.md, "Online alignment": (1/(2κγ))√(log det(I + γG/Λ) + 2
+    # log(1/(1 − confidence))) + B√(Λ/γ), from the self-normalized bound of Abbasi-Yadkori, Pál &
+    # Szepesvári 2011, Theorem 1; what the solver left of the gradient adds its norm/√(γΛ).
     noise = math.sqrt(log_volume + 2 * math.log(1 / (1 - confidence)))
     left = gradient_norm / math.sqrt(curvature * ridge)
     return noise / (2 * kappa * curvature) + ball * math.sqrt(ridge / curvature) + left
@@ -348,23 +282,15 @@ def self_normalized_radius(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LinearBelief:
-    """What was known at a refit; it stays as it is until the next.
+    """What was known at a refit; it stays as it is until the next."""
 
-    Source:
-        docs/policy_optimization.md, "Online alignment": with an estimate of round t0 the bonus
-        is that of t0.
+    # Source: docs/policy_optimization.md, "Online alignment": with an estimate of round t0 the
+    # bonus is that of t0.
 
-    Attributes:
-        weights: θ̂, the debiased minimizer inside the ball, shape (d,).
-        root: L with LLᵀ = M⁻¹, shape (d, d).
-        radius: β, so that ‖θ̂ − θ*‖_M ≤ β as often as stated.
-        gradient_norm: The certificate of the fit.
-    """
-
-    weights: Float[np.ndarray, " d"]
-    root: Float[np.ndarray, "d d"]
-    radius: float
-    gradient_norm: float
+    weights: Float[np.ndarray, " d"]  # θ̂, the debiased minimizer inside the ball, shape (d,)
+    root: Float[np.ndarray, "d d"]  # L with LLᵀ = M⁻¹, shape (d, d)
+    radius: float  # β, so that ‖θ̂ − θ*‖_M ≤ β as often as stated
+    gradient_norm: float  # the certificate of the fit
 
     def rewards(self, encoded: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
         """Return the estimated reward of every action."""
@@ -380,14 +306,11 @@ class LinearBelief:
 
 
 class LinearLearner:
-    """The debiased estimate inside a ball, with the matrix of all questions kept up to date.
+    """The debiased estimate inside a ball, with the matrix of all questions kept up to date."""
 
-    Between refits M⁻¹ takes one rank-one update a question, which is how a doubled determinant
-    is noticed; what policies use changes at refits only.
-
-    Source:
-        docs/policy_optimization.md, "Online alignment": M = G + (Λ/γ)I.
-    """
+    # Between refits M⁻¹ takes one rank-one update a question, which is how a doubled determinant is
+    # noticed; what policies use changes at refits only.
+    # Source: docs/policy_optimization.md, "Online alignment": M = G + (Λ/γ)I.
 
     def __init__(
         self,
@@ -428,10 +351,8 @@ class LinearLearner:
         return features
 
     def take(self, differences: Float[np.ndarray, "n d"]) -> int:
-        """Return how many of the next questions are asked before the next refit.
-
-        They are taken into M; the last of them doubled its determinant, unless all are asked.
-        """
+        """Return how many of the next questions are asked before the next refit."""
+        # They are taken into M; the last of them doubled its determinant, unless all are asked.
         for index, row in enumerate(differences):
             column = self._inverse @ row
             lift = 1 + float(row @ column)
@@ -669,11 +590,9 @@ def _finished(
 def _reward(
     learner: LinearLearner | FiniteLearner, promise: Guarantee, release_id: str, artifact: str
 ) -> RewardModel | None:
-    """Return the estimate of a linear reward as other policies take it.
-
-    It carries no confidence set: that of a fixed design does not hold for questions that were
-    chosen by earlier answers.
-    """
+    """Return the estimate of a linear reward as other policies take it."""
+    # It carries no confidence set: that of a fixed design does not hold for questions that were
+    # chosen by earlier answers.
     if isinstance(learner, FiniteLearner):
         return None
     return RewardModel(

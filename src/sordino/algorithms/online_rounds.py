@@ -63,17 +63,11 @@ class Belief(Protocol):
 
 
 class Learner(Protocol):
-    """What learns from questions and answers: a linear reward, or one of a finite class.
+    """What learns from questions and answers: a linear reward, or one of a finite class."""
 
-    Attributes:
-        belief: What is known since the last refit.
-        largest_error: By how much an estimated difference can be wrong, whatever the answers.
-        asked: How many answers there were.
-    """
-
-    belief: Any
-    largest_error: float
-    asked: int
+    belief: Any  # what is known since the last refit
+    largest_error: float  # by how much an estimated difference can be wrong, whatever the answers
+    asked: int  # how many answers there were
 
     def encode(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k m"]:
         """Return what rewards are computed from."""
@@ -92,50 +86,35 @@ class Learner(Protocol):
 
 @dataclass
 class Transcript:
-    """What happened in every round, in blocks between refits.
+    """What happened in every round, in blocks between refits."""
 
-    Attributes:
-        actions: The two actions of every round.
-        questions: How the two differ, as the learner encodes them.
-        answers: Randomized answers, −1 where both actions were the same and nobody was asked.
-        widths: How far two rewards that were still possible disagreed on the question.
-        regrets: What the second policy gave away in the round's context, where that is known.
-    """
-
+    # The two actions of every round.
     actions: list[Integer[np.ndarray, "n 2"]] = field(default_factory=list)
+    # How the two differ, as the learner encodes them.
     questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
+    # Randomized answers, −1 where both actions were the same and nobody was asked.
     answers: list[Integer[np.ndarray, " n"]] = field(default_factory=list)
+    # How far two rewards that were still possible disagreed on the question.
     widths: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+    # What the second policy gave away in the round's context, where that is known.
     regrets: list[Float[np.ndarray, " n"]] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class Play:
-    """One run: rounds between two refits are drawn and asked together.
+    """One run: rounds between two refits are drawn and asked together."""
 
-    Policies change at refits only, so that this is the same as asking one by one.
+    # Policies change at refits only, so that this is the same as asking one by one.
 
-    Attributes:
-        contexts: Where contexts come from.
-        learner: What learns.
-        ask: Gets randomized answers.
-        exploration: Which policies the two actions are drawn from.
-        temperature: KL strength in units of reward.
-        scale: What the bonus is multiplied by.
-        bonus_bound: Where the bonus is cut.
-        entropy: Source of the words that actions are drawn with.
-        transcript: What happened so far.
-    """
-
-    contexts: Contexts
-    learner: Learner
-    ask: Ask
-    exploration: Exploration
-    temperature: float
-    scale: float
-    bonus_bound: float
-    entropy: _random.Entropy
-    transcript: Transcript = field(default_factory=Transcript)
+    contexts: Contexts  # where contexts come from
+    learner: Learner  # what learns
+    ask: Ask  # gets randomized answers
+    exploration: Exploration  # which policies the two actions are drawn from
+    temperature: float  # KL strength in units of reward
+    scale: float  # what the bonus is multiplied by
+    bonus_bound: float  # where the bonus is cut
+    entropy: _random.Entropy  # source of the words that actions are drawn with
+    transcript: Transcript = field(default_factory=Transcript)  # what happened so far
 
     def play(self, rounds: int) -> None:
         """Play so many rounds.
@@ -143,10 +122,8 @@ class Play:
         Guarantee:
             That of the answers: everything else is computed from them and from public contexts.
             Shown by tests/unit/algorithms/test_online_alignment.py.
-
-        Source:
-            docs/policy_optimization.md, "Online alignment".
         """
+        # Source: docs/policy_optimization.md, "Online alignment".
         done = 0
         while done < rounds:
             block = min(rounds - done, max(1, int(_GROWTH * done)))
@@ -216,11 +193,7 @@ class Play:
 
 
 def reference_of(world: object, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-    """Return the world's starting policy, uniform if it has none.
-
-    Raises:
-        DataError: It is no distribution over the actions of every context, all above 0.
-    """
+    """Return the world's starting policy, uniform if it has none."""
     own = getattr(world, "reference", None)
     if own is None:
         return np.full(contexts.shape[:2], 1 / contexts.shape[1])
@@ -245,15 +218,10 @@ def _drawn(
 
 @dataclass(frozen=True, eq=False)
 class OnlinePolicy:
-    """The reference tilted by the final estimate over the temperature.
+    """The reference tilted by the final estimate over the temperature."""
 
-    Attributes:
-        learner: What learned; only its final estimate is used.
-        temperature: KL strength in units of reward.
-    """
-
-    learner: Learner = field(repr=False)
-    temperature: float = field(kw_only=True)
+    learner: Learner = field(repr=False)  # what learned; only its final estimate is used
+    temperature: float = field(kw_only=True)  # KL strength in units of reward
 
     def probabilities(
         self,
@@ -261,15 +229,8 @@ class OnlinePolicy:
         *,
         reference: Float[np.ndarray, "n k"] | None = None,
     ) -> Float[np.ndarray, "n k"]:
-        """Return the probability of every action in n contexts; free, for answers were private.
-
-        Args:
-            features: Features of all actions.
-            reference: Probabilities of the starting policy; uniform if left out.
-
-        Source:
-            KLDP, §2; PPKL, §2.
-        """
+        """Return the probability of every action in n contexts; free, for answers were private."""
+        # Source: KLDP, §2; PPKL, §2.
         rows = _validate.finite_array("features", features, ndim=3)
         base = np.full(rows.shape[:2], 1 / rows.shape[1]) if reference is None else reference
         rewards = self.learner.belief.rewards(self.learner.encode(rows))
@@ -278,44 +239,30 @@ class OnlinePolicy:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class OnlineRun:
-    """What was learned in all rounds, with the promise that it carries.
+    """What was learned in all rounds, with the promise that it carries."""
 
-    Attributes:
-        policy: The final policy, without any bonus.
-        reward: The final linear reward, which other policies take; None for a finite class.
-        name: The final candidate of a finite class; None for a linear reward.
-        possible: Names of the candidates that are still possible; empty for a linear reward.
-        guarantee: What all answers promise.
-        release_ids: Ledger entries that paid.
-        artifact: SHA-256 of all questions and randomized answers.
-        actions: The two actions of every round.
-        answers: Randomized answers; −1 where both actions were the same, so that nobody was
-            asked.
-        regrets: What the second policy gave away in each round's context; None where the world
-            does not tell its reward.
-        widths: How far two rewards that were still possible disagreed at most on the question of
-            each round; 0 where there was none.
-        refits: How many estimates were used.
-        radius: Size of the final confidence set.
-        exploration: Which rule chose the actions.
-        heuristic: Whether the bonus is less than what the proof needs.
-    """
-
-    policy: OnlinePolicy
+    policy: OnlinePolicy  # the final policy, without any bonus
+    # The final linear reward, which other policies take; None for a finite class.
     reward: RewardModel | None
-    name: str | None
+    name: str | None  # the final candidate of a finite class; None for a linear reward
+    # Names of the candidates that are still possible; empty for a linear reward.
     possible: tuple[str, ...]
-    guarantee: Guarantee
-    release_ids: tuple[str, ...]
-    artifact: str
-    actions: Integer[np.ndarray, "t 2"]
+    guarantee: Guarantee  # what all answers promise
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of all questions and randomized answers
+    actions: Integer[np.ndarray, "t 2"]  # the two actions of every round
+    # Randomized answers; −1 where both actions were the same, so that nobody was asked.
     answers: Integer[np.ndarray, " t"]
+    # What the second policy gave away in each round's context; None where the world does not tell
+    # its reward.
     regrets: Float[np.ndarray, " t"] | None
+    # How far two rewards that were still possible disagreed at most on the question of each round;
+    # 0 where there was none.
     widths: Float[np.ndarray, " t"]
-    refits: int
-    radius: float
-    exploration: Exploration
-    heuristic: bool
+    refits: int  # how many estimates were used
+    radius: float  # size of the final confidence set
+    exploration: Exploration  # which rule chose the actions
+    heuristic: bool  # whether the bonus is less than what the proof needs
 
     def __repr__(self) -> str:
         """Return the size and the promise."""
@@ -333,14 +280,8 @@ class OnlineRun:
         return int((self.answers >= 0).sum())
 
     def surprising_rounds(self, threshold: float) -> int:
-        """Return in how many rounds rewards that were still possible disagreed by more.
-
-        However long a run is, a class of small eluder dimension allows few.
-
-        Args:
-            threshold: In units of reward, > 0.
-
-        Source:
-            Russo & Van Roy 2013, Proposition 3; docs/policy_optimization.md, "Online alignment".
-        """
+        """Return in how many rounds rewards that were still possible disagreed by more."""
+        # However long a run is, a class of small eluder dimension allows few.
+        # Source: Russo & Van Roy 2013, Proposition 3; docs/policy_optimization.md, "Online
+        # alignment".
         return int((self.widths > _validate.positive("threshold", threshold)).sum())

@@ -29,17 +29,9 @@ _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
 def certified_regret(
     plausible: PlausibleRewards, world: TabularWorld, policy: Float[np.ndarray, "h t a"]
 ) -> float:
-    """Return what the best policy gains over this one at most, for every reward in the set.
-
-    Source:
-        docs/planning.md, "Certificate": backward induction with the reward θ̂ᵀ(φ_h − c_h) +
-        radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
-
-    Args:
-        plausible: Which rewards may be true.
-        world: The tables.
-        policy: Probabilities of actions, with the state that was added.
-    """
+    """Return what the best policy gains over this one at most, for every reward in the set."""
+    # Source: docs/planning.md, "Certificate": backward induction with the reward θ̂ᵀ(φ_h − c_h) +
+    # radius·‖φ_h − c_h‖_{M⁻¹}, c_h the policy's mean features at step h.
     centers = world.moments(world.occupancy(policy))
     bounds = []
     for step, center in enumerate(centers):
@@ -50,11 +42,9 @@ def certified_regret(
 
 
 class TableSearch:
-    """One planning problem on tables.
+    """One planning problem on tables."""
 
-    Source:
-        docs/planning.md, "Decision processes".
-    """
+    # Source: docs/planning.md, "Decision processes".
 
     def __init__(
         self, plausible: PlausibleRewards, world: TabularWorld, reference: Any, against: Any

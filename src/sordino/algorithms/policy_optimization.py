@@ -103,16 +103,8 @@ class Run:
 
 
 def chosen_policy(policies: list[LogLinearPolicy], output: str, drawn: int) -> LogLinearPolicy:
-    """Return the last policy, a drawn one, or the average of all that a batch made.
-
-    Args:
-        policies: The start and what every batch made.
-        output: ``"last"``, ``"average"`` or ``"drawn"``.
-        drawn: Which one is drawn.
-
-    Source:
-        docs/policy_optimization.md, "Output and coverage".
-    """
+    """Return the last policy, a drawn one, or the average of all that a batch made."""
+    # Source: docs/policy_optimization.md, "Output and coverage".
     if output == "average":
         return LogLinearPolicy(np.mean([policy.weights for policy in policies[1:]], axis=0))
     return policies[drawn if output == "drawn" else -1]
@@ -125,27 +117,10 @@ def largest_ratio(
     actions: int,
     feature_bound: float,
 ) -> float:
-    """Return what no π/μ exceeds in any context within the feature bound; 1 without a reference.
-
-    With μ ≥ p on every action and log π/μ spread over at most s = 2B‖θ − θ_μ‖, the ratio is at
-    most 1/(p + (1 − p)e^(−s)). Nothing but released weights is read, so it costs nothing.
-
-    Args:
-        reference: μ.
-        policy: π.
-        actions: k.
-        feature_bound: B, norm of features.
-
-    Source:
-        docs/policy_optimization.md, "Output and coverage".
-
-    Example:
-        >>> start = LogLinearPolicy.uniform(2)
-        >>> largest_ratio(start, start, actions=6, feature_bound=1.0)
-        1.0
-        >>> largest_ratio(start, start.moved(np.ones(2), 100.0), actions=6, feature_bound=1.0)
-        6.0
-    """
+    """Return what no π/μ exceeds in any context within the feature bound; 1 without a reference."""
+    # With μ ≥ p on every action and log π/μ spread over at most s = 2B‖θ − θ_μ‖, the ratio is at
+    # most 1/(p + (1 − p)e^(−s)). Nothing but released weights is read, so it costs nothing.
+    # Source: docs/policy_optimization.md, "Output and coverage".
     if reference is None:
         return 1.0
     spread = 2 * feature_bound * float(np.linalg.norm(policy.weights - reference.weights))
@@ -162,15 +137,10 @@ _UNUSABLE: Final = "The checkpoint cannot be used and nothing was spent"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PaidStep:
-    """One released direction and the entry that paid for it.
+    """One released direction and the entry that paid for it."""
 
-    Attributes:
-        release_id: The entry on the ledger.
-        direction: What came out.
-    """
-
-    release_id: str
-    direction: Direction
+    release_id: str  # the entry on the ledger
+    direction: Direction  # what came out
 
     @property
     def digest(self) -> str:
@@ -184,19 +154,12 @@ class PaidStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RunState:
-    """The public settings of a run and what it has released so far.
+    """The public settings of a run and what it has released so far."""
 
-    Attributes:
-        settings: Everything that must be the same when it goes on; no seed.
-        run: A random name, with which the names of its scopes begin.
-        drawn: Which iterate is the output if one is to be drawn.
-        steps: What was released, batch by batch.
-    """
-
-    settings: Mapping[str, Any]
-    run: str
-    drawn: int
-    steps: tuple[PaidStep, ...] = field(default=())
+    settings: Mapping[str, Any]  # everything that must be the same when it goes on; no seed
+    run: str  # A random name, with which the names of its scopes begin
+    drawn: int  # which iterate is the output if one is to be drawn
+    steps: tuple[PaidStep, ...] = field(default=())  # what was released, batch by batch
 
     def __repr__(self) -> str:
         """Return how far it is."""
@@ -207,12 +170,7 @@ class RunState:
         return replace(self, steps=(*self.steps, step))
 
     def write(self, path: Path | None) -> None:
-        """Write the state whole and durably, over an older one.
-
-        Raises:
-            FileSystemError: It cannot be written.
-            UsageError: The name is that of a ledger or another database.
-        """
+        """Write the state whole and durably, over an older one."""
         if path is None:
             return
         content = {
@@ -226,11 +184,7 @@ class RunState:
         write_json(path, content, force=True)
 
     def refuse_other_settings(self, settings: Mapping[str, Any]) -> None:
-        """Refuse to go on with other settings than those that were paid for.
-
-        Raises:
-            UsageError: A setting differs; its name is said.
-        """
+        """Refuse to go on with other settings than those that were paid for."""
         differ = sorted(
             name
             for name in {*settings, *self.settings}
@@ -243,11 +197,7 @@ class RunState:
             )
 
     def settle(self, ledger: Ledger, scopes: list[str]) -> None:
-        """Check every step against its entry, and commit the one that was not committed yet.
-
-        Raises:
-            LedgerMismatch: An entry is not on this ledger, or paid for something else.
-        """
+        """Check every step against its entry, and commit the one that was not committed yet."""
         paid = {row.release_id: row.scope for row in ledger.spends}
         committed = {
             row.release_id: json.loads(row.payload)["artifact"]
@@ -271,12 +221,7 @@ class RunState:
 
 
 def read_state(path: Path | None) -> RunState | None:
-    """Return the state that :meth:`RunState.write` wrote, or None if there is none yet.
-
-    Raises:
-        DataError: It is no checkpoint of a run, or a newer one.
-        FileSystemError: It cannot be read.
-    """
+    """Return the state that :meth:`RunState.write` wrote, or None if there is none yet."""
     if path is None or not path.exists():
         return None
     content = read_json(path, kind=FORMAT, version=VERSION, problem=_UNUSABLE)

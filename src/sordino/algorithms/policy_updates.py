@@ -29,19 +29,12 @@ UPDATES: Final = ("npg", "pg", "rebel")
 
 @dataclass(frozen=True, kw_only=True)
 class UpdateBounds:
-    """The public sizes that every update enforces.
+    """The public sizes that every update enforces."""
 
-    Attributes:
-        feature_bound: B, norm of features.
-        reward_bound: R, largest absolute reward.
-        radius: W, largest norm of a direction.
-        gradient_bound: C, norm to which one user's part of a policy gradient is clipped.
-    """
-
-    feature_bound: float
-    reward_bound: float
-    radius: float
-    gradient_bound: float
+    feature_bound: float  # B, norm of features
+    reward_bound: float  # R, largest absolute reward
+    radius: float  # W, largest norm of a direction
+    gradient_bound: float  # C, norm to which one user's part of a policy gradient is clipped
 
     @property
     def row_bound(self) -> float:
@@ -56,19 +49,14 @@ class UpdateBounds:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Direction:
-    """What one update released; every field may be published.
+    """What one update released; every field may be published."""
 
-    Attributes:
-        weights: Direction in which the policy's weights move, of norm at most the radius.
-        error: The oracle's own estimate of its error; for a gradient the size of its noise.
-        projected: Whether it was longer than the radius and was projected.
-        squared_gradient: Of a policy gradient, the squared norm less what the noise adds on
-            average; None for the other updates. It may be below 0.
-    """
-
+    # Direction in which the policy's weights move, of norm at most the radius.
     weights: Float[np.ndarray, " d"]
-    error: float
-    projected: bool
+    error: float  # the oracle's own estimate of its error; for a gradient the size of its noise
+    projected: bool  # whether it was longer than the radius and was projected
+    # Of a policy gradient, the squared norm less what the noise adds on average; None for the other
+    # updates. It may be below 0.
     squared_gradient: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,12 +70,7 @@ class Direction:
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Direction:
-        """Return the direction that :meth:`to_dict` wrote.
-
-        Raises:
-            KeyError: A field is missing.
-            DataError: The weights are no finite numbers.
-        """
+        """Return the direction that :meth:`to_dict` wrote."""
         weights = _validate.finite_array("weights", values["weights"], ndim=1)
         error = values["error"]
         return cls(
@@ -122,21 +105,14 @@ class Update(Protocol):
 
 @dataclass(frozen=True)
 class RegressionUpdate:
-    """A direction that predicts advantages best: NPG on scores, REBEL on feature differences.
+    """A direction that predicts advantages best: NPG on scores, REBEL on feature differences."""
 
-    For log-linear policies REBEL's normalizers cancel, so it too is a linear least squares, and
-    exactly so.
+    # For log-linear policies REBEL's normalizers cancel, so it too is a linear least squares, and
+    # exactly so.
+    # Source: docs/policy_optimization.md, "Updates".
 
-    Args:
-        regression: The private regression.
-        differences: Whether rows are φ(y) − φ(y′) (REBEL) and not φ(y) − E φ (NPG).
-
-    Source:
-        docs/policy_optimization.md, "Updates".
-    """
-
-    regression: LeastSquares
-    differences: bool
+    regression: LeastSquares  # the private regression
+    differences: bool  # whether rows are φ(y) − φ(y′) (REBEL) and not φ(y) − E φ (NPG)
 
     @property
     def event(self) -> Event:
@@ -162,18 +138,13 @@ class RegressionUpdate:
 
 @dataclass(frozen=True)
 class GradientUpdate:
-    """The policy gradient: a mean of clipped parts, one of each user, with Gaussian noise.
+    """The policy gradient: a mean of clipped parts, one of each user, with Gaussian noise."""
 
-    Args:
-        noise: Clips every part and noises their sum, on a grid; None adds no noise.
-        radius: W; a longer direction is projected.
+    # Source: docs/policy_optimization.md, "Updates".
 
-    Source:
-        docs/policy_optimization.md, "Updates".
-    """
-
+    # Clips every part and noises their sum, on a grid; None adds no noise.
     noise: GaussianMechanism | None
-    radius: float
+    radius: float  # W; a longer direction is projected
 
     @property
     def event(self) -> Event:
@@ -223,21 +194,7 @@ def update_of(
     bounds: UpdateBounds,
     batch: int,
 ) -> Update:
-    """Return the update of that name, calibrated for one batch.
-
-    Args:
-        name: ``"npg"``, ``"pg"`` or ``"rebel"``.
-        oracle: The recipe of the regression; a gradient needs none.
-        epsilon: Privacy loss of one batch, infinity for none.
-        delta: Failure probability.
-        neighbors: What one change is.
-        bounds: Public sizes that are enforced.
-        batch: m.
-
-    Raises:
-        UsageError: There is no such update, or a setting is out of range.
-        PrivacyError: Nothing is promised under this relation.
-    """
+    """Return the update of that name, calibrated for one batch."""
     if _validate.one_of("update", name, UPDATES) == "pg":
         return GradientUpdate(
             _gradient_noise(epsilon, delta, neighbors, bounds.gradient_bound), bounds.radius
@@ -282,23 +239,14 @@ _MOST_BATCHES: Final = 4096
 
 @dataclass(frozen=True, kw_only=True)
 class RunPlan:
-    """A plan, and what the theorems say of it.
+    """A plan, and what the theorems say of it."""
 
-    Attributes:
-        batch: m, users of one batch.
-        batches: T.
-        step: Step size, in log odds per unit of reward.
-        optimization_error: What T steps without any error leave, in units of reward.
-        sampling_error: What so few users add, without any privacy, in units of reward, about.
-        oracle_error: What the oracle's own error adds, in units of reward, about.
-    """
-
-    batch: int
-    batches: int
-    step: float
-    optimization_error: float
-    sampling_error: float
-    oracle_error: float
+    batch: int  # m, users of one batch
+    batches: int  # T
+    step: float  # step size, in log odds per unit of reward
+    optimization_error: float  # what T steps without any error leave, in units of reward
+    sampling_error: float  # what so few users add, without any privacy, in units of reward, about
+    oracle_error: float  # what the oracle's own error adds, in units of reward, about
 
     @property
     def users(self) -> int:
@@ -314,21 +262,8 @@ class RunPlan:
 def theoretical_step(
     actions: int, batches: int, *, feature_bound: float = 1.0, radius: float
 ) -> float:
-    """Return √(2 log k/(T β W²)), β = B²: the step of least bound for NPG.
-
-    Args:
-        actions: k, how many actions a user has.
-        batches: T.
-        feature_bound: B.
-        radius: W, largest norm of a direction.
-
-    Source:
-        PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run".
-
-    Example:
-        >>> round(theoretical_step(6, 20, radius=2.0), 4)
-        0.2116
-    """
+    """Return √(2 log k/(T β W²)), β = B²: the step of least bound for NPG."""
+    # Source: PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run".
     choices = _validate.integer("actions", actions, at_least=1)
     rounds = _validate.integer("batches", batches, at_least=1)
     smoothness = _validate.positive("feature_bound", feature_bound) ** 2
@@ -349,33 +284,13 @@ def plan_run(  # noqa: PLR0913 (each is one public number)
     reward_bound: float = 1.0,
     radius: float | None = None,
 ) -> RunPlan:
-    """Return the number of batches, their size and the step that the theorems like best.
-
-    More batches leave less to optimize, smaller ones make every regression worse. The sum of
-    W√(2β log k/T), of twice 2R√(d/m), the standard error of a regression on m = ⌊N/T⌋ rows, and of
-    twice what the oracle predicts of its own error is made small over T in powers of √2. Nothing is
-    read but these numbers, so nothing is spent.
-
-    Args:
-        users: N.
-        epsilon: Privacy loss of a person, infinity for none.
-        delta: Failure probability.
-        neighbors: What one change is.
-        dimension: d, number of features.
-        actions: k, how many actions a user has.
-        oracle: Recipe of the regression; Gaussian sufficient statistics if left out.
-        feature_bound: B, norm of features.
-        reward_bound: R, largest absolute reward.
-        radius: W, largest norm of a direction; 2R/B if left out.
-
-    Raises:
-        UsageError: A number is out of range.
-        PrivacyError: The relation adds or removes users.
-
-    Source:
-        PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run".
-        Differs: the oracle's error is its own prediction, constants included, not an order.
-    """
+    """Return the number of batches, their size and the step that the theorems like best."""
+    # More batches leave less to optimize, smaller ones make every regression worse. The sum of
+    # W√(2β log k/T), of twice 2R√(d/m), the standard error of a regression on m = ⌊N/T⌋ rows, and
+    # of twice what the oracle predicts of its own error is made small over T in powers of √2.
+    # Nothing is read but these numbers, so nothing is spent.
+    # Source: PPO-DP, Theorem 2 (NPG); docs/policy_optimization.md, "Planning a run". Differs: the
+    # oracle's error is its own prediction, constants included, not an order.
     refuse_shifting(neighbors)
     d = _validate.integer("dimension", dimension, at_least=1)
     total = Slots(users=users, batches=1).users

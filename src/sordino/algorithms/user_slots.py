@@ -34,22 +34,10 @@ Reward = Callable[[Any, Any, np.random.Generator], Any]
 
 @dataclass(frozen=True, kw_only=True)
 class Slots:
-    """How many users a run takes, and in how many batches of one size.
+    """How many users a run takes, and in how many batches of one size."""
 
-    Args:
-        users: N, how many users there are; those that fill no batch are left out.
-        batches: T, how many updates.
-
-    Raises:
-        UsageError: There are fewer users than batches, or a number is out of range.
-
-    Example:
-        >>> Slots(users=103, batches=10).batch, Slots(users=103, batches=10).unused
-        (10, 3)
-    """
-
-    users: int
-    batches: int
+    users: int  # N, how many users there are; those that fill no batch are left out
+    batches: int  # T, how many updates
 
     def __post_init__(self) -> None:
         """Refuse batches without users."""
@@ -77,25 +65,14 @@ class Slots:
 
     @staticmethod
     def declare(ledger: Ledger, scopes: list[str]) -> None:
-        """Record, before the first spend, that no two batches share a person.
-
-        Raises:
-            UsageError: The ledger does not count persons, or too many scopes were declared on it.
-        """
+        """Record, before the first spend, that no two batches share a person."""
         if len(scopes) > 1:  # one batch alone is disjoint from nothing
             ledger.declare_disjoint(scopes, rule=RULE)
 
 
 def refuse_shifting(neighbors: NeighboringRelation) -> None:
-    """Refuse a relation under which one change moves the slots of others.
-
-    Raises:
-        PrivacyError: The relation adds or removes a person.
-        UsageError: It is no relation.
-
-    Source:
-        docs/policy_optimization.md, "Setting and privacy unit".
-    """
+    """Refuse a relation under which one change moves the slots of others."""
+    # Source: docs/policy_optimization.md, "Setting and privacy unit".
     _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
     if neighbors is ADD_OR_REMOVE_ONE:
         raise PrivacyError(
@@ -108,32 +85,22 @@ def refuse_shifting(neighbors: NeighboringRelation) -> None:
 def generator_from(entropy: Entropy) -> np.random.Generator:
     """Return a generator for users, actions and rewards, seeded by a source of entropy.
 
-    Nothing is hidden by its coins: the noise of an update hides a user whatever the user was
-    shown, so whoever knew every action would learn no more.
-
-    Args:
-        entropy: Where four 64-bit words are taken from.
-
     Guarantee:
         None, and none rests on it. That all others' actions show no more of a user than the
         updates do is shown by tests/soundness/test_policy_optimization.py.
     """
+    # Nothing is hidden by its coins: the noise of an update hides a user whatever the user was
+    # shown, so whoever knew every action would learn no more.
     return np.random.Generator(np.random.PCG64([int(word) for word in entropy.words(4)]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UserBatch:
-    """The users of one closed batch, as an environment that has no others.
+    """The users of one closed batch, as an environment that has no others."""
 
-    Attributes:
-        features: Of every action of every user.
-        feature_bound: Norm to which features are clipped.
-        feel: What a user feels after an action, as :class:`UserSlots` takes it.
-    """
-
-    features: Float[np.ndarray, "m k d"]
-    feature_bound: float
-    feel: Reward
+    features: Float[np.ndarray, "m k d"]  # of every action of every user
+    feature_bound: float  # norm to which features are clipped
+    feel: Reward  # what a user feels after an action, as `UserSlots` takes it
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "m k d"]:
         """Return the features of the users of this batch, whatever is asked for."""
@@ -151,27 +118,13 @@ class UserBatch:
 
 
 class UserSlots:
-    """Real users in their order of arrival: an environment for :func:`optimize`.
+    """Real users in their order of arrival: an environment for :func:`optimize`."""
 
-    A batch closes as soon as it has its m users. A person who arrives again has a slot already:
-    later arrivals of the same id are shown actions like anybody, and teach nothing. Ids are
-    public and decide alone (1, "1" and " 1" are one id); two users of equal content are two users.
-
-    Args:
-        arrivals: Pairs (person id, features of shape (k, d)), in order of arrival.
-        reward: ``reward(features, actions, rng)`` with features (m, k, d) and actions (m,);
-            returns (m,) numbers.
-        feature_bound: Norm to which features are clipped.
-        reward_bound: Rewards are clipped to ±reward_bound.
-        served: Ids that had a slot before, in batches that are not among these arrivals.
-        first_batch: Number of the batch that the first arrival belongs to, from 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-
-    Source:
-        docs/policy_optimization.md, "Setting and privacy unit".
-    """
+    # A batch closes as soon as it has its m users. A person who arrives again has a slot already:
+    # later arrivals of the same id are shown actions like anybody, and teach nothing. Ids are
+    # public and decide alone (1, "1" and " 1" are one id); two users of equal content are two
+    # users.
+    # Source: docs/policy_optimization.md, "Setting and privacy unit".
 
     def __init__(
         self,
@@ -206,16 +159,7 @@ class UserSlots:
         self._arrivals = chain(self._arrivals, arrivals)
 
     def batch(self, number: int, size: int) -> UserBatch:
-        """Return a batch once it has all its users; asked again, it has the same ones.
-
-        Args:
-            number: Which batch, from 0; never one before the last that was asked for.
-            size: m, the same for every batch.
-
-        Raises:
-            UsageError: The batch was closed and left behind.
-            DataError: Fewer users arrived than it has slots, or their features do not fit.
-        """
+        """Return a batch once it has all its users; asked again, it has the same ones."""
         if number < self._number:
             raise UsageError(
                 f"Batch {number} is past: users are in batch {self._number} by now. Nothing was "
@@ -247,11 +191,7 @@ class UserSlots:
 
 
 def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
-    """Return the features of a batch as one array.
-
-    Raises:
-        DataError: Users have other numbers of actions or features.
-    """
+    """Return the features of a batch as one array."""
     shapes = [np.shape(row) for row in rows]
     if len(shapes[0]) != 2 or len(set(shapes)) > 1:  # noqa: PLR2004 - actions and features
         index = next(i for i, shape in enumerate(shapes) if len(shape) != 2 or shape != shapes[0])  # noqa: PLR2004
@@ -275,28 +215,18 @@ _LARGEST_RATIO: Final = 1e12  # beyond it every part is clipped anyway; it keeps
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Batch:
-    """What m users did in one round; private until an update made a direction of it.
+    """What m users did in one round; private until an update made a direction of it."""
 
-    Row i is a function of user i, of the policies and of coins: nothing is centered, ranked or
-    scaled by the other rows, which would let one user move everybody's.
+    # Row i is a function of user i, of the policies and of coins: nothing is centered, ranked or
+    # scaled by the other rows, which would let one user move everybody's.
 
-    Attributes:
-        policy: π, which the update improves.
-        features: φ of all actions, clipped.
-        probabilities: π of all actions.
-        actions: y, drawn from the exploration policy.
-        others: y′, drawn from π.
-        advantages: r(y) − r(y′), each reward clipped first.
-        ratios: π(y)/μ(y); 1 where the current policy explores.
-    """
-
-    policy: LogLinearPolicy
-    features: Float[np.ndarray, "m k d"]
-    probabilities: Float[np.ndarray, "m k"]
-    actions: Int64[np.ndarray, " m"]
-    others: Int64[np.ndarray, " m"]
-    advantages: Float[np.ndarray, " m"]
-    ratios: Float[np.ndarray, " m"]
+    policy: LogLinearPolicy  # π, which the update improves
+    features: Float[np.ndarray, "m k d"]  # φ of all actions, clipped
+    probabilities: Float[np.ndarray, "m k"]  # π of all actions
+    actions: Int64[np.ndarray, " m"]  # y, drawn from the exploration policy
+    others: Int64[np.ndarray, " m"]  # y′, drawn from π
+    advantages: Float[np.ndarray, " m"]  # r(y) − r(y′), each reward clipped first
+    ratios: Float[np.ndarray, " m"]  # π(y)/μ(y); 1 where the current policy explores
 
     def __len__(self) -> int:
         """Return m."""
@@ -321,22 +251,8 @@ def interact(
     reward_bound: float,
     rng: np.random.Generator,
 ) -> Batch:
-    """Return what users did and felt: one action of exploration and one of the policy each.
-
-    Args:
-        environment: Gives rewards.
-        features: What the users bring, already clipped.
-        policy: π, from which y′ is drawn.
-        reference: μ, from which y is drawn; π itself if None.
-        reward_bound: Rewards are clipped to ± this.
-        rng: Coins of users, actions and rewards.
-
-    Raises:
-        DataError: A reward is not a finite number, or there is not one for each user.
-
-    Source:
-        docs/policy_optimization.md, "Setting and privacy unit".
-    """
+    """Return what users did and felt: one action of exploration and one of the policy each."""
+    # Source: docs/policy_optimization.md, "Setting and privacy unit".
     chances = policy.probabilities(features)
     explored = chances if reference is None else reference.probabilities(features)
     actions, others = sampled(explored, rng), sampled(chances, rng)
@@ -365,17 +281,12 @@ def _ratios(
 
 @dataclass(repr=False, eq=False)
 class RunUsers:
-    """The users of every batch, and the coins for them and for the noise.
+    """The users of every batch, and the coins for them and for the noise."""
 
-    Args:
-        environment: Users who are simulated, or who arrive.
-        slots: How many in a batch.
-        entropy: Where all coins come from. Of a seeded source every batch gets two seeds of its
-            own at once, so that a study that is resumed is the same study.
-    """
-
-    environment: Any
-    slots: Slots
+    environment: Any  # users who are simulated, or who arrive
+    slots: Slots  # how many in a batch
+    # Where all coins come from. Of a seeded source every batch gets two seeds of its own at once,
+    # so that a study that is resumed is the same study.
     entropy: _random.Entropy
     _open: dict[int, tuple[Any, Any, np.random.Generator]] = field(default_factory=dict)
 
@@ -392,13 +303,8 @@ class RunUsers:
             self._seeds = self.entropy.words(2 * n).reshape(n, 2).tolist()
 
     def batch(self, number: int) -> tuple[Any, Float[np.ndarray, "m k d"], np.random.Generator]:
-        """Return the environment of a batch, its users' features, and the coins for them.
-
-        Asked twice it is the same users: nobody is skipped because something went wrong.
-
-        Raises:
-            DataError: Features are not finite, or fewer users arrived than there are slots.
-        """
+        """Return the environment of a batch, its users' features, and the coins for them."""
+        # Asked twice it is the same users: nobody is skipped because something went wrong.
         if number not in self._open:
             source = self._source(number, 0)
             rng, size, world = generator_from(source), self.slots.batch, self.environment

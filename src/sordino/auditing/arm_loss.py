@@ -38,32 +38,19 @@ def _refuse(what: str) -> NoReturn:
 
 
 class InstanceLoss(Withholding):
-    """How much one draw gives away about this very data set, for the eyes of its curator.
+    """How much one draw gives away about this very data set, for the eyes of its curator."""
 
-    The number depends on the data and is no guarantee: a neighbor of the data may lose more, and
-    the number itself tells about the data. So it is not shown, written, compared or turned into
-    a float, and :func:`sordino.certify` refuses it. What is shown is what it is about.
-
-    Attributes:
-        about: What the number measures.
-        changes: Which neighbors of the data were searched.
-        neighbors: The relation that these changes belong to.
-        public: Which inputs were taken to be public; every other one is private.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-
-    Example:
-        >>> InstanceLoss(0.25, about="loss of one draw", changes="every removed record", public=())
-        InstanceLoss(confidential: loss of one draw, over every removed record)
-    """
+    # The number depends on the data and is no guarantee: a neighbor of the data may lose more, and
+    # the number itself tells about the data. So it is not shown, written, compared or turned into a
+    # float, and `certify` refuses it. What is shown is what it is about.
+    # Source: docs/intrinsic.md, "Per-instance losses".
 
     __slots__ = ("about", "changes", "neighbors", "public")  # so that vars() is empty
     _held = "An instance loss"
-    about: str
-    changes: str
-    neighbors: NeighboringRelation
-    public: tuple[str, ...]
+    about: str  # what the number measures
+    changes: str  # which neighbors of the data were searched
+    neighbors: NeighboringRelation  # the relation that these changes belong to
+    public: tuple[str, ...]  # which inputs were taken to be public; every other one is private
 
     def __init__(self, value: float, *, about: str, changes: str, public: tuple[str, ...]) -> None:
         """Keep the number and what it is about."""
@@ -76,11 +63,9 @@ class InstanceLoss(Withholding):
         )
 
     def for_curator_only(self) -> float:
-        """Return the number itself, which is as confidential as the data.
-
-        It is an audit result about one data set and never a promise: do not publish it, and do
-        not choose a temperature by it, because that would release it.
-        """
+        """Return the number itself, which is as confidential as the data."""
+        # It is an audit result about one data set and never a promise: do not publish it, and do
+        # not choose a temperature by it, because that would release it.
         return float(confidential(self).value)
 
     def __repr__(self) -> str:
@@ -99,19 +84,11 @@ class InstanceLoss(Withholding):
         return card("InstanceLoss", rows)
 
     def to_dict(self) -> NoReturn:
-        """Refuse to become what JSON holds.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to become what JSON holds."""
         _refuse("written as JSON")
 
     def _stay(self, *_: object) -> NoReturn:
-        """Refuse to be pickled or copied.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to be pickled or copied."""
         _refuse("pickled or copied")
 
     __reduce__ = __reduce_ex__ = __getstate__ = __setstate__ = __copy__ = __deepcopy__ = _stay
@@ -183,11 +160,10 @@ class ArmRule:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Arms:
-    """What an audit needs of the records of every arm, and all that a neighbor can change.
+    """What an audit needs of the records of every arm, and all that a neighbor can change."""
 
-    The two rows of additions come first, then those of removals; where an arm has no record, its
-    removals change nothing.
-    """
+    # The two rows of additions come first, then those of removals; where an arm has no record, its
+    # removals change nothing.
 
     counts: Int64[np.ndarray, " k"]
     sums: Float[np.ndarray, " k"]
@@ -229,10 +205,8 @@ class Arms:
 
     @cached_property
     def steps(self) -> Float[np.ndarray, "4 k"]:
-        """Return t of every change; infinite where an arm gains its first record or loses its last.
-
-        This is so without shrinkage, where an arm without records is never drawn.
-        """
+        """T of every change; infinite where an arm gains its first record or loses its last."""
+        # This is so without shrinkage, where an arm without records is never drawn.
         rule, sizes = self.rule, self._sizes
         whole = np.where(sizes > 0, sizes, 1.0)
         means = (self.sums + rule.shrinkage * rule.middle) / whole
@@ -257,11 +231,9 @@ class Arms:
 
     @cached_property
     def log_others(self) -> Float[np.ndarray, " k"]:
-        """Return for every arm the logarithm of the summed weights of all others.
-
-        They are summed from both ends: subtracting from the total would cancel where one arm
-        has nearly all of it.
-        """
+        """Return for every arm the logarithm of the summed weights of all others."""
+        # They are summed from both ends: subtracting from the total would cancel where one arm has
+        # nearly all of it.
         weights, none = self.log_weights, [-math.inf]
         before = np.logaddexp.accumulate(weights)[:-1]
         after = np.logaddexp.accumulate(weights[::-1])[::-1][1:]
@@ -338,16 +310,7 @@ def _penalty_steps(sizes: Float[np.ndarray, " k"], penalty: float) -> Float[np.n
 
 
 def log_reference(reference: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Return the logarithms of a starting policy's probabilities; uniform if left out.
-
-    Args:
-        reference: Positive numbers that sum to 1 along the last axis; None for uniform. One row
-            serves all.
-        shape: The shape to return; its last length is the number of actions.
-
-    Raises:
-        DataError: It is no such array.
-    """
+    """Return the logarithms of a starting policy's probabilities; uniform if left out."""
     if reference is None:
         return np.full(shape, -math.log(shape[-1]))
     ndim = max(1, min(depth_of(reference), len(shape)))
@@ -399,43 +362,13 @@ def arm_losses(  # noqa: PLR0913 (each is one public setting of the policy)
     penalty: float = 0.0,
     reference: Any = None,
 ) -> InstanceLoss:
-    """Return the privacy loss of one draw on this data set, over every added or removed record.
-
-    The policy draws arm a with chance ∝ reference(a)·exp(f(a)/temperature), where
-    f(a) = (S + λ·center)/(N + λ) − penalty/√(N + λ), N the count, S the sum, λ the shrinkage.
-    Without shrinkage an arm that was never pulled is never drawn; then an arm with no record or
-    one record makes the loss infinite, as its first or last record decides whether it can be
-    drawn at all. The time is linear in the number of arms.
-
-    Args:
-        counts: How often each of k arms was pulled, private, k ≥ 1.
-        sums: Summed rewards of each arm; every reward counts from the lower end of its range.
-        least: Smallest reward of each arm; any finite number where it was never pulled.
-        most: Largest reward of each arm, likewise.
-        temperature: KL strength in units of reward, > 0.
-        reward_range: Upper minus lower end of the rewards, > 0.
-        shrinkage: λ ≥ 0; 0 is the plain mean.
-        center: What an arm without records is worth, from the lower end of the rewards;
-            reward_range / 2 if left out.
-        penalty: What is taken off a score for uncertainty, ≥ 0.
-        reference: k positive probabilities; uniform if left out.
-
-    Returns:
-        The exact supremum over all neighbors of these data, up to floating point; confidential.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: Arrays disagree, or no records have such sums; without shrinkage, fewer than
-            two records.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-
-    Example:
-        >>> arm_losses([3, 2], [1.5, 1.0], [0.2, 0.0], [0.9, 1.0], temperature=0.5,
-        ...            reward_range=1.0)
-        InstanceLoss(confidential: privacy loss of one draw, over every added or removed record)
-    """
+    """Return the privacy loss of one draw on this data set, over every added or removed record."""
+    # The policy draws arm a with chance ∝ reference(a)·exp(f(a)/temperature), where f(a) = (S +
+    # λ·center)/(N + λ) − penalty/√(N + λ), N the count, S the sum, λ the shrinkage. Without
+    # shrinkage an arm that was never pulled is never drawn; then an arm with no record or one
+    # record makes the loss infinite, as its first or last record decides whether it can be drawn at
+    # all. The time is linear in the number of arms.
+    # Source: docs/intrinsic.md, "Per-instance losses".
     rule = ArmRule(
         temperature=temperature,
         reward_range=reward_range,
@@ -451,26 +384,10 @@ def arm_losses(  # noqa: PLR0913 (each is one public setting of the policy)
 def arm_delta(
     counts: Any, sums: Any, least: Any, most: Any, *, epsilon: float, **settings: Any
 ) -> InstanceLoss:
-    """Return the δ of one draw on this data set at an ε, over every added or removed record.
-
-    It is the largest Σ max(0, P − e^ε·P′) between the policy of these data and that of a
-    neighbor, both ways round: two events suffice, the moved arm and all others.
-
-    Args:
-        counts: As in :func:`arm_losses`, and so are the three below.
-        sums: Summed rewards of each arm.
-        least: Smallest reward of each arm.
-        most: Largest reward of each arm.
-        epsilon: Bound on the privacy loss, finite and ≥ 0.
-        **settings: Those of :func:`arm_losses`.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: As in :func:`arm_losses`.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-    """
+    """Return the δ of one draw on this data set at an ε, over every added or removed record."""
+    # It is the largest Σ max(0, P − e^ε·P′) between the policy of these data and that of a
+    # neighbor, both ways round: two events suffice, the moved arm and all others.
+    # Source: docs/intrinsic.md, "Per-instance losses".
     bound = _validate.non_negative("epsilon", epsilon)
     if bound == math.inf:
         raise UsageError("epsilon must be finite, got inf.")
@@ -480,31 +397,12 @@ def arm_delta(
 
 
 def arm_losses_of(logs: BanditLogs, **settings: Any) -> InstanceLoss:
-    """Return what :func:`arm_losses` returns for the records of bandit logs.
-
-    Args:
-        logs: Raw records; arms and reward range are their public part.
-        **settings: Those of :func:`arm_losses`, without ``reward_range``.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: Without shrinkage, fewer than two records.
-    """
+    """Return what :func:`arm_losses` returns for the records of bandit logs."""
     return arm_losses(*_gathered(logs), reward_range=_width(logs), **settings)
 
 
 def arm_delta_of(logs: BanditLogs, *, epsilon: float, **settings: Any) -> InstanceLoss:
-    """Return what :func:`arm_delta` returns for the records of bandit logs.
-
-    Args:
-        logs: Raw records; arms and reward range are their public part.
-        epsilon: Bound on the privacy loss, finite and ≥ 0.
-        **settings: Those of :func:`arm_losses`, without ``reward_range``.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: Without shrinkage, fewer than two records.
-    """
+    """Return what :func:`arm_delta` returns for the records of bandit logs."""
     return arm_delta(*_gathered(logs), epsilon=epsilon, reward_range=_width(logs), **settings)
 
 
@@ -534,30 +432,11 @@ def arm_class_bound(
     shrinkage: float = 0.0,
     penalty: float = 0.0,
 ) -> InstanceLoss:
-    """Return a bound on :func:`arm_losses` for all data sets whose rarest arm is as rare.
-
-    With m the least count and λ the shrinkage it is R/(m + λ) + penalty·(1/√(m + λ − 1) −
-    1/√(m + λ)), over the temperature, for any rewards and any reference. It reads the private
-    least count, so it is as confidential.
-
-    Args:
-        counts: How often each arm was pulled, private.
-        temperature: KL strength in units of reward, > 0.
-        reward_range: Upper minus lower end of the rewards, > 0.
-        shrinkage: λ ≥ 0.
-        penalty: What is taken off a score for uncertainty, ≥ 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: An arm was never pulled, or m + λ ≤ 1: there is no such bound then.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-
-    Example:
-        >>> arm_class_bound([3, 2, 4], temperature=0.5, reward_range=1.0).for_curator_only()
-        1.0
-    """
+    """Return a bound on :func:`arm_losses` for all data sets whose rarest arm is as rare."""
+    # With m the least count and λ the shrinkage it is R/(m + λ) + penalty·(1/√(m + λ − 1) −
+    # 1/√(m + λ)), over the temperature, for any rewards and any reference. It reads the private
+    # least count, so it is as confidential.
+    # Source: docs/intrinsic.md, "Per-instance losses".
     rule = ArmRule(
         temperature=temperature, reward_range=reward_range, shrinkage=shrinkage, penalty=penalty
     )

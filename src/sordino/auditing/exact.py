@@ -65,23 +65,15 @@ UNIT = 1 + 1e-9  # a norm of 1, rounded
 
 @dataclass(frozen=True, repr=False, eq=False)
 class _Fit:
-    """A ridge fit and public questions, all in the coordinates in which Σ is the identity.
+    """A ridge fit and public questions, all in the coordinates in which Σ is the identity."""
 
-    Attributes:
-        factor: L, lower triangular.
-        theta: Lᵀθ.
-        queries: The features of all actions of all questions, (questions · actions, d).
-        logs: Logarithms of the policy's own chances, (questions, actions).
-        penalty: What is taken off a score for each unit of its width.
-        temperature: KL strength.
-    """
-
-    factor: Float[np.ndarray, "d d"]
-    theta: Float[np.ndarray, " d"]
+    factor: Float[np.ndarray, "d d"]  # L, lower triangular
+    theta: Float[np.ndarray, " d"]  # lᵀθ
+    # The features of all actions of all questions, (questions · actions, d).
     queries: Float[np.ndarray, "m d"]
-    logs: Float[np.ndarray, "q k"]
-    penalty: float
-    temperature: float
+    logs: Float[np.ndarray, "q k"]  # logarithms of the policy's own chances, (questions, actions)
+    penalty: float  # what is taken off a score for each unit of its width
+    temperature: float  # KL strength
 
     @classmethod
     def of(
@@ -120,11 +112,9 @@ class _Fit:
     def moves(
         self, rows: Float[np.ndarray, "b d"], sign: float
     ) -> tuple[Float[np.ndarray, "b q k"], Float[np.ndarray, "b q k"]]:
-        """Return φ_aᵀΣ⁻¹φ of every record, and what its change adds to each score by the width.
-
-        The square of a width Γ moves by −sign·(φ_aᵀΣ⁻¹φ)²/(1 + sign·s), s = φᵀΣ⁻¹φ: sign is 1
-        for a record that is added and −1 for one that is removed.
-        """
+        """Return φ_aᵀΣ⁻¹φ of every record, and what its change adds to each score by the width."""
+        # The square of a width Γ moves by −sign·(φ_aᵀΣ⁻¹φ)²/(1 + sign·s), s = φᵀΣ⁻¹φ: sign is 1 for
+        # a record that is added and −1 for one that is removed.
         shape = (len(rows), *self.logs.shape)
         along = (rows @ self.queries.T).reshape(shape)
         if self.penalty == 0:
@@ -180,12 +170,10 @@ class _Fit:
         ends: list[Float[np.ndarray, "b 1"]],
         where: tuple[np.ndarray, ...],
     ) -> float:
-        """Return the largest log-ratio at a reward inside the range.
-
-        Without a penalty it is attained at an end; with one, an action whose width shrinks can
-        gain most in between. The log-ratio of one action is concave in the reward, and its slope
-        is what the score gains less the mean of all gains: the peak is found by halving.
-        """
+        """Return the largest log-ratio at a reward inside the range."""
+        # Without a penalty it is attained at an end; with one, an action whose width shrinks can
+        # gain most in between. The log-ratio of one action is concave in the reward, and its slope
+        # is what the score gains less the mean of all gains: the peak is found by halving.
         worst = 0.0
         step = max(1, _BLOCK // self.logs.shape[1] ** 2)
         for first in range(0, len(where[0]), step):
@@ -227,41 +215,12 @@ def ridge_losses(  # noqa: PLR0913 (each is one public setting of the policy)
     additions: Any = None,
     reference: Any = None,
 ) -> InstanceLoss:
-    """Return the privacy loss of one draw on this data set, over every record left out or added.
-
-    The policy draws action a of a question with chance ∝ reference(a)·exp(f(a)/temperature),
-    where f(a) = θᵀφ_a − penalty·‖φ_a‖ in the norm of Σ⁻¹, Σ = ridge·I + Σφφᵀ, and θ minimizes
-    Σ(r − center − θᵀφ)² + ridge·‖θ‖². One record moves θ and Σ by rank one, so all n are left out
-    in time n·(d² + actions·d), without another fit. A fit that a ball holds back is another one.
-
-    Args:
-        features: Features of n records, private, shape (n, d).
-        rewards: Their rewards, private, each from the lower end of its range.
-        queries: Public features of the actions of one question, (k, d), or of several, (q, k, d);
-            the loss is that of the worst question.
-        ridge: > 0; the larger, the more digits.
-        temperature: KL strength in units of reward, > 0.
-        reward_range: Upper minus lower end of the rewards, > 0.
-        center: What is taken off every reward before the fit, in [0, reward_range].
-        penalty: What is taken off a score for each unit of its width, ≥ 0.
-        additions: Public features (m, d) that a record can have; None leaves out additions.
-        reference: k or (q, k) positive probabilities; uniform if left out.
-
-    Returns:
-        The exact supremum over these neighbors, up to floating point; confidential.
-
-    Raises:
-        UsageError: A setting is out of range, or the ridge is too small for the features.
-        DataError: Arrays disagree, or a reward is outside its range.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-
-    Example:
-        >>> ridge_losses([[1.0, 0.0]], [0.5], [[1.0, 0.0], [0.0, 1.0]], ridge=1.0,
-        ...              temperature=0.5, reward_range=1.0)
-        InstanceLoss(confidential: privacy loss of one draw, over every removed record)
-    """
+    """Return the privacy loss of one draw on this data set, over every record left out or added."""
+    # The policy draws action a of a question with chance ∝ reference(a)·exp(f(a)/temperature),
+    # where f(a) = θᵀφ_a − penalty·‖φ_a‖ in the norm of Σ⁻¹, Σ = ridge·I + Σφφᵀ, and θ minimizes Σ(r
+    # − center − θᵀφ)² + ridge·‖θ‖². One record moves θ and Σ by rank one, so all n are left out in
+    # time n·(d² + actions·d), without another fit. A fit that a ball holds back is another one.
+    # Source: docs/intrinsic.md, "Per-instance losses".
     width = _validate.positive("reward_range", reward_range)
     rows, gains, asked = checked_records(features, rewards, queries, width)
     middle = _validate.number("center", center)
@@ -337,28 +296,12 @@ def ridge_class_bound(
     reward_range: float,
     penalty: float = 0.0,
 ) -> InstanceLoss:
-    """Return a bound on :func:`ridge_losses` for all data sets as well spread as this one.
-
-    With n the number of records, l = max(ridge, λ_min(Σ) − 1) and D the largest distance of two
-    actions of one question it is D·R·(κ + √n·q) + penalty·(1/√l − 1/√(l + 1)), over the
-    temperature: κ bounds how far a reward of 1 moves θ, and q how far what was predicted does.
-    It reads the private λ_min, so it is as confidential. All features have norm at most 1.
-
-    Args:
-        features: Features of n records, private, shape (n, d).
-        queries: As in :func:`ridge_losses`.
-        ridge: > 0.
-        temperature: KL strength in units of reward, > 0.
-        reward_range: Upper minus lower end of the rewards, > 0.
-        penalty: What is taken off a score for each unit of its width, ≥ 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: Arrays disagree, or a row is longer than 1.
-
-    Source:
-        docs/intrinsic.md, "Per-instance losses".
-    """
+    """Return a bound on :func:`ridge_losses` for all data sets as well spread as this one."""
+    # With n the number of records, l = max(ridge, λ_min(Σ) − 1) and D the largest distance of two
+    # actions of one question it is D·R·(κ + √n·q) + penalty·(1/√l − 1/√(l + 1)), over the
+    # temperature: κ bounds how far a reward of 1 moves θ, and q how far what was predicted does. It
+    # reads the private λ_min, so it is as confidential. All features have norm at most 1.
+    # Source: docs/intrinsic.md, "Per-instance losses".
     ridge, width = (
         _validate.positive("ridge", ridge),
         _validate.positive("reward_range", reward_range),
@@ -384,11 +327,9 @@ def ridge_class_bound(
 
 
 def _fit_reach(size: float, ridge: float) -> float:
-    """Return q, the same times √(φᵀΣ⁻¹(Σ − ridge·I)Σ⁻¹φ), which bounds |θᵀφ| for each unit of ‖r‖.
-
-    With x = φᵀΣ⁻¹φ ≤ 1/size and y = ‖Σ⁻¹φ‖² ≤ x/size it is √(y(x − ridge·y))/(1 + x), largest in
-    y at x/size or, where that comes first, at x/(2·ridge), and then at the largest x.
-    """
+    """Q, the same times √(φᵀΣ⁻¹(Σ − ridge·I)Σ⁻¹φ), which bounds |θᵀφ| for each unit of ‖r‖."""
+    # With x = φᵀΣ⁻¹φ ≤ 1/size and y = ‖Σ⁻¹φ‖² ≤ x/size it is √(y(x − ridge·y))/(1 + x), largest in
+    # y at x/size or, where that comes first, at x/(2·ridge), and then at the largest x.
     if size > 2 * ridge:
         return math.sqrt((1 - ridge / size) / size) / (1 + size)
     return 1 / (2 * math.sqrt(ridge) * (1 + size))
@@ -401,11 +342,7 @@ Channel = Mapping[Input, Mapping[Hashable, Fraction]]
 
 
 def _checked(channel: Channel[Input]) -> None:
-    """Refuse a table whose rows are not probabilities.
-
-    Raises:
-        UsageError: A probability is negative, or a row does not sum to exactly 1.
-    """
+    """Refuse a table whose rows are not probabilities."""
     for row in channel.values():
         if any(chance < 0 for chance in row.values()) or sum(row.values()) != 1:
             raise UsageError("Every input of a channel needs probabilities that sum to exactly 1.")
@@ -465,22 +402,8 @@ def exact_epsilon(channel: Channel[Input], neighbors: Iterable[tuple[Input, Inpu
 def exact_delta(
     channel: Channel[Input], neighbors: Iterable[tuple[Input, Input]], epsilon: float
 ) -> Decimal:
-    """Return the smallest δ for which the channel is (ε, δ)-private, to 50 digits.
-
-    Args:
-        channel: For every input, the exact probability of every output.
-        neighbors: Ordered pairs of inputs that differ by one change.
-        epsilon: Bound on the privacy loss.
-
-    Returns:
-        The largest Σ_o max(0, P(o) − e^ε P′(o)) over the pairs.
-
-    Raises:
-        UsageError: A row of the channel does not sum to exactly 1.
-
-    Source:
-        The hockey-stick divergence; Balle & Wang 2018, Theorem 5.
-    """
+    """Return the smallest δ for which the channel is (ε, δ)-private, to 50 digits."""
+    # Source: The hockey-stick divergence; Balle & Wang 2018, Theorem 5.
     _checked(channel)
     with localcontext(prec=DIGITS):
         factor = Decimal(epsilon).exp()

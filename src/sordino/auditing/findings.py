@@ -29,24 +29,17 @@ Metric = Literal["epsilon", "mu", "bounded range"]
 
 @dataclass(frozen=True, kw_only=True)
 class Measurement:
-    """One number that an attack forced out, beside the number that was claimed.
+    """One number that an attack forced out, beside the number that was claimed."""
 
-    Attributes:
-        metric: ``"epsilon"``, ``"mu"`` (of the Gaussian trade-off) or ``"bounded range"``.
-        claimed: What was promised, in this metric.
-        lower: Lower confidence bound on the true value, ≥ 0; 0 says nothing.
-        upper: Upper confidence bound of what this attack measured; None if it has none. It is no
-            bound on the true value: another attack may do better.
-        confidence: Coverage of ``lower``.
-        power: The smallest true value that this attack would have refuted, with probability of
-            at least .95; None if that was not computed.
-    """
-
-    metric: Metric
-    claimed: float
-    lower: float
-    confidence: float
+    metric: Metric  # `"epsilon"`, `"mu"` (of the Gaussian trade-off) or `"bounded range"`
+    claimed: float  # what was promised, in this metric
+    lower: float  # lower confidence bound on the true value, ≥ 0; 0 says nothing
+    confidence: float  # coverage of `lower`
+    # Upper confidence bound of what this attack measured; None if it has none. It is no bound on
+    # the true value: another attack may do better.
     upper: float | None = None
+    # The smallest true value that this attack would have refuted, with probability of at least .95;
+    # None if that was not computed.
     power: float | None = None
 
     def __post_init__(self) -> None:
@@ -69,23 +62,16 @@ class Measurement:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """One attack that was tried, and what came of it.
+    """One attack that was tried, and what came of it."""
 
-    Attributes:
-        attack: Its name, as in docs/auditing.md.
-        outcome: ``"refutes"``; ``"warning"`` (suspicious, or bad practice, but no refutation);
-            ``"clear"`` (tried, found nothing); ``"skipped"`` (could not be tried).
-        summary: One sentence for a person; no data in it.
-        recovered: Share of labels that the attack reads out, if it reads any.
-        p_value: Chance of such evidence if the claim holds, if that was computed.
-        details: More numbers and names of recipes, JSON-like; no data.
-    """
-
-    attack: str
+    attack: str  # its name, as in docs/auditing.md
+    # `"refutes"`; `"warning"` (suspicious, or bad practice, but no refutation); `"clear"` (tried,
+    # found nothing); `"skipped"` (could not be tried).
     outcome: Outcome
-    summary: str
-    recovered: float | None = None
-    p_value: float | None = None
+    summary: str  # one sentence for a person; no data in it
+    recovered: float | None = None  # share of labels that the attack reads out, if it reads any
+    p_value: float | None = None  # chance of such evidence if the claim holds, if that was computed
+    # More numbers and names of recipes, JSON-like; no data.
     details: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -50,12 +50,7 @@ _NOT_OF_THE_RELEASE = frozenset(
 
 
 def name_of_command(command: str, options: Mapping[str, Any]) -> str:
-    """Return the name of a command, by which it finds what it paid for before.
-
-    Args:
-        command: Which one.
-        options: All that was given, by name; what changes nothing that is released is left out.
-    """
+    """Return the name of a command, by which it finds what it paid for before."""
     given = {name: told for name, told in options.items() if name not in _NOT_OF_THE_RELEASE}
     return request_of({"command": command, **given})
 
@@ -110,17 +105,7 @@ def spending_limit(
 
 
 def future_ledger(path: Path, data: str, limit: Limit, *, request: str | None = None) -> Ledger:
-    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched.
-
-    Args:
-        path: The SQLite file.
-        data: The data set's name.
-        limit: The limit of a new ledger.
-        request: The name of the command: what it paid for before it was interrupted is free.
-
-    Raises:
-        PrivacyError: It counts the changes of another unit or under another relation.
-    """
+    """Return the ledger as :func:`open_ledger` would, for planning: nothing on disk is touched."""
     if not path.exists():
         budget = limit.budget.of(limit.run).to_dict()
         return Ledger(path, [_imagined("open", {"data": data, "budget": budget})])
@@ -138,11 +123,9 @@ def _imagined(kind: str, payload: dict[str, Any], **columns: Any) -> Row:
 
 
 def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
-    """Return the ledger at a path, made if there is none.
-
-    What the user said of the limit becomes that of a ledger that is there, in a row of its own;
-    what was left out stays as it is on the ledger.
-    """
+    """Return the ledger at a path, made if there is none."""
+    # What the user said of the limit becomes that of a ledger that is there, in a row of its own;
+    # what was left out stays as it is on the ledger.
     if not path.exists():
         return Ledger.open(path, data=data, budget=limit.budget.of(limit.run))
     ledger = Ledger.open(path, data=data)
@@ -154,12 +137,7 @@ def open_ledger(path: Path, data: str, limit: Limit) -> Ledger:
 
 
 def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
-    """Return the ledger as it would be after a spend, for planning the next one.
-
-    Raises:
-        BudgetExceeded: The spend would pass the budget.
-        PrivacyError: The promise does not fit the ledger.
-    """
+    """Return the ledger as it would be after a spend, for planning the next one."""
     ledger.check(event, promise=promise)
     if ledger.was_paid(event, promise):
         return ledger
@@ -180,14 +158,9 @@ def with_spend(ledger: Ledger, event: Event, promise: Guarantee) -> Ledger:
 
 
 def _refuse_other_unit(ledger: Ledger, limit: Guarantee) -> None:
-    """Refuse a ledger that counts other changes: of another unit, or under another relation.
-
-    What a run tells (numbers of records, times) depends on the relation, so that the ledger's
-    must be the one that was asked for.
-
-    Raises:
-        PrivacyError: It does.
-    """
+    """Refuse a ledger that counts other changes: of another unit, or under another relation."""
+    # What a run tells (numbers of records, times) depends on the relation, so that the ledger's
+    # must be the one that was asked for.
     counted, wanted = ledger.budget.unit, limit.unit
     if counted != wanted:
         raise PrivacyError(
@@ -227,15 +200,9 @@ def quiet() -> Iterator[None]:
 
 
 def warn_if_vacuous(bounded_range: float, way_out: str) -> None:
-    """Warn where one draw protects nobody; call it before anything is drawn.
-
-    Args:
-        bounded_range: Of one draw.
-        way_out: What to do about it.
-
-    Warns:
-        PrivacyWarning: One draw may have a privacy loss above 20.
-    """
+    """Warn where one draw protects nobody; call it before anything is drawn."""
+    # Warns:
+    #     PrivacyWarning: One draw may have a privacy loss above 20.
     if bounded_range > _VACUOUS:
         warnings.warn(
             f"One draw has epsilon={never_less(bounded_range)}, which protects nobody. Nothing "
@@ -246,16 +213,9 @@ def warn_if_vacuous(bounded_range: float, way_out: str) -> None:
 
 
 def paid_since(ledger: Ledger, before: int, delta: float) -> Guarantee:
-    """Return what the entries after so many rows promise together, composed anew.
-
-    If another process spends on the same ledger meanwhile, its entries count here too: too much
-    is said then, never too little.
-
-    Args:
-        ledger: That paid.
-        before: How many rows it had.
-        delta: Failure probability that they are composed for.
-    """
+    """Return what the entries after so many rows promise together, composed anew."""
+    # If another process spends on the same ledger meanwhile, its entries count here too: too much
+    # is said then, never too little.
     rows = [row for row in ledger.rows[before:] if row.kind == "reserve"]
     events = Counter[Any]()
     for row in rows:

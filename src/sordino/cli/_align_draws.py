@@ -63,13 +63,7 @@ def open_account(settings: Settings, inputs: Inputs) -> Ledger:
 
 
 def describe(settings: Settings, inputs: Inputs, ledger: Ledger) -> dict[str, Any]:
-    """Return what ``result.json`` holds: public settings by which draws can be made, no weights.
-
-    Args:
-        settings: What the user chose.
-        inputs: Raw judgments, which the curator keeps.
-        ledger: What draws will be charged to.
-    """
+    """Return what ``result.json`` holds: public settings by which draws can be made, no weights."""
     planned = plan(settings, inputs)
     del planned["spend"]
     pairs = _raw(inputs)
@@ -90,10 +84,8 @@ def describe(settings: Settings, inputs: Inputs, ledger: Ledger) -> dict[str, An
 
 
 def _terms(settings: Settings, inputs: Inputs) -> dict[str, Any]:
-    """Return temperature and regularization, and what one draw costs at most, whatever is asked.
-
-    Nothing that is hidden enters: of records nothing at all, of labels the public questions.
-    """
+    """Return temperature and regularization, and what one draw costs at most, whatever is asked."""
+    # Nothing that is hidden enters: of records nothing at all, of labels the public questions.
     longest = _longest(settings, _raw(inputs))
 
     def range_of(ridge: float) -> float:
@@ -130,12 +122,9 @@ def _terms(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 
 
 def _widest(settings: Settings, ridge: float, longest: float) -> float:
-    """Return the range of the change of the scores for any question at all.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": of one question it may be less,
-        and what a draw is charged is the bound for its own.
-    """
+    """Return the range of the change of the scores for any question at all."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": of one question it may be less,
+    # and what a draw is charged is the bound for its own.
     most = 2 * settings.ball * _SPREAD
     if settings.unit is Unit.label:
         return min(most, withheld_ridge_label_range(ridge, spread=_SPREAD, bound=longest))

@@ -153,15 +153,7 @@ def _data(
 def describe_findings(
     settings: Settings, policy: CandidatePolicy, reward: RewardModel, differences: Any, *, n: int
 ) -> dict[str, Any]:
-    """Return the policy, and what the page shows besides metrics, from public vectors.
-
-    Args:
-        settings: What the user asked for.
-        policy: Made from the reward.
-        reward: The released reward.
-        differences: Public feature differences of all pairs, or of evenly spaced ones.
-        n: How many pairs there are.
-    """
+    """Return the policy, and what the page shows besides metrics, from public vectors."""
     margins = np.asarray(differences @ reward.weights)
     return {
         "policy": {
@@ -219,16 +211,7 @@ def describe_learned(
     *,
     public: Pairs | None,
 ) -> Learned:
-    """Return what is told of a fit of records, and of what was bought besides.
-
-    Args:
-        settings: What the user asked for.
-        reward: The fit.
-        paid: Metrics, or None.
-        noise: What was added.
-        ledger: What paid.
-        public: Judgments that may be shown, or None.
-    """
+    """Return what is told of a fit of records, and of what was bought besides."""
     measured = {**NO_METRICS, **NO_WINS}
     if paid is not None:
         reward, measured = paid.attached(reward, ledger), paid.to_dict()
@@ -350,11 +333,7 @@ def opened_ledger(settings: Settings, noise: Noise) -> Ledger:
 
 
 def check_spends(noise: Noise, ledger: Ledger, promise: Guarantee) -> None:
-    """Refuse what a ledger has no room for.
-
-    Raises:
-        BudgetExceeded: It has not enough left.
-    """
+    """Refuse what a ledger has no room for."""
     after = with_spend(ledger, noise.estimate.event, promise)
     if noise.metrics is not None:
         with_spend(after, noise.metrics.event, promise)
@@ -385,11 +364,7 @@ def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> 
 def promise_together(
     settings: Settings, noise: Noise, ledger: Ledger, alone: Guarantee
 ) -> Guarantee:
-    """Return what a reward promises together with its metrics, from what it promises alone.
-
-    Raises:
-        BudgetExceeded: They have no finite epsilon at the ledger's delta.
-    """
+    """Return what a reward promises together with its metrics, from what it promises alone."""
     # a reward and metrics are stated together, at the delta of the ledger that paid for both
     delta = settings.failure if noise.metrics is None else ledger.budget.delta
     epsilon = noise.epsilon(settings, delta)

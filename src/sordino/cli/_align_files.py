@@ -88,14 +88,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
 
 @contextmanager
 def surveyed(settings: Settings, inputs: Inputs) -> Iterator[Inputs]:
-    """Read all that is public of the files once, with an engine that stays until the end.
-
-    Raises:
-        DataError: A record cannot be used; file and place are named.
-        FileSystemError: A file, or the folder for exchange, cannot be used.
-        MissingExtra: The engine is not installed.
-        UsageError: It does not answer.
-    """
+    """Read all that is public of the files once, with an engine that stays until the end."""
     place = settings.place
     with place.engine() as engine, Bar.shown("Reading") as bar:
         taken = Passes(bar, None if settings.hides_texts else _passes(settings))
@@ -137,11 +130,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
 
 
 def _parts(survey: ShardSurvey, settings: Settings) -> tuple[ShardSurvey, ShardSurvey | None]:
-    """Return what the fit may see, and what is held out for metrics, if they are bought.
-
-    Raises:
-        DataError: Nothing could be held out for metrics, or everything.
-    """
+    """Return what the fit may see, and what is held out for metrics, if they are bought."""
     return (survey, None) if settings.metrics_epsilon is None else survey.divided()
 
 
@@ -210,11 +199,7 @@ def _for_labels(noise: Noise) -> LabelGaussian:
 
 
 def refuse_for_vectors(settings: Settings, shards: Shards) -> None:
-    """Refuse settings that vectors in files cannot meet.
-
-    Raises:
-        UsageError: A number of text features was asked for, or a set that would be too large.
-    """
+    """Refuse settings that vectors in files cannot meet."""
     if shards.dimension is None:
         return
     if settings.asked_dimension not in (None, shards.dimension):

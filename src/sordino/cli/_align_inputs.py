@@ -54,36 +54,22 @@ class Inputs:
 
 @dataclass(frozen=True, kw_only=True)
 class Surveyed:
-    """Many files of which all that is public was read once.
+    """Many files of which all that is public was read once."""
 
-    Attributes:
-        survey: What was found.
-        engine: What reads them again.
-        taken: Shows how far it is.
-    """
-
-    survey: ShardSurvey
-    engine: Engine
-    taken: Passes
+    survey: ShardSurvey  # what was found
+    engine: Engine  # what reads them again
+    taken: Passes  # shows how far it is
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learned:
-    """What a way to be private made of its inputs.
+    """What a way to be private made of its inputs."""
 
-    Attributes:
-        reward: The private reward.
-        policy: Made from it.
-        ledger: Where it was paid for.
-        parts: The fields of ``result.json`` that differ from way to way.
-        timed: Whether the time that a run took may be told.
-    """
-
-    reward: RewardModel
-    policy: CandidatePolicy
-    ledger: Ledger
-    parts: dict[str, Any]
-    timed: bool
+    reward: RewardModel  # the private reward
+    policy: CandidatePolicy  # made from it
+    ledger: Ledger  # where it was paid for
+    parts: dict[str, Any]  # the fields of `result.json` that differ from way to way
+    timed: bool  # whether the time that a run took may be told
 
 
 def read_inputs(
@@ -95,14 +81,7 @@ def read_inputs(
     drop_identical: bool,
     person_field: str,
 ) -> Inputs:
-    """Return the inputs of a run.
-
-    Raises:
-        DataError: A file cannot be used; place and field are named, unless records are private.
-        PrivacyError: The file that was declared public is the private one.
-        UsageError: The answers are randomized already and the way needs raw judgments; or a
-            truth could only be measured on private texts.
-    """
+    """Return the inputs of a run."""
     offers = {
         "--all-offered": settings.all_offered or None,
         "--named-offered": settings.named_offered or None,
@@ -162,11 +141,7 @@ def read_inputs(
 
 
 def _refuse_measuring(*, evaluate: Path | None, truth: Path | None) -> None:
-    """Refuse to measure a reward that nobody may see.
-
-    Raises:
-        UsageError: A file to measure it on was given.
-    """
+    """Refuse to measure a reward that nobody may see."""
     given = {"--evaluate": evaluate, "--truth": truth}
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
@@ -197,11 +172,7 @@ def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Pa
 
 
 def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
-    """Refuse what is not built for many files, before they are looked for.
-
-    Raises:
-        UsageError: It was asked for.
-    """
+    """Refuse what is not built for many files, before they are looked for."""
     if settings.noise is not NoiseOn.estimate:
         raise UsageError(
             f"--noise {settings.noise} reads one file into memory; many files, folders and Parquet "
@@ -226,11 +197,7 @@ def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path
 
 
 def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
-    """Refuse answers that were randomized one by one: a second noise would only harm.
-
-    Raises:
-        UsageError: They were.
-    """
+    """Refuse answers that were randomized one by one: a second noise would only harm."""
     if isinstance(pairs, PrivatePairs):
         raise UsageError(
             "These answers are randomized already, so no curator has to add noise. Nothing was "
@@ -241,11 +208,9 @@ def refuse_randomized(pairs: Pairs | PrivatePairs) -> None:
 def _read_public(
     path: Path, pairs: Pairs | PrivatePairs, person_field: str, *, shared_stay: bool
 ) -> Pairs:
-    """Return judgments that the user declares public, without questions of the private file.
-
-    Where it is private too which questions are in the private file, shared ones stay, and nothing
-    is refused for them: either would tell. Public labels are the user's word.
-    """
+    """Return judgments that the user declares public, without questions of the private file."""
+    # Where it is private too which questions are in the private file, shared ones stay, and nothing
+    # is refused for them: either would tell. Public labels are the user's word.
     problem: SordinoError | None = None
     try:
         public = read_pairs(path, drop_identical=True, person_field=person_field)
@@ -270,11 +235,7 @@ def _read_public(
 
 
 def questions_of_one_person(pairs: Pairs | Rankings) -> int:
-    """Return the most different questions that one person answered; it is public.
-
-    Raises:
-        DataError: There are no person ids.
-    """
+    """Return the most different questions that one person answered; it is public."""
     if pairs.persons is None:
         refuse_unlinked("a budget for each person")
     return most_questions(pairs.persons, pairs.keys)
@@ -286,28 +247,19 @@ _ROOM = 1 + 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """All mechanisms of one run.
+    """All mechanisms of one run."""
 
-    Attributes:
-        estimate: What hides a label, or a record, in the reward.
-        second_moment: The other half of the estimate, for records; None if it stays hidden.
-        metrics: What hides it in held-out metrics; None if none are bought.
-        metrics_epsilon: What those may cost.
-    """
-
+    # What hides a label, or a record, in the reward.
     estimate: LabelGaussian | ObjectivePerturbation
+    # The other half of the estimate, for records; None if it stays hidden.
     second_moment: SecondMoment | None
+    # What hides it in held-out metrics; None if none are bought.
     metrics: LabelGaussian | GaussianMechanism | None
-    metrics_epsilon: float | None
+    metrics_epsilon: float | None  # what those may cost
 
     @classmethod
     def of(cls, settings: Settings, pairs: Pairs) -> Noise:
-        """Return the mechanisms that keep what the user asked for.
-
-        Raises:
-            DataError: Persons are to be protected and are not known.
-            UsageError: No noise keeps it.
-        """
+        """Return the mechanisms that keep what the user asked for."""
         if settings.hides_texts:
             n = records_of(settings, pairs)
             return cls.for_records(settings, n=n, d=settings.features(n).dimension)
@@ -318,18 +270,7 @@ class Noise:
 
     @classmethod
     def for_labels(cls, settings: Settings, *, most: int | None, n: int | None) -> Noise:
-        """Return noise for labels.
-
-        Args:
-            settings: What the user asked for.
-            most: How many labels of one person count, if all of them are hidden together.
-                Persons and questions are public, and with them the usual cap.
-            n: How many labels there are; None for files of vectors, of which nothing is known,
-                and where nobody has counted yet.
-
-        Raises:
-            UsageError: No noise keeps it.
-        """
+        """Return noise for labels."""
         terms: dict[str, Any] = {"delta": settings.failure, "records_per_person": most}
         if n is None:
             estimate = LabelGaussian(settings.total, **terms)
@@ -352,16 +293,7 @@ class Noise:
 
     @classmethod
     def for_records(cls, settings: Settings, *, n: int | None, d: int) -> Noise:
-        """Return noise for whole records; nothing of the data enters.
-
-        Args:
-            settings: What the user asked for.
-            n: Number of records; None where it is private, or not known yet.
-            d: Number of features.
-
-        Raises:
-            UsageError: No noise keeps what the user asked for.
-        """
+        """Return noise for whole records; nothing of the data enters."""
         wanted, delta = settings.metrics_epsilon, settings.failure
         spared = 0.0 if wanted is None else delta * _METRICS_SHARE
         estimate, moment = _tilt(settings, delta - spared, n, d)
@@ -408,11 +340,7 @@ class Noise:
         }
 
     def describe_metrics(self, paid: PrivateMetrics | None = None) -> dict[str, Any] | None:
-        """Return what is known of held-out metrics, if they are bought.
-
-        Args:
-            paid: What was bought; None before it is.
-        """
+        """Return what is known of held-out metrics, if they are bought."""
         found = self.metrics
         if found is None:
             return None

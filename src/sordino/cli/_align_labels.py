@@ -39,12 +39,7 @@ _LEAST_LEFT = 12
 
 
 def _coin(settings: Settings, pairs: Pairs) -> RandomizedResponse:
-    """Return the coin for raw labels: what one label may cost.
-
-    Raises:
-        UsageError: No epsilon was given.
-        DataError: It is for a person, and there are no person ids.
-    """
+    """Return the coin for raw labels: what one label may cost."""
     return choose_coin(
         settings.total,
         unit=settings.unit,
@@ -84,11 +79,7 @@ def _pairs(inputs: Inputs) -> Pairs | PrivatePairs:
 
 
 def _plan_received(settings: Settings, pairs: PrivatePairs) -> dict[str, Any]:
-    """Return what answers cost that are private already: nothing.
-
-    Raises:
-        UsageError: A setting asks for what can only be had before labels are randomized.
-    """
+    """Return what answers cost that are private already: nothing."""
     promise = pairs.guarantee
     wanted = []
     if settings.epsilon is not None and settings.epsilon < promise.epsilon:
@@ -111,11 +102,7 @@ def _plan_received(settings: Settings, pairs: PrivatePairs) -> dict[str, Any]:
 
 
 def _refuse_few_left(planned: Mapping[str, Any], pairs: Pairs, cap: int | None) -> None:
-    """Refuse a cap that leaves too few answers to hold any out, whichever are chosen.
-
-    Raises:
-        DataError: It leaves fewer than a dozen.
-    """
+    """Refuse a cap that leaves too few answers to hold any out, whichever are chosen."""
     if not cap or not planned["capped_questions"]:
         return
     left = len(set(zip(pairs.persons or (), pairs.keys, strict=True))) - planned["capped_questions"]
@@ -194,10 +181,8 @@ def _data(name: str, pairs: Pairs | PrivatePairs, private: PrivatePairs) -> dict
 
 
 def _policy(held_out: HeldOut, policy: CandidatePolicy, private: PrivatePairs) -> dict[str, Any]:
-    """Return what the policy is and does.
-
-    Between two answers pessimism changes nothing: both lie equally far from their mean.
-    """
+    """Return what the policy is and does."""
+    # Between two answers pessimism changes nothing: both lie equally far from their mean.
     return {
         **describe_policy(policy),
         **measure_policy(held_out, policy.temperature),

@@ -108,11 +108,7 @@ def _rankings(inputs: Inputs) -> Rankings:
 
 
 def _mechanism(settings: Settings, rankings: Rankings) -> Mechanism:
-    """Return what hides a ballot, all ballots of a person, or a whole record.
-
-    Raises:
-        UsageError: Records of texts are to be hidden: how many candidates they have is private.
-    """
+    """Return what hides a ballot, all ballots of a person, or a whole record."""
     if settings.hides_texts:
         if rankings.items is None:
             raise UsageError(

@@ -76,12 +76,7 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
 
 @contextmanager
 def made_folder(path: Path) -> Iterator[None]:
-    """Make the folder of a run and hold it; a failure takes it away if it is still empty.
-
-    Raises:
-        FileSystemError: It cannot be made, or another run writes into it.
-        UsageError: It was not there, and by now another run has written into it.
-    """
+    """Make the folder of a run and hold it; a failure takes it away if it is still empty."""
     lock = path / ".sordino.lock"
     busy = (
         f"Another run is writing into {path.name or path}. Nothing was done. Try again when it "
@@ -103,13 +98,7 @@ def made_folder(path: Path) -> Iterator[None]:
 
 
 def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
-    """Write files that belong together: all of them or, short of a power cut, none.
-
-    Args:
-        folder: Where.
-        files: Text by name; the last one appears last and says that the others are there.
-        force: Overwrite.
-    """
+    """Write files that belong together: all of them or, short of a power cut, none."""
     names = list(files)
     with ExitStack() as stack:
         drafts = []
@@ -122,10 +111,8 @@ def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
 
 
 def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]:
-    """Do the whole job after the inputs were read; return what ``result.json`` holds.
-
-    Whatever can be refused is refused before anything is spent.
-    """
+    """Do the whole job after the inputs were read; return what ``result.json`` holds."""
+    # Whatever can be refused is refused before anything is spent.
     plan(settings, inputs)
     if isinstance(inputs.pairs, Shards) and inputs.surveyed is None:
         with _align_files.surveyed(settings, inputs) as surveyed:

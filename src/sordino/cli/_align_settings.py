@@ -38,11 +38,10 @@ class NoiseOn(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the user chose for one run.
+    """What the user chose for one run."""
 
-    Attributes are the options of ``sordino align``; None where one was left out. ``request`` is
-    the name of the command, by which it finds what it paid for before it was interrupted.
-    """
+    # Attributes are the options of `sordino align`; None where one was left out. `request` is the
+    # name of the command, by which it finds what it paid for before it was interrupted.
 
     out: Path
     noise: NoiseOn
@@ -190,11 +189,7 @@ class Settings:
         return 512 if self.asked_dimension is None else self.asked_dimension
 
     def features(self, n: int | None) -> HashedText:
-        """Return the features of a curator's reward.
-
-        Args:
-            n: How many judgments there are; None where that is private.
-        """
+        """Return the features of a curator's reward."""
         if self.asked_dimension is None:
             return usual_features(n)
         return HashedText(dimension=self.asked_dimension)
@@ -206,11 +201,7 @@ class Settings:
 
     @property
     def count(self) -> int:
-        """Return how many draws with noise on draws epsilon is for.
-
-        Raises:
-            UsageError: It was left out.
-        """
+        """Return how many draws with noise on draws epsilon is for."""
         if self.draws is None:
             raise UsageError(
                 "--draws is needed with --noise draws: for how many draws together --epsilon is "
@@ -220,11 +211,7 @@ class Settings:
 
     @property
     def total(self) -> float:
-        """Return what may be spent on one unit.
-
-        Raises:
-            UsageError: No epsilon was given.
-        """
+        """Return what may be spent on one unit."""
         if self.epsilon is None:
             raise UsageError(
                 "These are raw judgments, so --epsilon is needed: the privacy loss allowed per "
@@ -264,11 +251,9 @@ class Settings:
 
     @property
     def offered(self) -> str | None:
-        """Return what ballots were offered that do not say it.
-
-        Where what a ballot names is a part of what is hidden, each must say it, or an option: to
-        refuse the short ones only would tell that there are some.
-        """
+        """Return what ballots were offered that do not say it."""
+        # Where what a ballot names is a part of what is hidden, each must say it, or an option: to
+        # refuse the short ones only would tell that there are some.
         if self.all_offered or self.named_offered:
             return "all" if self.all_offered else "named"
         return "each" if self.hides_texts else None

@@ -92,15 +92,7 @@ def privatize_files(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Randomize every label in many files once, and say how; or say what it would spend.
-
-    Args:
-        sources: Files or folders.
-        asked: What the user chose.
-        reading: How records are read.
-        dry_run: Plan only.
-        as_json: Print one JSON object.
-    """
+    """Randomize every label in many files once, and say how; or say what it would spend."""
     shards, simulated = find_shards(sources, **reading), asked.simulate_seed is not None
     outputs = ShardOutputs.of(shards, asked.out, force=asked.force)  # refuses before reading
     randomization = asked.randomization()
@@ -185,23 +177,7 @@ def fit_files(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Fit a reward on randomized answers in many files; say what it promises and measures.
-
-    Args:
-        sources: Files or folders.
-        out: Reward to write.
-        place: Where the files are read.
-        reading: How records are read.
-        dimension: Number of text features.
-        method: Likelihood of the fit.
-        asked: Ridge and ball.
-        force: Overwrite.
-        as_json: Print one JSON object.
-
-    Raises:
-        UsageError: The likelihood is not there for many files.
-        DataError: There are too few questions to hold any out.
-    """
+    """Fit a reward on randomized answers in many files; say what it promises and measures."""
     if method not in _METHODS:
         raise UsageError(
             f"--method {method} reads one file into memory; many files are fitted by the debiased "

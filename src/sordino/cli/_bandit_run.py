@@ -71,10 +71,9 @@ class BanditMethod(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class BanditSettings:
-    """What the user chose for one run.
+    """What the user chose for one run."""
 
-    Attributes are the options of ``sordino bandit``; None where one was left out.
-    """
+    # Attributes are the options of `sordino bandit`; None where one was left out.
 
     out: Path
     arm: str
@@ -307,16 +306,12 @@ _SUM_ATOL = 1e-9
 
 @dataclass(frozen=True, kw_only=True)
 class BanditInputs:
-    """What a run reads, checked before anything is spent.
+    """What a run reads, checked before anything is spent."""
 
-    Attributes:
-        logs: Raw records; confidential.
-        contexts: Public contexts to draw for, shape (m, p); None where nothing was asked.
-        reference: Public starting probabilities of the arms; None for uniform ones.
-    """
-
-    logs: BanditLogs
+    logs: BanditLogs  # raw records; confidential
+    # Public contexts to draw for, shape (m, p); None where nothing was asked.
     contexts: Float[np.ndarray, "m p"] | None
+    # Public starting probabilities of the arms; None for uniform ones.
     reference: tuple[float, ...] | None
 
     @property
@@ -326,13 +321,7 @@ class BanditInputs:
 
 
 def read_bandit_inputs(source: Path, settings: BanditSettings) -> BanditInputs:
-    """Return the inputs of a run.
-
-    Raises:
-        DataError: A file cannot be used; place and field are named, unless records are private.
-        UsageError: What must be public is the file of the logs, or a column cannot be declared.
-        FileSystemError: A file cannot be read.
-    """
+    """Return the inputs of a run."""
     _refuse_own(source, settings)
     catalogue = _catalogue(settings)
     reference = _reference(settings, catalogue)
@@ -359,11 +348,7 @@ def read_bandit_inputs(source: Path, settings: BanditSettings) -> BanditInputs:
 
 
 def _refuse_own(source: Path, settings: BanditSettings) -> None:
-    """Refuse to take what must be public from the logs.
-
-    Raises:
-        UsageError: An option names the file of the logs.
-    """
+    """Refuse to take what must be public from the logs."""
     arms, reference = (settings.arms or "").rpartition(":")[0], settings.reference
     public = {
         "--arms": Path(arms) if arms else None,
@@ -404,11 +389,7 @@ def _catalogue(settings: BanditSettings) -> Catalogue:
 
 
 def _reference(settings: BanditSettings, catalogue: Catalogue) -> tuple[float, ...] | None:
-    """Return the starting probability of every arm; None for uniform ones.
-
-    Raises:
-        DataError: An arm is missing, unknown or twice, or the probabilities do not sum to 1.
-    """
+    """Return the starting probability of every arm; None for uniform ones."""
     if settings.reference == _UNIFORM:
         return None
     path = Path(settings.reference)
@@ -480,30 +461,17 @@ _RIDGE = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class DrawCost:
-    """What one run puts on the ledger, from public settings alone.
+    """What one run puts on the ledger, from public settings alone."""
 
-    Attributes:
-        test: The test of counts; None without one.
-        one: All draws of one question, or one draw of one question of several.
-        count: How often ``one`` happens.
-    """
-
-    test: MinimumCount | None
-    one: BoundedRangeEvent
-    count: int
+    test: MinimumCount | None  # the test of counts; None without one
+    one: BoundedRangeEvent  # all draws of one question, or one draw of one question of several
+    count: int  # how often `one` happens
 
     @classmethod
     def of(
         cls, settings: BanditSettings, inputs: BanditInputs, policy: WithheldPolicy | None
     ) -> DrawCost:
-        """Return the cost of a run.
-
-        Args:
-            settings: What the user chose.
-            inputs: Of which only what is public counts.
-            policy: What will be drawn from; None where a test comes first, whose outcome decides
-                how sharp the policy is, but not what it costs.
-        """
+        """Return the cost of a run."""
         if policy is None:
             one = BoundedRangeEvent(_share(settings), draws=settings.draws)
             epsilon, delta = settings.test_terms
@@ -538,12 +506,7 @@ class DrawCost:
 
 
 def make_bandit_policy(settings: BanditSettings, inputs: BanditInputs) -> WithheldPolicy | None:
-    """Return what will be drawn from, at no cost; None where a test comes first.
-
-    Raises:
-        UsageError: The settings can be met by no temperature.
-        ConvergenceError: The fit could not be certified.
-    """
+    """Return what will be drawn from, at no cost; None where a test comes first."""
     if settings.tested:
         return None
     fixed: dict[str, Any] = {
@@ -577,10 +540,8 @@ def _no_colder(policy: WithheldPolicy, settings: BanditSettings) -> WithheldPoli
 def _linear(
     settings: BanditSettings, inputs: BanditInputs, fixed: dict[str, Any]
 ) -> WithheldPolicy:
-    """Return the policy of a regression.
-
-    What is asked is public, so that the policy may be as sharp as these very questions allow.
-    """
+    """Return the policy of a regression."""
+    # What is asked is public, so that the policy may be as sharp as these very questions allow.
     count, ridge = len(inputs.questions), settings.regularization
     public = settings.unit is Unit.label and settings.epsilon is not None
     if public:  # the design is public too, and decides how far a reward can move the scores
@@ -603,11 +564,7 @@ def _linear(
 
 
 def tested_policy(settings: BanditSettings, inputs: BanditInputs, ledger: Ledger) -> WithheldPolicy:
-    """Return the policy that a test of counts allows; the test is spent here.
-
-    Raises:
-        BudgetExceeded: The test would pass the ledger's budget; no noise was drawn.
-    """
+    """Return the policy that a test of counts allows; the test is spent here."""
     epsilon, delta = settings.test_terms
     return count_tested_policy(
         inputs.logs,
@@ -662,19 +619,12 @@ _BLOCK = 1024  # questions whose features are held at once
 
 @dataclass(frozen=True, kw_only=True)
 class BanditRun:
-    """A run that was prepared: nothing is spent, and nothing was written.
+    """A run that was prepared: nothing is spent, and nothing was written."""
 
-    Attributes:
-        settings: What the user chose.
-        inputs: What was read.
-        policy: What will be drawn from; None where a test comes first.
-        cost: What it will spend.
-    """
-
-    settings: BanditSettings
-    inputs: BanditInputs
-    policy: WithheldPolicy | None
-    cost: DrawCost
+    settings: BanditSettings  # what the user chose
+    inputs: BanditInputs  # what was read
+    policy: WithheldPolicy | None  # what will be drawn from; None where a test comes first
+    cost: DrawCost  # what it will spend
 
     @classmethod
     def prepared(cls, settings: BanditSettings, inputs: BanditInputs) -> BanditRun:
@@ -685,12 +635,7 @@ class BanditRun:
         return cls(settings=settings, inputs=inputs, policy=policy, cost=cost)
 
     def plan(self) -> dict[str, Any]:
-        """Return what the run would spend; nothing is touched.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left.
-            LedgerError: The ledger belongs to other data, or is damaged.
-        """
+        """Return what the run would spend; nothing is touched."""
         path, data = self.settings.ledger_path, self.settings.data
         ledger = future_ledger(path, data, self._limit())
         ledger.check_data(data, None if self.policy is None else self.policy.estimate.public_digest)
@@ -706,10 +651,8 @@ class BanditRun:
         }
 
     def run(self, *, started: float) -> tuple[dict[str, Any], Ledger]:
-        """Pay, draw and write; return what ``result.json`` holds, and the ledger.
-
-        Whatever can be refused is refused before anything is spent.
-        """
+        """Pay, draw and write; return what ``result.json`` holds, and the ledger."""
+        # Whatever can be refused is refused before anything is spent.
         self.plan()
         settings = self.settings
         with made_folder(settings.out):

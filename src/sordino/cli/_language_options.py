@@ -130,13 +130,8 @@ Seed = Annotated[
 
 
 def language_module(name: str) -> Any:
-    """Return a module of ``sordino.language``, and say what to install if it cannot be loaded.
-
-    Warnings of its libraries say nothing about the user's job and are not shown.
-
-    Raises:
-        MissingExtra: The extra ``language`` is not installed.
-    """
+    """Return a module of ``sordino.language``, and say what to install if it cannot be loaded."""
+    # Warnings of its libraries say nothing about the user's job and are not shown.
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -151,13 +146,7 @@ def language_module(name: str) -> Any:
 
 
 def refuse_folder(out: Path, *, force: bool) -> None:
-    """Refuse to write a checkpoint where something is already.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False; or with it, the folder holds a ledger,
-            which a checkpoint must never carry along.
-        FileSystemError: The path is a file.
-    """
+    """Refuse to write a checkpoint where something is already."""
     refuse_existing(out, force=force)
     if out.is_file():
         raise FileSystemError(f"{out.name} is a file; give the name of a folder.")
@@ -282,13 +271,9 @@ Resume = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class CentralChoice:
-    """What the user said of noise on updates; None where an option was left out.
+    """What the user said of noise on updates; None where an option was left out."""
 
-    Attributes are the options of the commands.
-
-    Raises:
-        UsageError: An option of noise on updates is given without it, or they do not fit together.
-    """
+    # Attributes are the options of the commands.
 
     noise: TrainingNoise
     delta: float | None
@@ -401,14 +386,7 @@ class CentralChoice:
         )
 
     def privacy(self, epsilon: float | None) -> Any:
-        """Return the public settings of the training.
-
-        Args:
-            epsilon: As ``--epsilon``.
-
-        Raises:
-            UsageError: No epsilon was given, or a setting is out of range.
-        """
+        """Return the public settings of the training."""
         if epsilon is None:
             raise UsageError(
                 f"--noise updates needs --epsilon E: the privacy loss allowed per {self.whose}. "
@@ -427,10 +405,6 @@ class CentralChoice:
         )
 
     def refuse_beside(self, *, force: bool, dry_run: bool) -> None:
-        """Refuse to go on with a run and to begin, or only plan, another one.
-
-        Raises:
-            UsageError: ``--resume`` is given with ``--force`` or ``--dry-run``.
-        """
+        """Refuse to go on with a run and to begin, or only plan, another one."""
         if self.resume:
             refuse_given({"--force": force or None, "--dry-run": dry_run or None}, _RESUMED)

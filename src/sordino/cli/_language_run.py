@@ -51,31 +51,18 @@ from ._tables import describe_promise, plan_rows
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerTerms:
-    """What the user said of the judgments, and of what they may cost.
+    """What the user said of the judgments, and of what they may cost."""
 
-    Attributes:
-        source: Raw judgments, or a privatized file with its manifest beside it.
-        out: The checkpoint; randomized answers are kept beside it.
-        epsilon: What one label may cost; None for answers that are randomized already.
-        ledger: Where the spend is kept; None for one beside the checkpoint.
-        budget: As ``--budget``.
-        data: Name of the data set on the ledger.
-        settings: How the file is read.
-        simulate_seed: As ``--simulate-seed``.
-        non_private: Whether judgments are used as they are.
-        force: Whether outputs may be overwritten.
-    """
-
-    source: Path
-    out: Path
-    epsilon: float | None
-    ledger: Path | None
-    budget: Budget
-    data: str
-    settings: FileSettings
-    simulate_seed: int | None
-    non_private: bool
-    force: bool
+    source: Path  # raw judgments, or a privatized file with its manifest beside it
+    out: Path  # the checkpoint; randomized answers are kept beside it
+    epsilon: float | None  # what one label may cost; None for answers that are randomized already
+    ledger: Path | None  # where the spend is kept; None for one beside the checkpoint
+    budget: Budget  # as `--budget`
+    data: str  # name of the data set on the ledger
+    settings: FileSettings  # how the file is read
+    simulate_seed: int | None  # as `--simulate-seed`
+    non_private: bool  # whether judgments are used as they are
+    force: bool  # whether outputs may be overwritten
 
     @property
     def answers_path(self) -> Path:
@@ -100,11 +87,7 @@ class AnswerTerms:
 
     @property
     def _wanted(self) -> float:
-        """Return what one label may cost, which raw judgments need.
-
-        Raises:
-            UsageError: The user did not say.
-        """
+        """Return what one label may cost, which raw judgments need."""
         if self.epsilon is None:
             raise UsageError(
                 "These are raw judgments: a model trained on them would give them away. Nothing "
@@ -124,13 +107,7 @@ class Answers:
 
 
 def read_answers(terms: AnswerTerms) -> Pairs | PrivatePairs:
-    """Return what the file holds, after refusing settings that do not fit it.
-
-    Raises:
-        DataError: A record cannot be used.
-        UsageError: A setting asks for what can only be had before labels are randomized, or
-            randomized answers of an earlier run would be overwritten.
-    """
+    """Return what the file holds, after refusing settings that do not fit it."""
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             terms.source,
@@ -161,11 +138,7 @@ def _refuse_more(terms: AnswerTerms, promise: Guarantee) -> None:
 
 
 def _refuse_second_answers(terms: AnswerTerms) -> None:
-    """Refuse to randomize again by accident what an earlier run has paid for.
-
-    Raises:
-        UsageError: Answers of an earlier run are there.
-    """
+    """Refuse to randomize again by accident what an earlier run has paid for."""
     kept = terms.answers_path
     if not terms.force and kept.exists():
         raise UsageError(
@@ -178,12 +151,7 @@ def _refuse_second_answers(terms: AnswerTerms) -> None:
 
 
 def planned_spend(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
-    """Return what training would spend; nothing is touched.
-
-    Raises:
-        BudgetExceeded: The ledger has not enough left.
-        LedgerMismatch: It belongs to another data set.
-    """
+    """Return what training would spend; nothing is touched."""
     if isinstance(pairs, PrivatePairs):
         promise = describe_guarantee_and_caveats(pairs.guarantee)
         return {"spend": 0.0, "pairs": len(pairs), "dropped_identical": pairs.dropped, **promise}
@@ -207,12 +175,7 @@ def _planned_exposure(terms: AnswerTerms, pairs: Pairs, ledger: Ledger) -> dict[
 
 
 def made_private(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> Answers:
-    """Return randomized answers: those that were read, or new ones that are kept in a file.
-
-    Raises:
-        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
-        FileSystemError: Answers or ledger cannot be written.
-    """
+    """Return randomized answers: those that were read, or new ones that are kept in a file."""
     if isinstance(pairs, PrivatePairs):
         return _received(terms, pairs)
     if not terms.non_private:
@@ -266,33 +229,19 @@ Train = Callable[..., list[dict[str, Any]]]
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """What one command asked for.
+    """What one command asked for."""
 
-    Attributes:
-        title: Of the command.
-        stage: Which function of the pipeline trains.
-        answers: The judgments, and what they may cost.
-        model: Checkpoint to start from.
-        settings: Fields of ``TrainingTerms``.
-        sft: The text that the model was fine-tuned on, if it was said.
-        strict: Whether that text is refused where it gives labels away.
-    """
-
-    title: str
-    stage: str
-    answers: AnswerTerms
-    model: Path
-    settings: dict[str, Any]
-    sft: Path | None
-    strict: bool
+    title: str  # of the command
+    stage: str  # which function of the pipeline trains
+    answers: AnswerTerms  # the judgments, and what they may cost
+    model: Path  # checkpoint to start from
+    settings: dict[str, Any]  # fields of `TrainingTerms`
+    sft: Path | None  # the text that the model was fine-tuned on, if it was said
+    strict: bool  # whether that text is refused where it gives labels away
 
 
 def check_reference(pairs: Comparisons, sft: Path | None, *, strict: bool) -> None:
-    """Warn, or refuse, if the text that a reference was fine-tuned on gives labels away.
-
-    Raises:
-        PrivacyError: It does, and ``strict`` is set.
-    """
+    """Warn, or refuse, if the text that a reference was fine-tuned on gives labels away."""
     if sft is None:
         return
     documents = language_module("references.documents").read_documents(sft)
@@ -331,11 +280,7 @@ def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
 
 
 def refuse_ledger_within(terms: AnswerTerms) -> None:
-    """Refuse a ledger inside the checkpoint, which is published as a whole.
-
-    Raises:
-        UsageError: It is there.
-    """
+    """Refuse a ledger inside the checkpoint, which is published as a whole."""
     if terms.ledger is not None and terms.ledger.resolve().is_relative_to(terms.out.resolve()):
         raise UsageError(
             f"--ledger {terms.ledger.name} lies inside {terms.out.name}, and a checkpoint is "
@@ -346,12 +291,7 @@ def refuse_ledger_within(terms: AnswerTerms) -> None:
 def _expected_promise(
     job: Training, pairs: Pairs | PrivatePairs, planned: dict[str, Any]
 ) -> Guarantee:
-    """Return what the checkpoint will promise: of these answers, and of all that came before.
-
-    Raises:
-        PrivacyError: The model that is started from promises about other changes, so that no one
-            promise covers both.
-    """
+    """Return what the checkpoint will promise: of these answers, and of all that came before."""
     if isinstance(pairs, PrivatePairs):
         return _with_start(
             language_module("models.promises").CheckpointPromise.of(pairs, kind="policy"), job.model
@@ -362,11 +302,7 @@ def _expected_promise(
 
 
 def promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
-    """Return what a new promise comes to together with those of the model that is started from.
-
-    Raises:
-        PrivacyError: They are about other changes, so that no one promise covers both.
-    """
+    """Return what a new promise comes to together with those of the model that is started from."""
     promises = language_module("models.promises")
     source = promises.Answers(guarantee=promise)
     return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
@@ -475,12 +411,7 @@ def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_jso
 
 
 def _refuse_settings(job: Training, choice: CentralChoice, *, dry_run: bool) -> None:
-    """Refuse options that do not fit, and outputs that are there.
-
-    Raises:
-        UsageError: There are.
-        FileSystemError: The output is a file.
-    """
+    """Refuse options that do not fit, and outputs that are there."""
     terms = job.answers
     choice.refuse_beside(force=terms.force, dry_run=dry_run)
     given = {
@@ -496,12 +427,7 @@ def _refuse_settings(job: Training, choice: CentralChoice, *, dry_run: bool) -> 
 
 
 def _raw(terms: AnswerTerms) -> Pairs:
-    """Return raw judgments; there may be none.
-
-    Raises:
-        DataError: A record cannot be used; which one is not said.
-        UsageError: They are randomized already.
-    """
+    """Return raw judgments; there may be none."""
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             terms.source,
@@ -618,11 +544,7 @@ def _noise_rows(choice: CentralChoice, privacy: Any) -> dict[str, str]:
 
 
 def read_prompts(path: Path, n: int | None = None) -> list[Text]:
-    """Return the different prompts of a file, the first n of them; other fields go nowhere.
-
-    Raises:
-        DataError: A line cannot be used; place and field are named.
-    """
+    """Return the different prompts of a file, the first n of them; other fields go nowhere."""
     texts = [read_text(row, "prompt", where) for where, row in read_mappings(path)]
     unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
     return unique[:n]
@@ -685,11 +607,7 @@ class Judging:
 
 
 def _refuse_other_judges(asked: Judging) -> None:
-    """Refuse a comparison with no judge, or two.
-
-    Raises:
-        UsageError: It is one.
-    """
+    """Refuse a comparison with no judge, or two."""
     if (asked.judge is None) == (asked.command is None):
         raise UsageError(
             "Give one judge: --judge DIR, a reward that was not optimized, or --judge-command CMD, "
@@ -735,11 +653,7 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
 
 
 def _program(command: str | None) -> list[str]:
-    """Return the words of a command line.
-
-    Raises:
-        UsageError: It has none, or a quote is not closed.
-    """
+    """Return the words of a command line."""
     try:
         words = [] if command is None else shlex.split(command)
     except ValueError:
@@ -761,14 +675,9 @@ def _in_json(promise: Any, caveats: tuple[str, ...]) -> dict[str, Any] | None:
 
 
 def _caveats_of_judge(asked: Judging, promises: dict[str, Any]) -> tuple[str, ...]:
-    """Return what qualifies a win rate of what hides whole records or persons.
-
-    A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
-    are not here to be compared with.
-
-    Raises:
-        PrivacyError: Records or persons are hidden, and nothing is declared.
-    """
+    """Return what qualifies a win rate of what hides whole records or persons."""
+    # A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
+    # are not here to be compared with.
     if all(one is None or one.guarantee.unit == "label" for one in promises.values()):
         return ()
     return caveats_of_reading(known=False, read=False, declared=asked.declare_unread)

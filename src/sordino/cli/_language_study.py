@@ -48,26 +48,14 @@ from ._language_options import language_module
 
 
 def judge_promise(judge: Path) -> Guarantee:
-    """Return what the labels were promised that a judge learned from.
-
-    Raises:
-        DataError: Its promise is malformed.
-        FileSystemError: It has none.
-    """
+    """Return what the labels were promised that a judge learned from."""
     promise: Any = language_module("models.promises").CheckpointPromise.read(judge)
     guarantee: Guarantee = promise.guarantee
     return guarantee
 
 
 def refuse_reference(model: Path) -> None:
-    """Refuse a reference that does not write, or that carries a promise about judgments.
-
-    Raises:
-        FileSystemError: There is no such folder.
-        DataError: It carries a promise that is malformed.
-        PrivacyError: It was trained on somebody's judgments.
-        UsageError: It does not write.
-    """
+    """Refuse a reference that does not write, or that carries a promise about judgments."""
     checkpoints = language_module("models.checkpoints")
     folder = checkpoints.checkpoint_folder(model, kinds=checkpoints.CAUSAL)
     if language_module("training.policy_promises").folder_promises(folder):
@@ -79,13 +67,7 @@ def refuse_reference(model: Path) -> None:
 
 
 def refuse_texts(study: Study) -> None:
-    """Refuse a judge and texts that a comparison would stumble over; no label is read.
-
-    Raises:
-        DataError: An answer is empty, or no pair of a part fits.
-        FileSystemError: The judge is no reward with a promise.
-        UsageError: A chat template refuses them, or drawn answers leave no room for a prompt.
-    """
+    """Refuse a judge and texts that a comparison would stumble over; no label is read."""
     fitting, sizes, pairs = language_module("studies.pipeline"), study.sizes, study.all_pairs
     longest = max(sizes.max_new_tokens, sizes.policy.max_new_tokens)
     starts: list[Any] = []
@@ -111,12 +93,7 @@ def _writer(model: Path) -> Any:
 
 
 def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
-    """Yield what stands below the table.
-
-    Args:
-        value: What ``table.json`` holds.
-        seeds: Releases at each epsilon.
-    """
+    """Yield what stands below the table."""
     if value["simulated"]:
         yield "**SIMULATED: a seed was used, so nothing here is private.**"
     yield (
@@ -220,38 +197,24 @@ def labels_name(epsilon: float) -> str:
 
 
 def unlinked(pairs: Pairs) -> Pairs:
-    """Return the same judgments without person ids, so that every release tosses anew.
-
-    With ids an answer that a person gave before would be repeated, and seeds would share coins.
-    """
+    """Return the same judgments without person ids, so that every release tosses anew."""
+    # With ids an answer that a person gave before would be repeated, and seeds would share coins.
     return replace(pairs, persons=None)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Releases:
-    """Judgments to learn from, and how often they will be released.
+    """Judgments to learn from, and how often they will be released."""
 
-    Attributes:
-        pairs: Training and held-out judgments together.
-        held_out: Row numbers of the held-out ones.
-        epsilons: Of the rows; infinite for the one without privacy.
-        seeds: Releases at each finite epsilon.
-        path: The ledger.
-        data: Its name on the ledger.
-        budget: As ``--budget``; None for what the study spends.
-        answers: Folder where randomized answers are kept.
-        simulate_seed: As ``--simulate-seed``.
-    """
-
-    pairs: Pairs
-    held_out: frozenset[int]
-    epsilons: tuple[float, ...]
-    seeds: int
-    path: Path
-    data: str
-    answers: Path
-    budget: Budget = field(default_factory=Budget)
-    simulate_seed: int | None = None
+    pairs: Pairs  # training and held-out judgments together
+    held_out: frozenset[int]  # row numbers of the held-out ones
+    epsilons: tuple[float, ...]  # of the rows; infinite for the one without privacy
+    seeds: int  # releases at each finite epsilon
+    path: Path  # the ledger
+    data: str  # its name on the ledger
+    answers: Path  # folder where randomized answers are kept
+    budget: Budget = field(default_factory=Budget)  # as `--budget`; None for what the study spends
+    simulate_seed: int | None = None  # as `--simulate-seed`
     _unprotected: list[PrivatePairs] = field(default_factory=list, repr=False)
 
     @property
@@ -275,15 +238,7 @@ class Releases:
         return spending_limit(self.spend, self.budget, unit="label", trust="central")
 
     def check(self, *, anew: bool) -> None:
-        """Refuse what the ledger has not enough left for; nothing is touched.
-
-        Args:
-            anew: Whether answers that are kept will be thrown away, and paid for again.
-
-        Raises:
-            BudgetExceeded: It has not.
-            LedgerMismatch: It belongs to another data set.
-        """
+        """Refuse what the ledger has not enough left for; nothing is touched."""
         ledger = future_ledger(self.path, self.data, self.limit)
         ledger.check_data(self.data, self.pairs.public_digest)
         for epsilon in self.epsilons:
@@ -296,15 +251,7 @@ class Releases:
         return open_ledger(self.path, self.data, self.limit)
 
     def paid_answers(self, epsilon: float, seed: int) -> tuple[PrivatePairs, PrivatePairs]:
-        """Return training and held-out answers of one release, which is paid for first.
-
-        Args:
-            epsilon: Of the coins, or infinite: judgments as they are, recorded once.
-            seed: Which of the releases at this epsilon.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left; no coin was drawn.
-        """
+        """Return training and held-out answers of one release, which is paid for first."""
         if math.isinf(epsilon):
             if not self._unprotected:
                 found = use_unprotected(self.pairs, NonPrivate(), ledger=self.open())
@@ -328,11 +275,7 @@ class Releases:
         return privatize(self.pairs, coin, ledger=self.open(), simulate_seed=coins)
 
     def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
-        """Return answers that were kept.
-
-        Raises:
-            DataError: The file is malformed, or of other questions.
-        """
+        """Return answers that were kept."""
         problem = "The answers of an earlier release cannot be used"
         found = read_json(path, kind=_FORMAT, version=_VERSION, problem=problem)
         try:
@@ -389,33 +332,20 @@ def central_labels(epsilon: float) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class CentralRows:
-    """Raw judgments to learn from, and how often a policy is trained on them.
+    """Raw judgments to learn from, and how often a policy is trained on them."""
 
-    Attributes:
-        pairs: Training judgments; nothing is measured on others.
-        epsilons: Of the rows: what one run costs a record.
-        seeds: Runs at each of them.
-        units: A guess of how many records there are, which counts as public.
-        sizes: Of the training.
-        folder: Where finished runs are kept.
-        path: The ledger.
-        data: Its name on the ledger.
-        declare_unread: As ``--declare-unread``.
-        budget: As ``--central-budget``; None for what the study spends.
-        simulate_seed: As ``--simulate-seed``.
-    """
-
-    pairs: Pairs
-    epsilons: tuple[float, ...]
-    seeds: int
-    units: float
-    sizes: Any
-    folder: Path
-    path: Path
-    data: str
-    declare_unread: bool = False
+    pairs: Pairs  # training judgments; nothing is measured on others
+    epsilons: tuple[float, ...]  # of the rows: what one run costs a record
+    seeds: int  # runs at each of them
+    units: float  # A guess of how many records there are, which counts as public
+    sizes: Any  # of the training
+    folder: Path  # where finished runs are kept
+    path: Path  # the ledger
+    data: str  # its name on the ledger
+    declare_unread: bool = False  # as `--declare-unread`
+    # As `--central-budget`; None for what the study spends.
     budget: Budget = field(default_factory=Budget)
-    simulate_seed: int | None = None
+    simulate_seed: int | None = None  # as `--simulate-seed`
 
     @property
     def delta(self) -> float:
@@ -473,15 +403,7 @@ class CentralRows:
         )
 
     def check(self, *, anew: bool) -> None:
-        """Refuse what the ledger has not enough left for; nothing is touched.
-
-        Args:
-            anew: Whether runs that are kept will be thrown away, and paid for again.
-
-        Raises:
-            BudgetExceeded: It has not.
-            LedgerMismatch: It belongs to another data set.
-        """
+        """Refuse what the ledger has not enough left for; nothing is touched."""
         ledger = future_ledger(self.path, self.data, self.limit)
         ledger.check_data(self.data, None)
         try:
@@ -500,16 +422,7 @@ class CentralRows:
         return open_ledger(self.path, self.data, self.limit)
 
     def run(self, contest: Any, epsilon: float, seed: int) -> dict[str, Any]:
-        """Return how a policy fares that one run made; it is paid for before anything is drawn.
-
-        Args:
-            contest: What all runs share.
-            epsilon: What the run costs a record.
-            seed: Of the first weights and of the draws.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left; nothing was drawn.
-        """
+        """Return how a policy fares that one run made; it is paid for before anything is drawn."""
         noise = self.simulate_seed
         if noise is not None:
             noise += seed + SEEDS_APART * self.epsilons.index(epsilon)
@@ -528,11 +441,7 @@ class CentralRows:
             return {"win": contest.fared(place, seed), "curve": []}
 
     def costs(self, labels: str) -> dict[str, Any]:
-        """Return what a row cost one record by the ledger, interrupted runs among it.
-
-        Args:
-            labels: Of the row; nothing is returned for one that is not central.
-        """
+        """Return what a row cost one record by the ledger, interrupted runs among it."""
         named = {central_labels(epsilon): epsilon for epsilon in self.epsilons}
         if labels not in named:
             return {}
@@ -586,40 +495,25 @@ _PROBLEM = "This study cannot be gone on with"
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """Everything that a comparison needs.
+    """Everything that a comparison needs."""
 
-    Attributes:
-        folder: Where it is kept.
-        all_pairs: Of all parts.
-        parts: Row numbers of them by what they are for: training, held_out, judge.
-        training: Judgments to learn from.
-        judge_pairs: Judgments that may be used unprotected, to train the judge.
-        judge: A judge that is there already.
-        model: The label-free reference, or None to build one.
-        methods: How policies are trained.
-        sizes: Of everything.
-        data: Name of the data set.
-        central: Rows that learn from raw judgments, if there are any.
-    """
-
-    folder: Path
-    all_pairs: Pairs
+    folder: Path  # where it is kept
+    all_pairs: Pairs  # of all parts
+    # Row numbers of them by what they are for: training, held_out, judge.
     parts: Mapping[str, Sequence[int]]
-    training: Releases
-    judge_pairs: Pairs | None
-    judge: Path | None
-    model: Path | None
-    methods: tuple[str, ...]
-    sizes: Any
-    data: str
-    central: CentralRows | None = None
+    training: Releases  # judgments to learn from
+    judge_pairs: Pairs | None  # judgments that may be used unprotected, to train the judge
+    judge: Path | None  # A judge that is there already
+    model: Path | None  # the label-free reference, or None to build one
+    methods: tuple[str, ...]  # how policies are trained
+    sizes: Any  # of everything
+    data: str  # name of the data set
+    central: CentralRows | None = None  # rows that learn from raw judgments, if there are any
 
     @property
     def reference_pairs(self) -> Pairs:
-        """Return whose texts a tiny reference reads; no label of them.
-
-        Rows on raw judgments hide whole records: the reference must not have read one of those.
-        """
+        """Return whose texts a tiny reference reads; no label of them."""
+        # Rows on raw judgments hide whole records: the reference must not have read one of those.
         if self.central is None:
             return self.all_pairs
         assert self.judge_pairs is not None  # noqa: S101 - for the type checker: it was refused
@@ -702,11 +596,7 @@ class Study:
         return None if self.central is not None else round(_random.clock() - started, 1)
 
     def _begin(self, *, force: bool) -> None:
-        """Write down what is studied, or check that it is the study that was begun here.
-
-        Raises:
-            UsageError: Another study was begun here.
-        """
+        """Write down what is studied, or check that it is the study that was begun here."""
         path, wanted = self.folder / "study.json", self._settings()
         if force:
             for name in ("runs", "answers", "judge", "reference"):

@@ -68,11 +68,7 @@ class Comparison:
     force: bool
 
     def rows(self) -> tuple[float, ...]:
-        """Return the epsilons of the table, the infinite one last.
-
-        Raises:
-            UsageError: A part is no positive number, or one is given twice.
-        """
+        """Return the epsilons of the table, the infinite one last."""
         try:
             found = [float(part) for part in self.epsilons.split(",")]
         except ValueError:
@@ -86,12 +82,7 @@ class Comparison:
         return (*sorted(found), *([NON_PRIVATE] if self.non_private else []))
 
     def central_rows(self) -> tuple[float, ...]:
-        """Return the epsilons of rows on raw judgments; none if there are to be none.
-
-        Raises:
-            UsageError: One is no positive number or is given twice, or there are to be none and
-                something is said of them.
-        """
+        """Return the epsilons of rows on raw judgments; none if there are to be none."""
         if self.no_central:
             said = {
                 "--central-epsilon": self.central_epsilons or None,
@@ -110,11 +101,7 @@ class Comparison:
         return tuple(sorted(found))
 
     def methods(self) -> tuple[str, ...]:
-        """Return how policies are trained.
-
-        Raises:
-            UsageError: A part is no way to train one, or is given twice.
-        """
+        """Return how policies are trained."""
         parts = self.update.split(",")
         if len(set(parts)) < len(parts):
             raise UsageError(
@@ -123,11 +110,7 @@ class Comparison:
         return tuple(_validate.one_of("--update", part, _METHODS) for part in parts)
 
     def refuse_judge(self) -> None:
-        """Refuse a comparison that nobody judges, or of which nobody said who may.
-
-        Raises:
-            UsageError: Neither a judge nor judgments for one are given, or both.
-        """
+        """Refuse a comparison that nobody judges, or of which nobody said who may."""
         if (self.judge is None) != self.public_judge_half:
             raise UsageError(
                 "A judge is needed whose judgments are not those that are protected. Nothing was "
@@ -137,11 +120,7 @@ class Comparison:
             )
 
     def refuse_start(self, central: tuple[float, ...]) -> None:
-        """Refuse rows that hide whole records where the reference would be made from them.
-
-        Raises:
-            UsageError: No text is left that a reference may be built from.
-        """
+        """Refuse rows that hide whole records where the reference would be made from them."""
         if central and self.model is None and self.judge is not None:
             raise UsageError(
                 "Rows on raw judgments hide whole records, and a reference that is built from "
@@ -179,11 +158,7 @@ def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
 
 
 def _judgments(asked: Comparison) -> Pairs:
-    """Return raw judgments.
-
-    Raises:
-        DataError: They are randomized already, so that no other epsilon can be studied.
-    """
+    """Return raw judgments."""
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             asked.source,
@@ -243,11 +218,9 @@ def _study(
 def _central(
     asked: Comparison, pairs: Pairs, split: Any, epsilons: tuple[float, ...], seeds: int, sizes: Any
 ) -> CentralRows | None:
-    """Return the rows on raw judgments, if there are any; their number is public in a table.
-
-    A record that repeats a text of the judge's half, which is public, is left out by itself: a
-    reference that is built from that half has read it.
-    """
+    """Return the rows on raw judgments, if there are any; their number is public in a table."""
+    # A record that repeats a text of the judge's half, which is public, is left out by itself: a
+    # reference that is built from that half has read it.
     if not epsilons:
         return None
     training = pairs.part(split.training)
@@ -442,10 +415,8 @@ def table(
     force: options.Force = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Compare policies across epsilons: win rates against the reference, and training curves.
-
-    An interrupted study goes on where it stopped if the same command is given again.
-    """
+    """Compare policies across epsilons: win rates against the reference, and training curves."""
+    # An interrupted study goes on where it stopped if the same command is given again.
     asked = Comparison(
         source=source,
         out=out,

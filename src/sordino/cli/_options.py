@@ -265,11 +265,7 @@ UnitOption = Annotated[
 
 
 def refuse_relation(neighbors: Neighbors) -> None:
-    """Refuse a relation under which label privacy is no promise.
-
-    Raises:
-        UsageError: The relation is not ``replace``.
-    """
+    """Refuse a relation under which label privacy is no promise."""
     if neighbors is not Neighbors.replace_one:
         raise UsageError(
             f"Labels are replaced: --neighbors {neighbors.value} is for whole records. Nothing was "
@@ -278,11 +274,7 @@ def refuse_relation(neighbors: Neighbors) -> None:
 
 
 def refuse_records(unit: Unit) -> None:
-    """Refuse a unit that randomized labels say nothing about.
-
-    Raises:
-        UsageError: The unit is ``record``.
-    """
+    """Refuse a unit that randomized labels say nothing about."""
     if unit is Unit.record:
         raise UsageError(
             "Randomized labels protect labels, not records: prompts and answers stay as they are. "
@@ -293,14 +285,7 @@ def refuse_records(unit: Unit) -> None:
 def choose_coin(
     epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int]
 ) -> RandomizedResponse:
-    """Return the coin for one label: all of epsilon, or the share of one label of a person.
-
-    Args:
-        epsilon: What may be spent on one label, or on all labels of one person together.
-        unit: Which of the two.
-        cap: The most labels of one person that are used.
-        most: Returns how many labels of one person there are, if there is no cap.
-    """
+    """Return the coin for one label: all of epsilon, or the share of one label of a person."""
     if unit is not Unit.person:
         return RandomizedResponse(epsilon)
     return coin_for_person(_validate.positive("epsilon", epsilon), labels=cap or most())
@@ -319,11 +304,7 @@ def named_option(option: str) -> Iterator[None]:
 
 
 def split_names(option: str, given: str | None) -> tuple[str, ...]:
-    """Return the names in a list with commas; refuse an empty one.
-
-    Raises:
-        UsageError: There is nothing between two commas.
-    """
+    """Return the names in a list with commas; refuse an empty one."""
     if given is None:
         return ()
     names = tuple(name.strip() for name in given.split(","))
@@ -374,17 +355,11 @@ Scratch = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Place:
-    """Where many files are read, as the options say.
+    """Where many files are read, as the options say."""
 
-    Attributes:
-        kind: Which engine; None where the user did not say.
-        address: Of a Ray cluster.
-        scratch: A folder that all machines see.
-    """
-
-    kind: EngineKind | None = None
-    address: str | None = None
-    scratch: Path | None = None
+    kind: EngineKind | None = None  # which engine; None where the user did not say
+    address: str | None = None  # of a Ray cluster
+    scratch: Path | None = None  # A folder that all machines see
 
     def __post_init__(self) -> None:
         """Refuse an address that nothing would use."""
@@ -392,11 +367,7 @@ class Place:
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
 
     def reads(self, sources: Sequence[Path]) -> bool:
-        """Return whether files are read in pieces; refuse a folder for them if not.
-
-        Raises:
-            UsageError: One file that memory holds needs none.
-        """
+        """Return whether files are read in pieces; refuse a folder for them if not."""
         several = len(sources) > 1 or any(
             path.suffix == _TABLE or path.is_dir() for path in sources
         )
@@ -415,12 +386,7 @@ class Place:
         return (self.kind or EngineKind.process).value
 
     def refuse_missing(self) -> None:
-        """Refuse an engine that is not installed or does not answer; none is started.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-            UsageError: The address does not answer.
-        """
+        """Refuse an engine that is not installed or does not answer; none is started."""
         if self.kind is EngineKind.ray:
             RayData(self.address)
         if self.address is not None:
@@ -428,12 +394,7 @@ class Place:
 
     @contextmanager
     def engine(self) -> Iterator[Engine]:
-        """Yield the engine; whatever it started is stopped afterwards.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-            UsageError: The address does not answer.
-        """
+        """Yield the engine; whatever it started is stopped afterwards."""
         if self.kind is not EngineKind.ray:
             yield InProcess()
             return
@@ -466,15 +427,8 @@ class Passes:
 
 
 def describe_files(shards: Shards, place: Place, *, passes: int) -> dict[str, Any]:
-    """Return what is known of many files before a record of them is read.
-
-    Their bytes are not in it: they tell how long labels are. Lines and rows do not.
-
-    Args:
-        shards: The files.
-        place: Where they are read.
-        passes: How often they will be read, about.
-    """
+    """Return what is known of many files before a record of them is read."""
+    # Their bytes are not in it: they tell how long labels are. Lines and rows do not.
     return {
         "engine": place.name,
         "files": shards.pieces[-1].shard + 1,

@@ -30,11 +30,7 @@ NO_WINS = {"win_rate": None, "win_rate_interval": None}
 def refuse_settings(
     *, confidence: float | None, scale: float | None, method: str, dimension: int
 ) -> None:
-    """Refuse settings of a policy that no reward could meet, before anything is spent.
-
-    Raises:
-        UsageError: A value is out of range, or of no use.
-    """
+    """Refuse settings of a policy that no reward could meet, before anything is spent."""
     if scale is not None and math.isinf(_validate.non_negative("--scale", scale)):
         raise UsageError("--scale must be finite, got inf. Nothing was done.")
     square = "--confidence" if confidence is not None else "--method mixture"

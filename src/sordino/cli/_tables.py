@@ -388,12 +388,7 @@ def _most(draws: list[str]) -> str:
 
 
 def prepared_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str]:
-    """Return what draws will cost that ``sordino align --noise draws`` prepared, or would.
-
-    Args:
-        told: The result, or the plan of one.
-        folder: Where the result was written; None for a plan.
-    """
+    """Return what draws will cost that ``sordino align --noise draws`` prepared, or would."""
     one, count = told["per_draw"], told["draws"]
     rows = {
         "spent": "nothing yet: every answer that choose draws spends",
@@ -412,12 +407,7 @@ def prepared_rows(told: Mapping[str, Any], folder: Path | None) -> dict[str, str
 
 
 def chosen_rows(told: Mapping[str, Any], out: Path | None) -> dict[str, str]:
-    """Return the closing summary of answers that were drawn from a withheld reward, or would be.
-
-    Args:
-        told: The result, or the plan of one.
-        out: Where the answers were written.
-    """
+    """Return the closing summary of answers that were drawn from a withheld reward, or would be."""
     planned = "spend" in told
     rows = {
         "prompts": f"{told['prompts']:,}",

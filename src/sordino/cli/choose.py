@@ -52,19 +52,12 @@ from ._tables import chosen_rows
 
 @dataclass(frozen=True, kw_only=True)
 class WithheldQuery:
-    """What is asked of a withheld policy, and what one answer costs at most.
+    """What is asked of a withheld policy, and what one answer costs at most."""
 
-    Attributes:
-        policy: What is drawn from.
-        prompts: One for each answer.
-        candidates: The answers to choose from.
-        bounded_range: The largest of one draw.
-    """
-
-    policy: WithheldPolicy
-    prompts: Sequence[Text]
-    candidates: Sequence[Sequence[Text]]
-    bounded_range: float
+    policy: WithheldPolicy  # what is drawn from
+    prompts: Sequence[Text]  # one for each answer
+    candidates: Sequence[Sequence[Text]]  # the answers to choose from
+    bounded_range: float  # the largest of one draw
 
     @classmethod
     def of(
@@ -146,23 +139,15 @@ def is_prepared(folder: Path) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class PreparedRun:
-    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights.
+    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights."""
 
-    Attributes:
-        promise: What all planned draws promise at most; its unit and relation are the ledger's.
-        temperature: KL strength, in units of reward.
-        fit: Public settings of the fit.
-        reading: How judgments are read.
-        data: Name of the data set on the ledger.
-        public_digest: Of the questions, where they are public.
-    """
-
+    # What all planned draws promise at most; its unit and relation are the ledger's.
     promise: Guarantee
-    temperature: float
-    fit: dict[str, Any]
-    reading: dict[str, Any]
-    data: str
-    public_digest: str | None
+    temperature: float  # KL strength, in units of reward
+    fit: dict[str, Any]  # public settings of the fit
+    reading: dict[str, Any]  # how judgments are read
+    data: str  # name of the data set on the ledger
+    public_digest: str | None  # of the questions, where they are public
 
     @classmethod
     def read(cls, folder: Path) -> PreparedRun:
@@ -341,11 +326,7 @@ def choose(
 
 
 def _given(judgments: Path | None) -> Path:
-    """Return the raw judgments; refuse none.
-
-    Raises:
-        UsageError: They were left out.
-    """
+    """Return the raw judgments; refuse none."""
     if judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "

@@ -422,12 +422,7 @@ def init(
 
 
 def _refuse_study(path: Path, *, force: bool) -> None:
-    """Refuse to write a study where one is, or where the answers of one are.
-
-    Raises:
-        UsageError: It exists, or its name ends otherwise, or a database is in its place.
-        FileSystemError: It cannot be written.
-    """
+    """Refuse to write a study where one is, or where the answers of one are."""
     if path.suffix != ".toml":
         raise UsageError("STUDY must be a name that ends in .toml. Nothing was done.")
     refuse_output(path, force=force)

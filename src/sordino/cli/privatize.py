@@ -39,11 +39,7 @@ from ._tables import dropped_row, plan_rows, unit_rows
 
 
 def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> None:
-    """Refuse to overwrite without leave, and to write two things under one name.
-
-    Raises:
-        UsageError: An output exists, or is also the input or the ledger.
-    """
+    """Refuse to overwrite without leave, and to write two things under one name."""
     refuse_table(out)
     for path in (out, manifest_path(out)):
         if path.absolute() in (source.absolute(), ledger.absolute()):

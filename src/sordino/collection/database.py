@@ -104,12 +104,10 @@ _REWRITTEN: Final = (ANSWERS, PERSONS, QUESTIONS)
 
 
 def _keep_no_samples(table: Table) -> None:
-    """Let PostgreSQL gather no statistics of any column, from the moment that a table is made.
-
-    ANALYZE, which runs by itself, copies frequent values and quantiles into a catalog that no
-    TRUNCATE empties: digests of tokens and ids of people would stay there. Rows are found by their
-    keys, for which no statistics are needed.
-    """
+    """Let PostgreSQL gather no statistics of any column, from the moment that a table is made."""
+    # ANALYZE, which runs by itself, copies frequent values and quantiles into a catalog that no
+    # TRUNCATE empties: digests of tokens and ids of people would stay there. Rows are found by
+    # their keys, for which no statistics are needed.
     steps = ", ".join(f'ALTER COLUMN "{column.name}" SET STATISTICS 0' for column in table.columns)
     settings: Any = DDL(f"ALTER TABLE {table.name} {steps}")  # type: ignore[no-untyped-call]
     event.listen(table, "after_create", settings.execute_if(dialect="postgresql"))
@@ -127,11 +125,7 @@ _PRIVATE: Final = 0o600
 
 
 def open_database(url: str) -> Engine:
-    """Return an engine on an SQLite file or a PostgreSQL database; nothing is read yet.
-
-    Raises:
-        UsageError: The URL is none, or of another kind of database.
-    """
+    """Return an engine on an SQLite file or a PostgreSQL database; nothing is read yet."""
     problem = "The database must be an SQLite file or a postgresql:// URL. Nothing was done."
     try:
         address = make_url(url)
@@ -178,11 +172,7 @@ def _begin(connection: Connection) -> None:
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Yield a connection that sees one state of the database and changes nothing.
-
-    Raises:
-        FileSystemError: The database cannot be reached.
-    """
+    """Yield a connection that sees one state of the database and changes nothing."""
     reason = ""
     try:
         options = {"isolation_level": "REPEATABLE READ"}
@@ -199,20 +189,16 @@ def reading(engine: Engine) -> Iterator[Connection]:
 
 
 def take_turn(connection: Connection) -> None:
-    """Let no other transaction that writes begin before this one ends, in whatever process.
-
-    SQLite does so by itself. In PostgreSQL groups of people that two services lock in different
-    orders would otherwise wait for each other until one is thrown out.
-    """
+    """Let no other transaction that writes begin before this one ends, in whatever process."""
+    # SQLite does so by itself. In PostgreSQL groups of people that two services lock in different
+    # orders would otherwise wait for each other until one is thrown out.
     if connection.dialect.name == "postgresql":
         connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_TURN})")
 
 
 def locked(engine: Engine) -> list[Any]:
-    """Return statements after which nobody else reads or writes until the transaction ends.
-
-    SQLite needs none. The order is that in which others read, so that nobody waits in a circle.
-    """
+    """Return statements after which nobody else reads or writes until the transaction ends."""
+    # SQLite needs none. The order is that in which others read, so that nobody waits in a circle.
     if engine.dialect.name != "postgresql":
         return []
     names = ", ".join(one.name for one in (INVITATIONS, *_REWRITTEN))
@@ -223,12 +209,10 @@ def locked(engine: Engine) -> list[Any]:
 
 
 def sorted_anew(engine: Engine) -> list[Any]:
-    """Return statements that write all rows anew, in the order of their keys.
-
-    PostgreSQL keeps rows in its files as they came, and with each the number of its transaction.
-    After these statements the place of a row tells its key, and all numbers are the same. SQLite
-    keeps rows by their key from the beginning.
-    """
+    """Return statements that write all rows anew, in the order of their keys."""
+    # PostgreSQL keeps rows in its files as they came, and with each the number of its transaction.
+    # After these statements the place of a row tells its key, and all numbers are the same. SQLite
+    # keeps rows by their key from the beginning.
     if engine.dialect.name != "postgresql":
         return []
     steps = [f"TRUNCATE {INVITATIONS.name}"]
@@ -244,15 +228,10 @@ def sorted_anew(engine: Engine) -> list[Any]:
 
 
 def rewrite(engine: Engine) -> None:
-    """Write an SQLite file anew, so that no row that was deleted is left in it or in its log.
-
-    A page of a file that was split may keep copies of rows, and the log does until it is cut.
-    PostgreSQL needs nothing more: :func:`sorted_anew` gives its tables new files. Its own log
-    keeps the rows until its segments are used again.
-
-    Raises:
-        FileSystemError: Somebody else is reading or writing.
-    """
+    """Write an SQLite file anew, so that no row that was deleted is left in it or in its log."""
+    # A page of a file that was split may keep copies of rows, and the log does until it is cut.
+    # PostgreSQL needs nothing more: `sorted_anew` gives its tables new files. Its own log keeps the
+    # rows until its segments are used again.
     if engine.dialect.name != "sqlite":
         return
     reason, busy = "", False
@@ -272,18 +251,7 @@ def rewrite(engine: Engine) -> None:
 
 
 def frozen(engine: Engine, study: Study, *, create: bool) -> Engine:
-    """Return the engine of a database that is of just this study.
-
-    Args:
-        engine: The database.
-        study: The study as its file says now.
-        create: Freeze the study there if the database is new.
-
-    Raises:
-        LedgerMismatch: The database is of another study, or this one was changed after it began.
-        DataError: The study has not begun, and ``create`` is False.
-        FileSystemError: The database cannot be reached or written.
-    """
+    """Return the engine of a database that is of just this study."""
     reason = ""
     try:
         terms = _frozen_terms(engine, study, create=create)
@@ -367,11 +335,7 @@ _WAIT: Final = 2  # seconds after which a page should try again
 
 
 class Writer:
-    """Does jobs in the order of their arrival, and acknowledges each when it is durable.
-
-    Args:
-        engine: The database.
-    """
+    """Does jobs in the order of their arrival, and acknowledges each when it is durable."""
 
     def __init__(self, engine: Engine) -> None:
         """Keep the engine; :meth:`start` starts the thread."""
@@ -389,14 +353,9 @@ class Writer:
         self._thread.join()
 
     def submit(self, job: Job) -> Future[Any]:
-        """Return what will hold the result of a job once it is committed.
-
-        The future raises what the job raised if that was a :class:`Refusal`, and ``Refusal`` with
-        ``database-down`` if the database failed; then nothing of the job is stored.
-
-        Raises:
-            Refusal: Too much is waiting.
-        """
+        """Return what will hold the result of a job once it is committed."""
+        # The future raises what the job raised if that was a `Refusal`, and `Refusal` with
+        # `database-down` if the database failed; then nothing of the job is stored.
         future: Future[Any] = Future()
         try:
             self._queue.put_nowait((job, future))

@@ -41,19 +41,6 @@ def export_answers(
 ) -> Manifest:
     """Write the answers of a study with their manifest beside them, and return the manifest.
 
-    Args:
-        engine: The database of the study.
-        study: Its study.
-        out: The file to write, ``.jsonl`` or ``.jsonl.gz``.
-        unit: What the manifest speaks about: ``"person"`` or ``"label"``.
-        force: Overwrite what is there.
-
-    Raises:
-        UsageError: A file exists, the name has another ending, or the unit says too little.
-        DataError: There is no answer yet, or the database holds what this study does not take.
-        FileSystemError: A file cannot be written, or the database not read; nothing half-written
-            is left.
-
     Guarantee:
         That of :meth:`Study.guarantee`; nothing is drawn and nothing is spent here. Shown by
         tests/unit/collection/test_exporting.py.
@@ -84,14 +71,6 @@ def export_answers(
 def export_zip(engine: Engine, study: Study, *, unit: Unit) -> bytes:
     """Return the same two files in a zip archive, which holds no time.
 
-    Args:
-        engine: The database of the study.
-        study: Its study.
-        unit: As in :func:`export_answers`.
-
-    Raises:
-        UsageError, DataError, FileSystemError: As :func:`export_answers`.
-
     Guarantee:
         As :func:`export_answers`.
     """
@@ -117,12 +96,7 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _lines(engine: Engine, study: Study) -> Generator[bytes]:
-    """Yield every answer as a line, of one state of the database.
-
-    Raises:
-        DataError: As :func:`export_answers`.
-        FileSystemError: The database cannot be read.
-    """
+    """Yield every answer as a line, of one state of the database."""
     with reading(engine) as connection:
         counts = _counts(connection, study)
         for questions in _together(study.questions, counts):
@@ -130,11 +104,7 @@ def _lines(engine: Engine, study: Study) -> Generator[bytes]:
 
 
 def _counts(connection: Connection, study: Study) -> dict[str, int]:
-    """Return how many answers each question has.
-
-    Raises:
-        DataError: There is none, one is to a question of no study, or a person gave too many.
-    """
+    """Return how many answers each question has."""
     rows = connection.execute(
         select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     ).all()

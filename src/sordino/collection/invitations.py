@@ -54,10 +54,8 @@ _HANDLE: Final = 16  # hexadecimal digits by which an organizer names an invitat
 
 
 def digest_of_secret(study: Study, kind: str, secret: str) -> str:
-    """Return under what a token or a device's secret is stored: of this study and no other.
-
-    A secret has 256 bits of entropy, so that a fast digest is as good as a slow one.
-    """
+    """Return under what a token or a device's secret is stored: of this study and no other."""
+    # A secret has 256 bits of entropy, so that a fast digest is as good as a slow one.
     return hashlib.sha256(f"{study.id} {kind} {secret}".encode()).hexdigest()
 
 
@@ -67,18 +65,7 @@ def handle_of(study: Study, token: str) -> str:
 
 
 def invite(engine: Engine, study: Study, *, count: int, days: float) -> list[str]:
-    """Return new tokens, which are stored nowhere.
-
-    Args:
-        engine: The database of the study.
-        study: Its study.
-        count: How many.
-        days: How long they can be used.
-
-    Raises:
-        UsageError: A number is out of range.
-        FileSystemError: The database cannot be written; no invitation was made.
-    """
+    """Return new tokens, which are stored nowhere."""
     count = _validate.integer("count", count, at_least=1, at_most=_MOST)
     if not _validate.positive("days", days) <= _MOST_DAYS:
         raise UsageError(f"days must be at most {_MOST_DAYS}, got {days!r}.")
@@ -112,12 +99,7 @@ def _write(engine: Engine, statements: Iterable[Any], otherwise: str) -> int:
 
 
 def revoke(engine: Engine, handles: Sequence[str]) -> None:
-    """Withdraw invitations for good; what was answered stays.
-
-    Raises:
-        DataError: A handle names no invitation, or several; none was withdrawn.
-        FileSystemError: The database cannot be read or written.
-    """
+    """Withdraw invitations for good; what was answered stays."""
     with reading(engine) as connection:
         known = list(connection.execute(select(INVITATIONS.c.token)).scalars())
     found = []
@@ -135,16 +117,10 @@ def revoke(engine: Engine, handles: Sequence[str]) -> None:
 
 
 def forget(engine: Engine) -> int:
-    """Drop every link from an invitation to a person, and every device; return how many links.
-
-    Nobody can send answers after that, and nobody who holds the database can tell who gave which,
-    or who came first. What browsers called their answers and the order in which somebody was asked
-    go as well; an export needs neither.
-
-    Raises:
-        FileSystemError: The database cannot be written, and every link is still there; or all are
-            dropped, and their traces could not be wiped out of the files, as it then says.
-    """
+    """Drop every link from an invitation to a person, and every device; return how many links."""
+    # Nobody can send answers after that, and nobody who holds the database can tell who gave which,
+    # or who came first. What browsers called their answers and the order in which somebody was
+    # asked go as well; an export needs neither.
     with reading(engine) as connection:
         linked = select(func.count()).where(INVITATIONS.c.person.is_not(None))
         links = int(connection.execute(linked).scalar_one())
@@ -164,11 +140,7 @@ def forget(engine: Engine) -> int:
 
 
 def states(engine: Engine) -> list[dict[str, Any]]:
-    """Return handle, state and expiry of every invitation; not who or what is behind it.
-
-    Raises:
-        FileSystemError: The database cannot be read.
-    """
+    """Return handle, state and expiry of every invitation; not who or what is behind it."""
     with reading(engine) as connection:
         rows = connection.execute(select(INVITATIONS).order_by(INVITATIONS.c.token)).all()
     now = _random.seconds_since_1970()
@@ -188,11 +160,7 @@ def _state(row: Any, now: int) -> str:
 
 
 def refuse_withdrawn(row: Any) -> None:
-    """Refuse an invitation that was revoked or has expired, by the clock of the service.
-
-    Raises:
-        Refusal: It was.
-    """
+    """Refuse an invitation that was revoked or has expired, by the clock of the service."""
     if row.revoked:
         raise Refusal("invitation-revoked")
     if row.expires <= _random.seconds_since_1970():
@@ -202,20 +170,9 @@ def refuse_withdrawn(row: Any) -> None:
 def open_invitation(
     connection: Connection, study: Study, *, token: str, device: str
 ) -> tuple[list[str], int]:
-    """Return which questions a person is asked, in their order, and when the invitation ends.
-
-    The first device that opens an invitation is the only one: its memory of what it answered is
-    what keeps a question from being answered by two coins.
-
-    Args:
-        connection: A transaction that writes.
-        study: The study of the database.
-        token: What the link holds.
-        device: The secret that the page made.
-
-    Raises:
-        Refusal: The invitation is unknown, withdrawn, or was opened on another device.
-    """
+    """Return which questions a person is asked, in their order, and when the invitation ends."""
+    # The first device that opens an invitation is the only one: its memory of what it answered is
+    # what keeps a question from being answered by two coins.
     invited = INVITATIONS.c.token == digest_of_secret(study, "invitation", token)
     row = connection.execute(select(INVITATIONS).where(invited).with_for_update()).first()
     if row is None:
@@ -238,10 +195,8 @@ def open_invitation(
 
 
 def _ask(connection: Connection, study: Study) -> list[str]:
-    """Return the questions that fewest people were asked, in a random order; note them as asked.
-
-    No answer is looked at: who is asked what, and in which order, tells nothing of anybody.
-    """
+    """Return the questions that fewest people were asked, in a random order; note them as asked."""
+    # No answer is looked at: who is asked what, and in which order, tells nothing of anybody.
     rows = connection.execute(select(QUESTIONS)).all()
     words = _random.entropy(None).words(len(rows))
     keys = np.array([row.asked for row in rows])
@@ -257,19 +212,10 @@ _SHOWN: Final = 80  # characters of a prompt
 
 
 def progress_of(engine: Engine, study: Study) -> dict[str, Any]:
-    """Return what an organizer is shown of a study.
-
-    Of ``invitations``, ``made`` counts all, ``opened`` those that a device has opened, ``revoked``
-    and ``expired`` those that can no longer be used. A study is ``closed`` when no invitation is
-    left that could.
-
-    Args:
-        engine: The database of the study.
-        study: Its study.
-
-    Raises:
-        FileSystemError: The database cannot be read.
-    """
+    """Return what an organizer is shown of a study."""
+    # Of `invitations`, `made` counts all, `opened` those that a device has opened, `revoked` and
+    # `expired` those that can no longer be used. A study is `closed` when no invitation is left
+    # that could.
     now = seconds_since_1970()
     per_question = select(ANSWERS.c.question, func.count()).group_by(ANSWERS.c.question)
     with reading(engine) as connection:

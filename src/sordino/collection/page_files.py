@@ -32,28 +32,19 @@ _HALF: Final = re.compile("[\ud800-\udfff]")  # no character, and nothing that c
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file as it is sent.
+    """One file as it is sent."""
 
-    Attributes:
-        content: Its bytes.
-        kind: Its Content-Type.
-    """
-
-    content: bytes
-    kind: str
+    content: bytes  # its bytes
+    kind: str  # its Content-Type
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All files of the page by name, and one SHA-256 for all of them as they lie here.
+    """All files of the page by name, and one SHA-256 for all of them as they lie here."""
 
-    Attributes:
-        files: What is sent.
-        digest: Of names and contents, words in all languages included; it depends on a study only
-            if that brings words of its own.
-    """
-
-    files: Mapping[str, PageFile]
+    files: Mapping[str, PageFile]  # what is sent
+    # Of names and contents, words in all languages included; it depends on a study only if that
+    # brings words of its own.
     digest: str
 
 
@@ -63,13 +54,7 @@ def _folder() -> Traversable:
 
 
 def read_page(languages: Iterable[Mapping[str, Any]] = ()) -> Page:
-    """Return the files of the page.
-
-    Args:
-        languages: What the service sends as words (:func:`read_languages`, or ``languages`` of
-            ``/api/texts``). Those that come with sordino are in the digest anyway; others are
-            added to it.
-    """
+    """Return the files of the page."""
     found = {
         entry.name: entry.read_bytes()
         for entry in _folder().iterdir()
@@ -104,16 +89,10 @@ def _digest_of_words(language: Mapping[str, Any]) -> str:
 
 
 def read_languages(study: Study) -> list[dict[str, Any]]:
-    """Return the texts of the page in each language of a study, the first one first.
-
-    A language is the code of one that comes with sordino, or a JSON file like theirs beside the
-    study: ``code``, ``name`` and ``texts`` with every key. A text must have the same ``{places}``
-    as the English one: numbers that people decide by are filled in there.
-
-    Raises:
-        DataError: A file is not like that; the first key that is wrong is named.
-        FileSystemError: It cannot be read.
-    """
+    """Return the texts of the page in each language of a study, the first one first."""
+    # A language is the code of one that comes with sordino, or a JSON file like theirs beside the
+    # study: `code`, `name` and `texts` with every key. A text must have the same `{places}` as the
+    # English one: numbers that people decide by are filled in there.
     wanted = json.loads((_folder() / "languages" / f"{_FIRST}.json").read_text("utf-8"))["texts"]
     return [_language(study, name, wanted) for name in study.languages]
 

@@ -54,12 +54,7 @@ REFUSALS: Final[dict[str, Reason]] = {
 
 
 class Refusal(Exception):
-    """A request that is refused; nothing was stored for it.
-
-    Attributes:
-        code: A name from :data:`REFUSALS`.
-        wait: Seconds after which it may be sent again, where that helps.
-    """
+    """A request that is refused; nothing was stored for it."""
 
     def __init__(self, code: str, *, wait: int | None = None) -> None:
         """Keep the code; the message goes with it."""

@@ -47,12 +47,7 @@ _ENCODED: Final = [(name.lower().encode(), value.encode()) for name, value in _H
 
 
 class Headers:
-    """Adds the headers to every response, and notes each request in one line.
-
-    Args:
-        app: What answers.
-        routes: Addresses that a log may name; every other one is "other".
-    """
+    """Adds the headers to every response, and notes each request in one line."""
 
     def __init__(self, app: ASGIApp, *, routes: frozenset[str]) -> None:
         """Wrap the application."""
@@ -122,12 +117,7 @@ _MOST_SENDERS: Final = 100_000
 
 
 class Buckets:
-    """Lets each sender do so many things at once, and so many in a second afterwards.
-
-    Args:
-        burst: How many at once.
-        rate: How many in a second.
-    """
+    """Lets each sender do so many things at once, and so many in a second afterwards."""
 
     def __init__(self, *, burst: float, rate: float) -> None:
         """Begin with no sender."""
@@ -135,11 +125,7 @@ class Buckets:
         self._senders: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, sender: str, *, cost: float = 1.0, least: float = 1.0) -> None:
-        """Take from what a sender has left; with ``cost=0`` only look whether ``least`` is left.
-
-        Raises:
-            Refusal: Nothing is left; it says when there will be.
-        """
+        """Take from what a sender has left; with ``cost=0`` only look whether ``least`` is left."""
         now = clock()
         left, then = self._senders.pop(sender, (self._burst, now))
         left = min(self._burst, left + (now - then) * self._rate)
@@ -160,11 +146,7 @@ class Buckets:
 
 
 async def read_body(request: Request) -> Any:
-    """Return the JSON of a request that is neither too large nor too slow.
-
-    Raises:
-        Refusal: It is, or it is no JSON, or its sender left before the end.
-    """
+    """Return the JSON of a request that is neither too large nor too slow."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise Refusal("not-json")

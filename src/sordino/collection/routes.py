@@ -211,23 +211,14 @@ _MOST_KNOWN: Final = 100_000
 
 @dataclass(frozen=True)
 class Service:
-    """One study, its database and its page, as they answer requests.
+    """One study, its database and its page, as they answer requests."""
 
-    Attributes:
-        study: The study, frozen.
-        engine: Its database.
-        writer: The thread that writes.
-        page: The files of the page.
-        languages: Its texts.
-        admin_token: What the admin view asks for.
-    """
-
-    study: Study
-    engine: Engine
-    writer: Writer
-    page: Page
-    languages: list[dict[str, Any]]
-    admin_token: str = field(repr=False)
+    study: Study  # the study, frozen
+    engine: Engine  # its database
+    writer: Writer  # the thread that writes
+    page: Page  # the files of the page
+    languages: list[dict[str, Any]]  # its texts
+    admin_token: str = field(repr=False)  # what the admin view asks for
     senders: Buckets = field(default_factory=lambda: Buckets(burst=60, rate=5))
     strangers: Buckets = field(default_factory=lambda: Buckets(burst=120, rate=2))
     known: set[str] = field(default_factory=set, repr=False)
@@ -324,12 +315,10 @@ class Service:
         return JSONResponse(await self._done(request, device, job))
 
     def _secret(self, request: Request, otherwise: str) -> str:
-        """Return the bearer's secret, if it has the form of one and its sender may go on.
-
-        Wrong secrets slow down whoever shares an address with their sender, but not those whose
-        secret was right since the service started. After a restart a neighbor who guesses can slow
-        a device down until it is known again.
-        """
+        """Return the bearer's secret, if it has the form of one and its sender may go on."""
+        # Wrong secrets slow down whoever shares an address with their sender, but not those whose
+        # secret was right since the service started. After a restart a neighbor who guesses can
+        # slow a device down until it is known again.
         kind, _, secret = request.headers.get("authorization", "").partition(" ")
         if secret not in self.known:
             self.strangers.take(_host(request), cost=0.0, least=_WRONG)
@@ -347,10 +336,8 @@ class Service:
 
     @contextmanager
     def _charged(self, request: Request, secret: str) -> Iterator[None]:
-        """Take what a wrong secret costs before it is looked up; give it back if it was right.
-
-        So no more are looked up at once than may be wrong, however many arrive together.
-        """
+        """Take what a wrong secret costs before it is looked up; give it back if it was right."""
+        # So no more are looked up at once than may be wrong, however many arrive together.
         if secret in self.known:
             yield
             return

@@ -35,15 +35,6 @@ _GRACE: Final = 10  # seconds for requests that are under way when the service i
 def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) -> Starlette:
     """Return the application for one study.
 
-    Args:
-        engine: Its database, frozen to it (:func:`sordino.collection.database.frozen`).
-        study: The study.
-        admin_token: What the admin view asks for; 43 characters of base64url. A new one that
-            nobody knows if left out.
-
-    Raises:
-        DataError: A language file cannot be used.
-
     Guarantee:
         What arrives is randomized already, and the application stores just that; it draws nothing
         but who is asked what. Shown by tests/soundness/test_collection.py.
@@ -81,15 +72,7 @@ def make_app(engine: Engine, study: Study, *, admin_token: str | None = None) ->
 
 
 def listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens, so that what keeps it from that is known before all else.
-
-    Args:
-        host: The address to listen at; behind a proxy that speaks TLS, ``127.0.0.1``.
-        port: The port.
-
-    Raises:
-        FileSystemError: Another program listens there, or the address is not of this machine.
-    """
+    """Return a socket that listens, so that what keeps it from that is known before all else."""
     try:
         return socket.create_server(
             (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=2048
@@ -105,14 +88,7 @@ def listener(host: str, port: int) -> socket.socket:
 def serve(
     engine: Engine, study: Study, *, listening: socket.socket, admin_token: str | None = None
 ) -> None:
-    """Answer requests until told to stop; what is under way is finished first.
-
-    Args:
-        engine: The study's database, frozen to it.
-        study: The study.
-        listening: Where requests arrive, from :func:`listener`.
-        admin_token: As for :func:`make_app`.
-    """
+    """Answer requests until told to stop; what is under way is finished first."""
     write_to_stderr()
     _take_all_files()
     app = make_app(engine, study, admin_token=admin_token)

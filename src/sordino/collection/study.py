@@ -34,19 +34,12 @@ _LONGEST: Final = 50_000  # characters of one question: a page has to show it
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One public question; ``first`` and ``second`` are in canonical order.
+    """One public question; ``first`` and ``second`` are in canonical order."""
 
-    Attributes:
-        id: 32 hexadecimal digits that the texts decide; the same whichever answer is named first.
-        prompt: What the two answers answer.
-        first: The answer whose preference is written as 1.
-        second: The other one.
-    """
-
-    id: str
-    prompt: Text
-    first: Text
-    second: Text
+    id: str  # 32 hexadecimal digits that the texts decide; the same whichever answer is named first
+    prompt: Text  # what the two answers answer
+    first: Text  # the answer whose preference is written as 1
+    second: Text  # the other one
 
     def to_dict(self) -> dict[str, Any]:
         """Return the question as the page is told it."""
@@ -59,16 +52,9 @@ class Question:
 
 
 def read_questions(path: Path) -> tuple[Question, ...]:
-    """Return the questions of a JSON Lines file, in its order.
-
-    Each line is an object with ``prompt``, ``first`` and ``second``: texts, or lists of messages
-    with ``role`` and ``content``. Which answer is named first changes nothing.
-
-    Raises:
-        DataError: A line is none, holds a judgment, has two equal answers, repeats an earlier
-            question or is too long; the line is named.
-        FileSystemError: The file cannot be read.
-    """
+    """Return the questions of a JSON Lines file, in its order."""
+    # Each line is an object with `prompt`, `first` and `second`: texts, or lists of messages with
+    # `role` and `content`. Which answer is named first changes nothing.
     found: dict[str, str] = {}
     questions = []
     for where, row in read_mappings(path):
@@ -131,35 +117,21 @@ _FROZEN: Final = ("id", "epsilon", "cap", "ties", "skips", "changes", "tick_seco
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """The settings of a study and its questions.
+    """The settings of a study and its questions."""
 
-    Attributes:
-        id: 16 hexadecimal digits that no other study has.
-        title: What people see at the top of the page.
-        epsilon: Bound on the privacy loss of one label.
-        cap: The most labels that one person gives, changes of mind included.
-        ties: Whether "both are equally good" is a choice; it is a label like any other.
-        skips: Whether "I would rather not say" is one; it is the same label as a tie.
-        changes: Whether a changed mind is refused, or paid for as a new release.
-        tick_seconds: The page sends what is waiting once in so many seconds.
-        languages: Codes of languages that come with sordino, or paths of files like theirs.
-        database: An SQLite file beside the study, or the URL of a PostgreSQL database.
-        questions: What is asked.
-        folder: Where the study lies; paths in it start there.
-    """
-
-    id: str
-    title: str
-    epsilon: float
-    cap: int
-    ties: bool = True
-    skips: bool = False
-    changes: Changes = "refused"
-    tick_seconds: int = 15
+    id: str  # 16 hexadecimal digits that no other study has
+    title: str  # what people see at the top of the page
+    epsilon: float  # bound on the privacy loss of one label
+    cap: int  # the most labels that one person gives, changes of mind included
+    ties: bool = True  # whether "both are equally good" is a choice; it is a label like any other
+    skips: bool = False  # whether "I would rather not say" is one; it is the same label as a tie
+    changes: Changes = "refused"  # whether a changed mind is refused, or paid for as a new release
+    tick_seconds: int = 15  # the page sends what is waiting once in so many seconds
+    # Codes of languages that come with sordino, or paths of files like theirs.
     languages: tuple[str, ...] = ("en", "de")
-    database: str
-    questions: tuple[Question, ...] = field(repr=False)
-    folder: Path
+    database: str  # an SQLite file beside the study, or the URL of a PostgreSQL database
+    questions: tuple[Question, ...] = field(repr=False)  # what is asked
+    folder: Path  # where the study lies; paths in it start there
 
     def __post_init__(self) -> None:
         """Refuse settings that no study can have."""
@@ -197,13 +169,6 @@ class Study:
 
     def guarantee(self, unit: Unit) -> Guarantee:
         """Return what the answers of this study promise.
-
-        Args:
-            unit: ``"label"``, or ``"person"`` for all labels that one person may give.
-
-        Raises:
-            UsageError: The unit is ``"label"`` and minds may change: a person may then have paid
-                more often than there are questions, which only a promise per person can say.
 
         Guarantee:
             Pure ε for a label, and :attr:`most_labels` times as much for a person, ``REPLACE_ONE``,
@@ -248,13 +213,7 @@ class Study:
 
 
 def read_study(path: Path) -> Study:
-    """Return the study that a TOML file describes, with its questions.
-
-    Raises:
-        DataError: The file is no TOML, a setting is missing, unknown or of a wrong value, or a
-            question cannot be used.
-        FileSystemError: A file cannot be read.
-    """
+    """Return the study that a TOML file describes, with its questions."""
     with explained(f"{path.name} cannot be read"):
         raw = path.read_bytes()
     try:
@@ -321,21 +280,7 @@ database = {database}  # or postgresql://..., which is better said in SORDINO_DA
 def new_study(
     path: Path, *, title: str, questions: Path, epsilon: float, cap: int, force: bool = False
 ) -> Study:
-    """Write a study file that can be edited, and return the study.
-
-    Args:
-        path: The TOML file to write.
-        title: What people see at the top of the page.
-        questions: The file of questions; it stays where it is.
-        epsilon: Bound on the privacy loss of one label.
-        cap: The most labels per invitation; whoever has two counts as two people.
-        force: Overwrite a study file that exists.
-
-    Raises:
-        UsageError: The file exists, or a setting is out of range.
-        DataError: The questions cannot be used.
-        FileSystemError: A file cannot be read or written.
-    """
+    """Write a study file that can be edited, and return the study."""
     study = Study(
         id=new_release_id(),
         title=title,

@@ -27,27 +27,16 @@ _MOST_REVISIONS: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """One randomized answer as it arrived.
+    """One randomized answer as it arrived."""
 
-    Attributes:
-        id: What the page calls it; the same answer is sent again under the same id.
-        question: Which question it answers.
-        revision: 1, or more where a mind was changed and the study takes that.
-        answer: 1 if the randomized answer prefers ``first``, else 0.
-    """
-
-    id: str
-    question: str
-    revision: int
-    answer: int
+    id: str  # what the page calls it; the same answer is sent again under the same id
+    question: str  # which question it answers
+    revision: int  # 1, or more where a mind was changed and the study takes that
+    answer: int  # 1 if the randomized answer prefers `first`, else 0
 
 
 def read_submission(body: Any, study: Study) -> tuple[Submitted, ...]:
-    """Return the answers of a request.
-
-    Raises:
-        Refusal: It is not of the form that the description asks for, or for another study.
-    """
+    """Return the answers of a request."""
     if not isinstance(body, Mapping) or body.keys() != {"study", "answers"}:
         raise Refusal("bad-request")
     answers = body["answers"]
@@ -112,17 +101,7 @@ class _Person:
 def store(
     connection: Connection, study: Study, device: str, answers: tuple[Submitted, ...]
 ) -> dict[str, Any]:
-    """Store what can be stored, and return what the page is told.
-
-    Args:
-        connection: A transaction that writes; what is returned is true once it is committed.
-        study: The study of the database.
-        device: The secret that the page made when the invitation was opened.
-        answers: What it sent.
-
-    Raises:
-        Refusal: The device is not known, or its invitation was withdrawn; nothing is stored.
-    """
+    """Store what can be stored, and return what the page is told."""
     person = _person(connection, study, device)
     before = person.spent
     refused = []

@@ -25,27 +25,15 @@ Node = tuple[int, int, T]
 
 
 class Reduction(Generic[T]):
-    """Parts added up in a fixed binary tree: neighbors first, then neighbors of their sums.
+    """Parts added up in a fixed binary tree: neighbors first, then neighbors of their sums."""
 
-    Sums of floats depend on the order of addition, so the order must not depend on which task
-    ended first. Parts may come in any order, or as sums of whole branches; what can be added is
-    added at once. A part that comes a second time (a task that was run twice) is left out, and so
-    are parts of a branch that comes as a whole later.
-
-    Example:
-        >>> total = Reduction(3, lambda one, other: f"({one}{other})")
-        >>> for index in (2, 0, 1):
-        ...     total.take(index, "abc"[index])
-        >>> total.result()
-        '((ab)c)'
-    """
+    # Sums of floats depend on the order of addition, so the order must not depend on which task
+    # ended first. Parts may come in any order, or as sums of whole branches; what can be added is
+    # added at once. A part that comes a second time (a task that was run twice) is left out, and so
+    # are parts of a branch that comes as a whole later.
 
     def __init__(self, parts: int, add: Callable[[T, T], T]) -> None:
-        """Expect so many parts.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """Expect so many parts."""
         if parts < 1:
             raise UsageError("There is no piece of data to add up.")
         self._parts = parts
@@ -53,11 +41,7 @@ class Reduction(Generic[T]):
         self._waiting: dict[tuple[int, int], T] = {}
 
     def take(self, index: int, part: T, *, level: int = 0) -> None:
-        """Take one part, or the sum of a whole branch, and add what can be added.
-
-        Raises:
-            EngineError: There is no such part.
-        """
+        """Take one part, or the sum of a whole branch, and add what can be added."""
         if not (level >= 0 and 0 <= index < -(-self._parts // 2**level)):
             raise EngineError("The engine returned a part that it was not asked for.")
         if self._is_in(level, index):
@@ -97,11 +81,7 @@ class Reduction(Generic[T]):
         return [(level, index, part) for (level, index), part in self._waiting.items()]
 
     def result(self) -> T:
-        """Return the sum of all parts.
-
-        Raises:
-            EngineError: A part never came.
-        """
+        """Return the sum of all parts."""
         found = self.nodes()
         if len(found) != 1 or -(-self._parts // 2 ** found[0][0]) != 1:
             raise EngineError(
@@ -190,11 +170,7 @@ class InProcess:
 
 
 def refuse_other_engines(engine: object) -> None:
-    """Refuse what cannot compute sums.
-
-    Raises:
-        UsageError: It has no method ``fold``, or it is a class and not an object.
-    """
+    """Refuse what cannot compute sums."""
     if isinstance(engine, type) or not isinstance(engine, Engine):
         raise UsageError(
             f"engine must be InProcess(), RayData(...) or an object with a method fold, got "
@@ -204,38 +180,22 @@ def refuse_other_engines(engine: object) -> None:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PiecedRows:
-    """Rows of d numbers in pieces that an engine reads.
+    """Rows of d numbers in pieces that an engine reads."""
 
-    Attributes:
-        engine: Where they are read.
-        pieces: What they are read from.
-        read: From a piece to its blocks: (number of the first row, rows, whatever else belongs to
-            them), each small enough for memory. The same piece always gives the same blocks.
-        shape: (n, d).
-        taken: Called as pieces are done.
-    """
-
-    engine: Engine
-    pieces: Sequence[Any]
+    engine: Engine  # where they are read
+    pieces: Sequence[Any]  # what they are read from
+    # From a piece to its blocks: (number of the first row, rows, whatever else belongs to them),
+    # each small enough for memory. The same piece always gives the same blocks.
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    shape: tuple[int, int]
-    taken: Taken | None = None
+    shape: tuple[int, int]  # (n, d)
+    taken: Taken | None = None  # called as pieces are done
 
     def __repr__(self) -> str:
         """Return the size."""
         return f"PiecedRows(n={self.shape[0]}, d={self.shape[1]})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
-        """Return the sum of ``task(*block)`` over all blocks.
-
-        Args:
-            task: Takes what ``read`` yields; can be pickled.
-            add: From two parts to their sum.
-
-        Raises:
-            UsageError: There is no row.
-            SordinoError: What reading or the task raised.
-        """
+        """Return the sum of ``task(*block)`` over all blocks."""
         total: T | None = self.engine.fold(
             self.pieces, _OfBlocks(self.read, task, add), _Added(add), taken=self.taken
         )

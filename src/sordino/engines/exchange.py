@@ -31,17 +31,9 @@ _PAUSE: Final = 0.1  # seconds
 
 @contextmanager
 def passing_folder(where: str | None) -> Iterator[str]:
-    """Make a folder that only this user can read; take it away afterwards.
-
-    Args:
-        where: In which folder; the system's own place for temporary files if left out.
-
-    Raises:
-        OSError: It cannot be made.
-
-    Warns:
-        UserWarning: It could not be taken away.
-    """
+    """Make a folder that only this user can read; take it away afterwards."""
+    # Warns:
+    #     UserWarning: It could not be taken away.
     folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=where))
     try:
         with sole_holder(folder / _OWNER, "A folder for temporary files cannot be held", _TAKEN):
@@ -84,30 +76,16 @@ _HEAD: Final = 8 * (PARTS + 1)
 
 @dataclass(frozen=True)
 class Exchange:
-    """A folder in which every piece of data leaves its rows, sorted by part.
+    """A folder in which every piece of data leaves its rows, sorted by part."""
 
-    A file appears whole or not at all, and is the same whoever writes it: a task may be lost or
-    run twice.
+    # A file appears whole or not at all, and is the same whoever writes it: a task may be lost or
+    # run twice.
 
-    Attributes:
-        folder: A folder that every machine sees at the same place.
-        dtype: Of one row.
-    """
-
-    folder: str
-    dtype: Any
+    folder: str  # A folder that every machine sees at the same place
+    dtype: Any  # of one row
 
     def write(self, piece: int, rows: np.ndarray, parts: Integer[np.ndarray, " n"]) -> None:
-        """Leave the rows of one piece.
-
-        Args:
-            piece: Its number.
-            rows: One entry of ``dtype`` for each.
-            parts: Which part each belongs to, 0 to before :data:`PARTS`.
-
-        Raises:
-            FileSystemError: The folder is not seen here, or cannot be written.
-        """
+        """Leave the rows of one piece."""
         self._refuse_unseen()
         order = np.argsort(parts, kind="stable")
         ends = np.searchsorted(parts[order], np.arange(PARTS + 1)).astype("<u8")
@@ -118,22 +96,13 @@ class Exchange:
             file.write(rows[order].tobytes())
 
     def read(self, part: int, pieces: int) -> np.ndarray:
-        """Return all rows of one part, in the order of pieces and of rows in them.
-
-        Raises:
-            FileSystemError: The folder is not seen here, or a file is missing, cut short or cannot
-                be read.
-        """
+        """Return all rows of one part, in the order of pieces and of rows in them."""
         self._refuse_unseen()
         found = [self._rows(piece, part) for piece in range(pieces)]
         return np.concatenate(found) if found else np.zeros(0, self.dtype)
 
     def _rows(self, piece: int, part: int) -> np.ndarray:
-        """Return what one piece left for one part.
-
-        Raises:
-            FileSystemError: The file is missing, cut short or cannot be read.
-        """
+        """Return what one piece left for one part."""
         size = np.dtype(self.dtype).itemsize
         with (
             explained("A file of the shuffle cannot be read"),
@@ -145,11 +114,7 @@ class Exchange:
             return np.frombuffer(_whole(file, size * (last - first)), self.dtype)
 
     def _refuse_unseen(self) -> None:
-        """Refuse to go on where the folder is not.
-
-        Raises:
-            FileSystemError: This machine does not see it.
-        """
+        """Refuse to go on where the folder is not."""
         if not Path(self.folder).is_dir():
             raise FileSystemError(
                 "A machine does not see the folder of the shuffle. Nothing was released. Give "
@@ -162,11 +127,7 @@ class Exchange:
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:
-    """Return so many bytes.
-
-    Raises:
-        FileSystemError: There are fewer.
-    """
+    """Return so many bytes."""
     found = file.read(size)
     if len(found) != size:
         raise FileSystemError("A file of the shuffle was cut short. Nothing was released.")
@@ -175,16 +136,7 @@ def _whole(file: BinaryIO, size: int) -> bytes:
 
 @contextmanager
 def opened_exchange(dtype: Any, scratch: str | Path | None) -> Iterator[Exchange]:
-    """Make a folder for a shuffle, which only this user can read; take it away afterwards.
-
-    Args:
-        dtype: Of one row.
-        scratch: Where; on a cluster, a folder that all machines see. The system's own place for
-            temporary files if left out.
-
-    Raises:
-        FileSystemError: It cannot be made.
-    """
+    """Make a folder for a shuffle, which only this user can read; take it away afterwards."""
     with ExitStack() as stack:
         with explained("The folder for a shuffle cannot be made"):
             where = None if scratch is None else os.path.abspath(scratch)  # noqa: PTH100

@@ -37,11 +37,9 @@ _SETTINGS: Final = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
 @contextmanager
 def own_folder() -> Iterator[str]:
-    """Make a folder for sockets and logs; take it away afterwards.
-
-    Ray opens the folder that it is given to everybody, and in it the way into its object store:
-    so it gets one inside another that only this user can enter.
-    """
+    """Make a folder for sockets and logs; take it away afterwards."""
+    # Ray opens the folder that it is given to everybody, and in it the way into its object store:
+    # so it gets one inside another that only this user can enter.
     usual = tempfile.gettempdir()
     where = usual if len(usual) <= _LONGEST else "/tmp"  # noqa: S108 - a new one in it
     with passing_folder(where) as outer:
@@ -52,13 +50,8 @@ def own_folder() -> Iterator[str]:
 
 @contextmanager
 def own_token(forget: Callable[[], None]) -> Iterator[None]:
-    """Have Ray ask for a token that only its own processes know, unless the user chose one.
-
-    Ray listens on the network; by default it would write a token into the user's home.
-
-    Args:
-        forget: Makes Ray read these settings again.
-    """
+    """Have Ray ask for a token that only its own processes know, unless the user chose one."""
+    # Ray listens on the network; by default it would write a token into the user's home.
     if any(name in os.environ for name in _SETTINGS):
         yield
         return
@@ -93,11 +86,9 @@ _ADDRESS_SETTINGS: Final = 4  # the kind of frame that must come first
 
 
 def answers(address: str) -> bool:
-    """Return whether what listens at host:port speaks as Ray does.
-
-    Ray itself would try for minutes where nothing listens, or something else does. With TLS it is
-    enough that something listens.
-    """
+    """Return whether what listens at host:port speaks as Ray does."""
+    # Ray itself would try for minutes where nothing listens, or something else does. With TLS it is
+    # enough that something listens.
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
         return False
@@ -130,25 +121,14 @@ _LONGEST_BRANCH = 8  # pieces; a power of two, as all lengths are, so that a str
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighboring pieces that one task adds up.
+    """Neighboring pieces that one task adds up."""
 
-    Attributes:
-        first: The number of the first.
-        pieces: They themselves.
-    """
-
-    first: int
-    pieces: tuple[Any, ...]
+    first: int  # the number of the first
+    pieces: tuple[Any, ...]  # they themselves
 
 
 def stretches(pieces: Sequence[Any], least: int) -> list[Stretch]:
-    """Return all pieces, in stretches that are branches of the tree of a sum.
-
-    Args:
-        pieces: All of them.
-        least: How many stretches there should be, as far as there are pieces: the shorter they
-            are, the less a lost one costs.
-    """
+    """Return all pieces, in stretches that are branches of the tree of a sum."""
     length = _LONGEST_BRANCH
     while length > 1 and -(-len(pieces) // length) < least:
         length //= 2
@@ -158,16 +138,12 @@ def stretches(pieces: Sequence[Any], least: int) -> list[Stretch]:
 
 @dataclass
 class Branches:
-    """What some tasks found.
+    """What some tasks found."""
 
-    Attributes:
-        nodes: Sums of branches.
-        seen: From which piece to before which one.
-        failed: The first of these pieces that was refused, and why.
-    """
-
-    nodes: list[Node[Any]] = field(default_factory=list)
+    nodes: list[Node[Any]] = field(default_factory=list)  # sums of branches
+    # From which piece to before which one.
     seen: list[tuple[int, int]] = field(default_factory=list)
+    # The first of these pieces that was refused, and why.
     failed: tuple[int, SordinoError] | None = None
 
     def packed(self) -> bytes:
@@ -187,24 +163,16 @@ class Branches:
 
 @dataclass(frozen=True)
 class SumOfStretch:
-    """The task: it adds up the parts of a stretch.
+    """The task: it adds up the parts of a stretch."""
 
-    Attributes:
-        task: From a piece to its part.
-        add: From two parts to their sum.
-        pieces: How many there are in all.
-    """
-
-    task: Callable[[Any], Any]
-    add: Callable[[Any, Any], Any]
-    pieces: int
+    task: Callable[[Any], Any]  # from a piece to its part
+    add: Callable[[Any, Any], Any]  # from two parts to their sum
+    pieces: int  # how many there are in all
 
     def __call__(self, stretch: Stretch) -> Branches:
-        """Return one branch, or what refused a piece.
-
-        An error is returned and not raised: an engine would try again, and would write down more
-        of it than its message.
-        """
+        """Return one branch, or what refused a piece."""
+        # An error is returned and not raised: an engine would try again, and would write down more
+        # of it than its message.
         total: Reduction[Any] = Reduction(self.pieces, self.add)
         index = stretch.first
         try:
@@ -217,15 +185,10 @@ class SumOfStretch:
 
 @dataclass(frozen=True)
 class Merge:
-    """The task of a second stage: it adds up what several tasks found.
+    """The task of a second stage: it adds up what several tasks found."""
 
-    Attributes:
-        add: From two parts to their sum.
-        pieces: How many there are in all.
-    """
-
-    add: Callable[[Any, Any], Any]
-    pieces: int
+    add: Callable[[Any, Any], Any]  # from two parts to their sum
+    pieces: int  # how many there are in all
 
     def __call__(self, found: Sequence[bytes]) -> Branches:
         """Return fewer branches; what was packed is read one after the other."""
@@ -245,29 +208,20 @@ class Merge:
 
 
 class Arrivals(Generic[T]):
-    """Where a caller takes in what tasks found, in whatever order, once or more often.
+    """Where a caller takes in what tasks found, in whatever order, once or more often."""
 
-    An error is raised when all earlier pieces are known to be good, so that it is that of the
-    first piece that failed, whichever task ended first.
-    """
+    # An error is raised when all earlier pieces are known to be good, so that it is that of the
+    # first piece that failed, whichever task ended first.
 
     def __init__(self, pieces: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
-        """Expect so many pieces.
-
-        Raises:
-            UsageError: There is none.
-        """
+        """Expect so many pieces."""
         self._total: Reduction[T] = Reduction(pieces, add)
         self._seen = np.zeros(pieces, dtype=bool)
         self._taken = taken
         self._failed: tuple[int, SordinoError] | None = None
 
     def take(self, found: Branches) -> None:
-        """Take in what some tasks found.
-
-        Raises:
-            SordinoError: What refused a piece.
-        """
+        """Take in what some tasks found."""
         for level, index, part in found.nodes:
             self._total.take(index, part, level=level)
         for first, last in found.seen:
@@ -279,12 +233,7 @@ class Arrivals(Generic[T]):
             self._taken(int(self._seen.sum()), len(self._seen))
 
     def result(self) -> T:
-        """Return the sum.
-
-        Raises:
-            SordinoError: What refused a piece.
-            EngineError: A part never came.
-        """
+        """Return the sum."""
         if self._failed is not None:
             raise self._failed[1]
         return self._total.result()
@@ -300,10 +249,8 @@ def _first(
 
 
 def _portable(error: Exception) -> SordinoError:
-    """Return an error that can be sent and shown: ours as it is, of others the kind alone.
-
-    The message of another library's error may quote what it was given.
-    """
+    """Return an error that can be sent and shown: ours as it is, of others the kind alone."""
+    # The message of another library's error may quote what it was given.
     if isinstance(error, SordinoError):
         try:
             again = pickle.loads(pickle.dumps(error))  # noqa: S301 - our own
@@ -352,12 +299,7 @@ class RayData:
     """
 
     def __init__(self, address: str | None = None, *, cores: int | None = None) -> None:
-        """Keep the settings; nothing is started yet.
-
-        Raises:
-            MissingExtra: Ray is not installed.
-            UsageError: A setting is out of range.
-        """
+        """Keep the settings; nothing is started yet."""
         _library()
         if address is not None and (not isinstance(address, str) or not address):
             raise UsageError('address must be "auto", or host:port of a Ray cluster, or left out.')
@@ -374,12 +316,7 @@ class RayData:
         return f"RayData(address={self._address!r}, cores={self._cores!r})"
 
     def __enter__(self) -> Self:
-        """Connect, or start Ray on this machine.
-
-        Raises:
-            UsageError: The address does not answer, or this process uses Ray already.
-            EngineError: Ray did not start.
-        """
+        """Connect, or start Ray on this machine."""
         if self._depth == 0:
             self._stack = _joined(self._address) if self._address else _started(self._cores)
         self._depth += 1
@@ -439,11 +376,7 @@ class _MergeTask:
 def _rows(
     pieces: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
 ) -> Generator[bytes]:
-    """Yield what tasks found, as they end.
-
-    Raises:
-        EngineError: Ray gave up.
-    """
+    """Yield what tasks found, as they end."""
     ray = _library()
     cores = int(ray.cluster_resources().get("CPU", 0))
     if cores < 1:
@@ -484,12 +417,7 @@ def _dataset(
 
 
 def _started(cores: int | None) -> ExitStack:
-    """Start Ray on this machine alone, and return what stops it and removes what it wrote.
-
-    Raises:
-        UsageError: This process uses Ray already.
-        EngineError: It did not start.
-    """
+    """Start Ray on this machine alone, and return what stops it and removes what it wrote."""
     ray = _library()
     if ray.is_initialized():
         raise UsageError(
@@ -532,11 +460,7 @@ def _forgotten_token() -> None:
 
 
 def _joined(address: str) -> ExitStack:
-    """Join a cluster, and return what leaves it.
-
-    Raises:
-        UsageError: It does not answer, or this process uses another one.
-    """
+    """Join a cluster, and return what leaves it."""
     ray = _library()
     place = refuse_silent_address(address)
     if ray.is_initialized():
@@ -585,11 +509,7 @@ class _First:
 
 
 def refuse_silent_address(address: str) -> str:
-    """Return host:port of a cluster; refuse one where no cluster answers.
-
-    Raises:
-        UsageError: Nothing answers within seconds, where Ray itself would try for minutes.
-    """
+    """Return host:port of a cluster; refuse one where no cluster answers."""
     if "://" in address:
         raise UsageError(
             f"address={address!r} is for Ray's remote client, which is not used here. Nothing was "
@@ -622,11 +542,9 @@ def _resolved(address: str) -> str | None:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Keep Ray from printing, and from warning about itself.
-
-    Its progress bars count its own blocks, its logs name its own files, and whatever it gives up
-    for is in our error.
-    """
+    """Keep Ray from printing, and from warning about itself."""
+    # Its progress bars count its own blocks, its logs name its own files, and whatever it gives up
+    # for is in our error.
     ray = _library()
     calm: dict[str, Any] = {"enable_progress_bars": False}
     if "RAY_DATA_EXECUTION_NO_PROGRESS_TIMEOUT_S" not in os.environ:
@@ -670,11 +588,7 @@ def _set(context: Any, values: dict[str, Any]) -> None:
 
 
 def _library() -> Any:
-    """Return Ray.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
+    """Return Ray."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

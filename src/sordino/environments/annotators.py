@@ -30,12 +30,7 @@ TRUTH_VERSION = 1
 
 @dataclass(frozen=True)
 class TrueReward:
-    """The reward that simulated people follow: a weight times the count of each marker word.
-
-    Example:
-        >>> TrueReward({"then": 0.4}).score(["Wait, then act, then rest."])
-        array([0.8])
-    """
+    """The reward that simulated people follow: a weight times the count of each marker word."""
 
     weights: dict[str, float]
 
@@ -56,17 +51,7 @@ class TrueReward:
         scores: Float[np.ndarray, "n 2"],
         temperature: float,
     ) -> dict[str, float]:
-        """Return how well a policy on two candidates does under the true reward.
-
-        Args:
-            probabilities: The policy's, for each candidate.
-            scores: True rewards of the candidates.
-            temperature: KL strength in units of reward.
-
-        Returns:
-            ``value``: mean of E r − temperature · KL(π ‖ uniform); ``best_value``: the largest
-            possible; ``kl_regret``: their difference, ≥ 0.
-        """
+        """Return how well a policy on two candidates does under the true reward."""
         uniform = np.full(scores.shape, 0.5)
         return {
             "kl_regret": kl_regret(probabilities, scores, temperature, uniform),
@@ -80,12 +65,7 @@ class TrueReward:
 
     @classmethod
     def load(cls, path: Path) -> TrueReward:
-        """Return the truth that :func:`sordino.simulate_pairs` was run with.
-
-        Raises:
-            DataError: The file is of another format or malformed.
-            FileSystemError: It cannot be read.
-        """
+        """Return the truth that :func:`sordino.simulate_pairs` was run with."""
         problem = "The truth cannot be used"
         weights = read_json(path, kind=TRUTH_FORMAT, version=TRUTH_VERSION, problem=problem)
         try:

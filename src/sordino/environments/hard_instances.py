@@ -274,39 +274,18 @@ _ROUNDED = 1e-9  # numbers that a user writes down are rounded
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LogLinearBandit(LinearRewardWorld):
-    """Users who come from a list of contexts, with a reward that is linear in given features.
+    """Users who come from a list of contexts, with a reward that is linear in given features."""
 
-    Source:
-        docs/policy_optimization.md, "Environments".
-
-    Attributes:
-        reward_noise: Standard deviation of the noise, ≥ 0, in units of reward.
-        weights: θ*, shape (d,).
-        features: φ of all actions in all contexts, shape (s, k, d).
-        chances: How often each context occurs, shape (s,), summing to 1; equally often if left
-            out.
-        feature_bound: The largest norm of features, > 0; no feature may be longer.
-        reward_bound: What rewards are cut to, > 0.
-        start: A policy that the world suggests to begin from, or to explore with, or None.
-
-    Raises:
-        DataError: Shapes disagree, an entry is not finite, a feature is longer than the bound, or
-            the chances are no distribution.
-        UsageError: A number is out of range.
-
-    Example:
-        >>> rng = np.random.default_rng(0)
-        >>> world = LogLinearBandit.random(rng, contexts=20, actions=3, dimension=5)
-        >>> world.contexts(rng, 100).shape
-        (100, 3, 5)
-    """
+    # Source: docs/policy_optimization.md, "Environments".
 
     _: KW_ONLY
-    weights: Float[np.ndarray, " d"]
-    features: Float[np.ndarray, "s k d"]
+    weights: Float[np.ndarray, " d"]  # θ*, shape (d,)
+    features: Float[np.ndarray, "s k d"]  # φ of all actions in all contexts, shape (s, k, d)
+    # How often each context occurs, shape (s,), summing to 1; equally often if left out.
     chances: Float[np.ndarray, " s"] | None = None
-    feature_bound: float = 1.0
-    reward_bound: float = 1.0
+    feature_bound: float = 1.0  # the largest norm of features, > 0; no feature may be longer
+    reward_bound: float = 1.0  # what rewards are cut to, > 0
+    # A policy that the world suggests to begin from, or to explore with, or None.
     start: LogLinearPolicy | None = None
     _reached: Float[np.ndarray, " s"] = field(init=False)
 
@@ -345,42 +324,21 @@ class LogLinearBandit(LinearRewardWorld):
         dimension: int,
         reward_noise: float = 0.5,
     ) -> LogLinearBandit:
-        """Return a world with features and θ* that are uniform unit vectors.
-
-        Args:
-            rng: Randomness of the world.
-            contexts: s ≥ 1.
-            actions: k ≥ 1.
-            dimension: d ≥ 1.
-            reward_noise: Standard deviation of the noise, ≥ 0.
-
-        Raises:
-            UsageError: A number is out of range.
-        """
+        """Return a world with features and θ* that are uniform unit vectors."""
         sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
         s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
         features, truth = unit_vectors(rng, s, k, d), unit_vectors(rng, d)
         return cls(reward_noise, weights=truth, features=features)
 
     def states(self, rng: np.random.Generator, n: int) -> Int[np.ndarray, " n"]:
-        """Return the numbers of the contexts of n users, as :meth:`contexts` draws them.
-
-        Args:
-            rng: Randomness of the world.
-            n: Number of users, ≥ 1.
-        """
+        """Return the numbers of the contexts of n users, as :meth:`contexts` draws them."""
         # a number below 1 times the total is below it also when rounded, so that a context that
         # never occurs is never drawn
         levels = rng.random(_validate.integer("n", n, at_least=1)) * self._reached[-1]
         return np.asarray(np.searchsorted(self._reached, levels, side="right"))
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
-        """Return the features of all actions of n users.
-
-        Args:
-            rng: Randomness of the world.
-            n: Number of users, ≥ 1.
-        """
+        """Return the features of all actions of n users."""
         return np.asarray(self.features[self.states(rng, n)])
 
 
@@ -390,28 +348,10 @@ def tabular_bandit(
     chances: Float[np.ndarray, " s"] | None = None,
     reward_noise: float = 0.5,
 ) -> LogLinearBandit:
-    """Return the world in which state and action have a mean reward of their own.
-
-    Features are one-hot, d = s · a, so that a log-linear policy is a tabular one
-    (:class:`sordino.policies.softmax.TabularPolicy`).
-
-    Source:
-        docs/policy_optimization.md, "Environments".
-
-    Args:
-        rewards: Mean rewards, shape (states, actions); rewards are cut to [−1, 1], or to the
-            largest of them in absolute value where that is more.
-        chances: How often each state occurs; equally often if left out.
-        reward_noise: Standard deviation of the noise, ≥ 0.
-
-    Raises:
-        DataError: The rewards are no table of finite numbers, or the chances no distribution.
-
-    Example:
-        >>> world = tabular_bandit(np.array([[0.0, 1.0], [0.5, 0.0]]))
-        >>> world.suboptimality(LogLinearPolicy.uniform(4), np.random.default_rng(0), 10_000)
-        0.37...
-    """
+    """Return the world in which state and action have a mean reward of their own."""
+    # Features are one-hot, d = s · a, so that a log-linear policy is a tabular one
+    # (`TabularPolicy`).
+    # Source: docs/policy_optimization.md, "Environments".
     table = _validate.finite_array("rewards", rewards, ndim=2)
     if not table.size:
         raise DataError("rewards must have at least one state and one action.")
@@ -425,26 +365,10 @@ def tabular_bandit(
 
 
 def hard_bandit(instance: HardInstance, *, reward_noise: float = 0.5) -> LogLinearBandit:
-    """Return a hard instance as a world with rewards, and its reference as ``start``.
-
-    The reference takes the rare action, which may be the good one, with probability 1/C.
-
-    Source:
-        docs/policy_optimization.md, "Environments"; PPKL, Theorem 4.5 (the construction in its
-        proof).
-
-    Args:
-        instance: The contexts and their signs.
-        reward_noise: Standard deviation of the noise, ≥ 0.
-
-    Example:
-        >>> instance = HardInstance(
-        ...     signs=np.array([1, -1]), concentrability=4.0, gap=0.5, level=0.0
-        ... )
-        >>> world = hard_bandit(instance)
-        >>> world.start.probabilities(world.features).round(6).tolist()
-        [[0.75, 0.25], [0.75, 0.25]]
-    """
+    """Return a hard instance as a world with rewards, and its reference as ``start``."""
+    # The reference takes the rare action, which may be the good one, with probability 1/C.
+    # Source: docs/policy_optimization.md, "Environments"; PPKL, Theorem 4.5 (the construction in
+    # its proof).
     return LogLinearBandit(
         reward_noise,
         weights=instance.weights,

@@ -18,18 +18,16 @@ _USUAL_BOUND = 1.0  # for a world that states none
 
 @runtime_checkable
 class Environment(Protocol):
-    """A world of users: two methods, both for many users at once.
+    """A world of users: two methods, both for many users at once."""
 
-    Row i is user i. It may depend on that user and on the generator, never on another row: a
-    reward that is ranked, averaged or standardized within the batch would let one user change the
-    rewards of others, and no clipping would bound that. Every call of ``contexts`` returns people
-    who were never returned before: a run counts only its worst batch because no person is in two.
-    Where people may come again, use :class:`~sordino.algorithms.user_slots.UserSlots` with ids.
-
-    A world may state ``feature_bound``, the largest norm of its features (1 where it does not),
-    and ``reward_bound``, the largest absolute reward; where its truth is known also
-    ``suboptimality(policy, rng, n)``.
-    """
+    # Row i is user i. It may depend on that user and on the generator, never on another row: a
+    # reward that is ranked, averaged or standardized within the batch would let one user change the
+    # rewards of others, and no clipping would bound that. Every call of `contexts` returns people
+    # who were never returned before: a run counts only its worst batch because no person is in two.
+    # Where people may come again, use `UserSlots` with ids.
+    # A world may state `feature_bound`, the largest norm of its features (1 where it does not), and
+    # `reward_bound`, the largest absolute reward; where its truth is known also
+    # `suboptimality(policy, rng, n)`.
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
         """Return the features of all k actions of n users."""
@@ -46,11 +44,7 @@ class Environment(Protocol):
 
 
 def feature_bound_of(environment: Any) -> float:
-    """Return the bound on the norm of features that a world states, or 1.
-
-    Raises:
-        UsageError: It is not finite and greater than 0.
-    """
+    """Return the bound on the norm of features that a world states, or 1."""
     stated = getattr(environment, "feature_bound", _USUAL_BOUND)
     return _validate.positive("feature_bound", stated)
 
@@ -62,24 +56,9 @@ def bounded_contexts(
     *,
     feature_bound: float | None = None,
 ) -> Float[np.ndarray, "n k d"]:
-    """Return the features of n users, each action's of norm at most the bound, up to rounding.
-
-    A longer vector is shortened on its own, so no user changes another.
-
-    Source:
-        docs/policy_optimization.md, "Environments".
-
-    Args:
-        environment: Any world with ``contexts``.
-        rng: Its randomness.
-        n: Number of users, ≥ 1.
-        feature_bound: Largest norm; the world's own if left out.
-
-    Raises:
-        UsageError: The environment has not the two methods, or the bound cannot be used.
-        DataError: What it returned is no array of n users, or a row holds a NaN or an infinity;
-            of the data only the row's index is named.
-    """
+    """Return the features of n users, each action's of norm at most the bound, up to rounding."""
+    # A longer vector is shortened on its own, so no user changes another.
+    # Source: docs/policy_optimization.md, "Environments".
     if isinstance(environment, type) or not isinstance(environment, Environment):
         raise UsageError(
             "environment must have the methods contexts(rng, n) and reward(context, action, rng), "
@@ -101,22 +80,8 @@ def bounded_rewards(
     *,
     reward_bound: float,
 ) -> Float[np.ndarray, " n"]:
-    """Return the rewards of n users, each cut to ±reward_bound.
-
-    Source:
-        docs/policy_optimization.md, "Environments".
-
-    Args:
-        environment: Any world with ``reward``.
-        context: What :func:`bounded_contexts` returned.
-        action: Which action each user got, from 0 to k − 1.
-        rng: The world's randomness.
-        reward_bound: Largest absolute reward, > 0.
-
-    Raises:
-        DataError: There is not one number for every user, or a reward is a NaN or an infinity; of
-            the data only the row's index is named.
-    """
+    """Return the rewards of n users, each cut to ±reward_bound."""
+    # Source: docs/policy_optimization.md, "Environments".
     bound = _validate.positive("reward_bound", reward_bound)
     found = _numbers("reward", environment.reward(context, action, rng))
     if found.shape != (len(context),):

@@ -27,25 +27,17 @@ _INSIDE = 1 + 2.0**-50  # lengths are taken a rounding too long, so that no row 
 
 @dataclass(frozen=True, eq=False)
 class LinearRewardWorld(ABC):
-    """Users whose reward is weightsᵀφ plus normal noise, cut to ±reward_bound.
+    """Users whose reward is weightsᵀφ plus normal noise, cut to ±reward_bound."""
 
-    Kinds differ in who the users are. What is called value and suboptimality is that of the mean
-    weightsᵀφ, before noise and cutting.
+    # Kinds differ in who the users are. What is called value and suboptimality is that of the mean
+    # weightsᵀφ, before noise and cutting.
+    # Source: docs/policy_optimization.md, "Environments".
 
-    Source:
-        docs/policy_optimization.md, "Environments".
-
-    Attributes:
-        reward_noise: Standard deviation of the noise, ≥ 0, in units of reward.
-        weights: θ*, the truth, shape (d,).
-        feature_bound: The largest norm of features.
-        reward_bound: What rewards are cut to.
-    """
-
-    reward_noise: float = 0.5
-    weights: Float[np.ndarray, " d"] = field(init=False, repr=False)
+    reward_noise: float = 0.5  # standard deviation of the noise, ≥ 0, in units of reward
+    weights: Float[np.ndarray, " d"] = field(init=False, repr=False)  # θ*, the truth, shape (d,)
+    # The largest norm of features.
     feature_bound: float = field(init=False, default=1.0, repr=False)
-    reward_bound: float = field(init=False, default=1.0, repr=False)
+    reward_bound: float = field(init=False, default=1.0, repr=False)  # what rewards are cut to
 
     def __post_init__(self) -> None:
         """Refuse what is no noise."""
@@ -77,16 +69,7 @@ class LinearRewardWorld(ABC):
         action: Int[np.ndarray, " n"],
         rng: np.random.Generator,
     ) -> Float[np.ndarray, " n"]:
-        """Return what each of n users felt after the action taken.
-
-        Args:
-            context: Features of all actions.
-            action: Which one was taken, from 0 to k − 1.
-            rng: Randomness of the world.
-
-        Raises:
-            DataError: There is no such action; the row is named.
-        """
+        """Return what each of n users felt after the action taken."""
         n, k, _ = np.shape(context)
         felt = context[np.arange(n), checked_actions(action, n, k)] @ self.weights
         if self.reward_noise:
@@ -98,15 +81,7 @@ class LinearRewardWorld(ABC):
         probabilities: Float[np.ndarray, "n k"],
         features: Float[np.ndarray, "n k d"],
     ) -> float:
-        """Return the mean reward of a policy over given users.
-
-        Args:
-            probabilities: The policy's, for every action of every user.
-            features: Theirs.
-
-        Raises:
-            DataError: The probabilities are not of the users' actions.
-        """
+        """Return the mean reward of a policy over given users."""
         means = self.mean_rewards(features)
         if np.shape(probabilities) != means.shape:
             raise DataError(
@@ -117,32 +92,15 @@ class LinearRewardWorld(ABC):
     def suboptimality(
         self, policy: ActionPolicy, rng: np.random.Generator, n: int = _FRESH
     ) -> float:
-        """Return how much mean reward a policy gives away on fresh users, at least 0.
-
-        Source:
-            docs/policy_optimization.md, "Environments": E max θ*ᵀφ − E π θ*ᵀφ.
-
-        Args:
-            policy: Asked about features of shape (n, k, d).
-            rng: Draws the users; they are nobody's data.
-            n: How many, ≥ 1.
-        """
+        """Return how much mean reward a policy gives away on fresh users, at least 0."""
+        # Source: docs/policy_optimization.md, "Environments": E max θ*ᵀφ − E π θ*ᵀφ.
         features = self.contexts(rng, n)
         best = float(self.mean_rewards(features).max(axis=1).mean())
         return max(best - self.value(policy.probabilities(features), features), 0.0)
 
 
 def unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*shape"]:
-    """Return uniform unit vectors along the last axis; no square sum exceeds 1 by a rounding.
-
-    Args:
-        rng: Randomness of the world.
-        shape: Of the array.
-
-    Example:
-        >>> bool(unit_vectors(np.random.default_rng(0), 5, 1).max() <= 1)
-        True
-    """
+    """Return uniform unit vectors along the last axis; no square sum exceeds 1 by a rounding."""
     found = rng.standard_normal(shape)
     lengths = np.sqrt(np.einsum("...d,...d->...", found, found))
     found /= np.maximum(lengths, np.finfo(float).tiny)[..., None] * _INSIDE

@@ -97,18 +97,10 @@ def generator(seed: int | None) -> np.random.Generator:
 
 @dataclass
 class Contexts:
-    """The contexts of a world in order, read ahead and handed out when they are used.
+    """The contexts of a world in order, read ahead and handed out when they are used."""
 
-    Attributes:
-        world: Where they come from.
-        rng: The world's randomness.
-
-    Raises:
-        DataError: The world gave another shape, a NaN or an infinity.
-    """
-
-    world: OnlineWorld
-    rng: np.random.Generator
+    world: OnlineWorld  # where they come from
+    rng: np.random.Generator  # the world's randomness
 
     def __post_init__(self) -> None:
         """Read one context, which tells the shape of all."""
@@ -166,11 +158,8 @@ class _LinearTruth(ABC):
         second: Integer[np.ndarray, " n"],
         rng: np.random.Generator,
     ) -> Integer[np.ndarray, " n"]:
-        """Return 1 where the first action is preferred, else 0.
-
-        Source:
-            Bradley & Terry 1952.
-        """
+        """Return 1 where the first action is preferred, else 0."""
+        # Source: Bradley & Terry 1952.
         rows, rewards = np.arange(len(contexts)), self.rewards(contexts)
         return prefer_first(rewards[rows, first] - rewards[rows, second], rng)
 

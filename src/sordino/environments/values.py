@@ -18,11 +18,7 @@ from sordino.rewards.solver import minimize_ridge
 
 
 def checked_flip(flip_probability: float) -> float:
-    """Return a flip probability; refuse one that leaves nothing to learn from.
-
-    Raises:
-        UsageError: It is outside [0, 1/2).
-    """
+    """Return a flip probability; refuse one that leaves nothing to learn from."""
     flip = _validate.number("flip_probability", flip_probability)
     if not 0 <= flip < 0.5:  # noqa: PLR2004
         raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
@@ -53,20 +49,8 @@ def gibbs_rows(
     temperature: float,
     reference: Float[np.ndarray, "n k"],
 ) -> Float[np.ndarray, "n k"]:
-    """Return reference · exp(score / temperature), normalized in every row.
-
-    Source:
-        KLDP, §2; PPKL, §2.
-
-    Args:
-        scores: Rewards of k candidates in each of n contexts.
-        temperature: KL strength in units of reward, > 0.
-        reference: Probabilities of the starting policy.
-
-    Example:
-        >>> gibbs_rows(np.array([[1.0, 0.0]]), 0.5, np.full((1, 2), 0.5)).round(4)
-        array([[0.8808, 0.1192]])
-    """
+    """Return reference · exp(score / temperature), normalized in every row."""
+    # Source: KLDP, §2; PPKL, §2.
     scores, reference = _rows("scores", scores, reference)
     starts = np.arange(len(scores)) * scores.shape[1]
     strength = _validate.positive("temperature", temperature)
@@ -80,17 +64,8 @@ def regularized_value(
     temperature: float,
     reference: Float[np.ndarray, "n k"],
 ) -> float:
-    """Return the mean over contexts of E r − temperature · KL(policy ‖ reference).
-
-    Source:
-        KLDP, §2; PPKL, §2.
-
-    Args:
-        probabilities: The policy's, for each candidate of each context.
-        rewards: True rewards.
-        temperature: KL strength in units of reward, > 0.
-        reference: Probabilities of the starting policy, all above 0.
-    """
+    """Return the mean over contexts of E r − temperature · KL(policy ‖ reference)."""
+    # Source: KLDP, §2; PPKL, §2.
     probabilities, reference = _rows("probabilities", probabilities, reference)
     strength = _validate.positive("temperature", temperature)
     divergence = xlogy(probabilities, probabilities / reference)
@@ -100,20 +75,8 @@ def regularized_value(
 def best_value(
     rewards: Float[np.ndarray, "n k"], temperature: float, reference: Float[np.ndarray, "n k"]
 ) -> float:
-    """Return the largest regularized value of any policy, averaged over contexts.
-
-    Source:
-        temperature · log Σ reference·exp(r/temperature), the Gibbs policy's value; KLDP, §2.
-
-    Args:
-        rewards: True rewards.
-        temperature: KL strength in units of reward, > 0.
-        reference: Probabilities of the starting policy.
-
-    Example:
-        >>> round(best_value(np.array([[0.7, 0.7]]), 0.5, np.full((1, 2), 0.5)), 6)
-        0.7
-    """
+    """Return the largest regularized value of any policy, averaged over contexts."""
+    # Source: temperature · log Σ reference·exp(r/temperature), the Gibbs policy's value; KLDP, §2.
     rewards, reference = _rows("rewards", rewards, reference)
     strength = _validate.positive("temperature", temperature)
     return float(strength * logsumexp(rewards / strength, b=reference, axis=1).mean())
@@ -125,20 +88,10 @@ def kl_regret(
     temperature: float,
     reference: Float[np.ndarray, "n k"],
 ) -> float:
-    """Return the best regularized value minus the policy's, ≥ 0 and exact where it is tiny.
-
-    The difference equals temperature · KL(policy ‖ best policy), which is computed as a sum of
-    terms that are not negative, so that nothing cancels.
-
-    Source:
-        J* − J(π) = temperature · E KL(π ‖ π*); KLDP, §2.
-
-    Args:
-        probabilities: The policy's, for each candidate of each context.
-        rewards: True rewards.
-        temperature: KL strength in units of reward, > 0.
-        reference: Probabilities of the starting policy, all above 0.
-    """
+    """Return the best regularized value minus the policy's, ≥ 0 and exact where it is tiny."""
+    # The difference equals temperature · KL(policy ‖ best policy), which is computed as a sum of
+    # terms that are not negative, so that nothing cancels.
+    # Source: J* − J(π) = temperature · E KL(π ‖ π*); KLDP, §2.
     probabilities, reference = _rows("probabilities", probabilities, reference)
     strength = _validate.positive("temperature", temperature)
     tilted = rewards / strength
@@ -238,21 +191,9 @@ def plain_logistic_scale(
 def sphere_coordinate(
     dimension: int, *, nodes: int = _NODES
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
-    """Return values and probabilities that stand for one coordinate of a uniform unit vector.
-
-    Source:
-        Gauss–Jacobi quadrature of the density ∝ (1 − u²)^((d − 3)/2); exact for polynomials of
-        degree 2·nodes − 1.
-
-    Args:
-        dimension: d ≥ 2.
-        nodes: How many values.
-
-    Example:
-        >>> values, weights = sphere_coordinate(8)
-        >>> round(float(weights @ values**2), 12)
-        0.125
-    """
+    """Return values and probabilities that stand for one coordinate of a uniform unit vector."""
+    # Source: Gauss–Jacobi quadrature of the density ∝ (1 − u²)^((d − 3)/2); exact for polynomials
+    # of degree 2·nodes − 1.
     _validate.integer("dimension", dimension, at_least=2)
     power = (dimension - 3) / 2
     values, weights = roots_jacobi(_validate.integer("nodes", nodes, at_least=1), power, power)

@@ -35,17 +35,7 @@ _NEVER_READ = {".bin", ".gguf", ".h5", ".md", ".msgpack", ".onnx", ".ot", ".tfli
 
 
 def sentence_model_folder(path: str | Path) -> Path:
-    """Return the folder of a sentence model that can be loaded without trusting its author.
-
-    Args:
-        path: A folder that ``SentenceTransformer.save`` wrote. A name on a hub is refused at
-            once; nothing is ever fetched.
-
-    Raises:
-        FileSystemError: There is no such folder, or it cannot be read.
-        UsageError: It holds no sentence model, one that brings code of its own, one whose
-            weights are pickled, or one that needs files of another model.
-    """
+    """Return the folder of a sentence model that can be loaded without trusting its author."""
     if not isinstance(path, str | Path):
         raise UsageError(f"path must be the path of a folder, got {type(path).__name__}.")
     folder = Path(path)
@@ -63,17 +53,9 @@ def sentence_model_folder(path: str | Path) -> Path:
 
 
 def model_digest(folder: Path) -> str:
-    """Return a SHA-256 over the names and contents of all files that can change an embedding.
-
-    Left out are hidden files, ``*.md``, and weights for other libraries, which are never read,
-    so that two copies of one model agree.
-
-    Args:
-        folder: The folder of a sentence model.
-
-    Raises:
-        FileSystemError: A file cannot be read.
-    """
+    """Return a SHA-256 over the names and contents of all files that can change an embedding."""
+    # Left out are hidden files, `*.md`, and weights for other libraries, which are never read, so
+    # that two copies of one model agree.
     digest = hashlib.sha256()
     with explained("The sentence model cannot be read"):
         for name in sorted(_read(folder)):
@@ -82,16 +64,7 @@ def model_digest(folder: Path) -> str:
 
 
 def load_sentence_model(folder: Path, device: str | None) -> Any:
-    """Return the model, ready to be used and not to be trained, in 32-bit floats.
-
-    Args:
-        folder: What :func:`sentence_model_folder` returned.
-        device: As PyTorch names it; an accelerator, if there is one, where it is None.
-
-    Raises:
-        MissingExtra: The extra ``language`` is not installed.
-        UsageError: The model or the device cannot be used.
-    """
+    """Return the model, ready to be used and not to be trained, in 32-bit floats."""
     library = _sentence_transformers()
     try:
         with offline(), quiet(), seeded():
@@ -112,14 +85,9 @@ def load_sentence_model(folder: Path, device: str | None) -> Any:
 
 
 def readers_of(model: Any) -> list[Any]:
-    """Return the parts of a sentence model that may have learned from texts.
-
-    Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
-    has read: it is returned as it is.
-
-    Args:
-        model: What :func:`load_sentence_model` returned.
-    """
+    """Return the parts of a sentence model that may have learned from texts."""
+    # Of a part with weights, lists or rules of its own that is no transformer nobody knows what it
+    # has read: it is returned as it is.
     found: list[Any] = []
     for part in model:
         inner = getattr(part, "auto_model", None)

@@ -64,11 +64,10 @@ class Mechanism(Protocol):
 
 @runtime_checkable
 class Repeatable(Protocol):
-    """What a mechanism may offer to an auditor beside :class:`Mechanism`: many releases at once.
+    """What a mechanism may offer to an auditor beside :class:`Mechanism`: many releases at once."""
 
-    A mechanism without it is released once per trial, and an auditor learns how to tell its
-    outputs apart; both are slower and weaker.
-    """
+    # A mechanism without it is released once per trial, and an auditor learns how to tell its
+    # outputs apart; both are slower and weaker.
 
     def repeat(self, values: np.ndarray, trials: int, *, entropy: Entropy) -> np.ndarray:
         """Return independent releases of the same made-up values, one in each row.

@@ -35,18 +35,15 @@ _MOST_DIRECTIONS: Final = 1 << 14  # two gigabytes a matrix
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ellipsoid:
-    """All x with ‖whiten·x‖ ≤ 1 in the span of some rows, and every row is one of them.
+    """All x with ‖whiten·x‖ ≤ 1 in the span of some rows, and every row is one of them."""
 
-    Every statement is about floats: rows that nearly lie in a smaller space may be outside by
-    what rounding does to their product with ``whiten``.
+    # Every statement is about floats: rows that nearly lie in a smaller space may be outside by
+    # what rounding does to their product with `whiten`.
 
-    Attributes:
-        whiten: Takes a vector to coordinates in which the ellipsoid is the unit ball.
-        unwhiten: Takes coordinates back: whiten·unwhiten is the identity, and unwhiten·whiten
-            leaves vectors of the span where they are.
-    """
-
+    # Takes a vector to coordinates in which the ellipsoid is the unit ball.
     whiten: Float[np.ndarray, "r d"]
+    # Takes coordinates back: whiten·unwhiten is the identity, and unwhiten·whiten leaves vectors of
+    # the span where they are.
     unwhiten: Float[np.ndarray, "d r"]
 
     def __repr__(self) -> str:
@@ -66,16 +63,11 @@ class Ellipsoid:
 
 @dataclass(frozen=True)
 class _Columns:
-    """The columns that hold anything, each scaled to a size of about 1.
+    """The columns that hold anything, each scaled to a size of about 1."""
 
-    Attributes:
-        filled: Which they are.
-        size: Powers of two: dividing by them is exact.
-        basis: An orthonormal basis of the rows so scaled, where these are few; or None.
-    """
-
-    filled: Bool[np.ndarray, " d"]
-    size: Float[np.ndarray, " f"]
+    filled: Bool[np.ndarray, " d"]  # which they are
+    size: Float[np.ndarray, " f"]  # powers of two: dividing by them is exact
+    # An orthonormal basis of the rows so scaled, where these are few; or None.
     basis: Float[np.ndarray, "f b"] | None
 
     def inside(self, part: np.ndarray) -> np.ndarray:
@@ -97,36 +89,15 @@ class _Columns:
 
 
 def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
-    """Return an ellipsoid, centered at 0, that holds all rows, of nearly least Σ half-axes².
-
-    Noise in its shape has nearly the least variance in all directions together. A minimal volume
-    gives each direction noise in proportion to how far rows reach there, so that its total grows
-    with the number of directions; a ball gives all of them that of the longest row. What is
-    least holds rows with half-axes whose squares go as the root of a second moment.
-
-    Args:
-        rows: One vector in each row, finite, at most 2^400; dense or compressed sparse rows.
-            Columns below 2^-400 count as empty.
-
-    Returns:
-        The ellipsoid, scaled until every row is inside. Directions in which the rows reach less
-        than 1e-10 of the longest (columns scaled to one size first) are not in its span.
-
-    Raises:
-        DataError: A value is not finite or too large, or no row is different from 0.
-        UsageError: The rows may have more than 16,384 directions.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": the least tr V with
-        x_iᵀV⁻¹x_i ≤ 1 is (tr M^{1/2})², M = Σ w_i x_i x_iᵀ of the weights w under which no
-        x_iᵀM^{-1/2}x_i exceeds tr M^{1/2}, and V = M^{1/2} tr M^{1/2}: the A-optimal design.
-        Silvey, Titterington & Torsney 1978 for the weights' update.
-
-    Example:
-        >>> held = least_noise_ellipsoid(np.array([[3.0, 0.0], [0.0, 0.5]]))
-        >>> (held.unwhiten @ held.unwhiten.T).round(2).tolist()
-        [[9.0, 0.0], [0.0, 0.26]]
-    """
+    """Return an ellipsoid, centered at 0, that holds all rows, of nearly least Σ half-axes²."""
+    # Noise in its shape has nearly the least variance in all directions together. A minimal volume
+    # gives each direction noise in proportion to how far rows reach there, so that its total grows
+    # with the number of directions; a ball gives all of them that of the longest row. What is least
+    # holds rows with half-axes whose squares go as the root of a second moment.
+    # Source: docs/central.md, "Label privacy, one Gaussian release": the least tr V with x_iᵀV⁻¹x_i
+    # ≤ 1 is (tr M^{1/2})², M = Σ w_i x_i x_iᵀ of the weights w under which no x_iᵀM^{-1/2}x_i
+    # exceeds tr M^{1/2}, and V = M^{1/2} tr M^{1/2}: the A-optimal design. Silvey, Titterington &
+    # Torsney 1978 for the weights' update.
     rows = _checked(rows)
     back = _span(rows)
     basis = _orthonormal(back)
@@ -147,10 +118,9 @@ def least_noise_ellipsoid(rows: AnyRows) -> Ellipsoid:
 
 @dataclass(frozen=True, eq=False)
 class _Reweighted:
-    """The task: the second moment of rows, each weighed by its lengths in earlier rounds.
+    """The task: the second moment of rows, each weighed by its lengths in earlier rounds."""
 
-    So no weight is kept between passes, wherever the rows are.
-    """
+    # So no weight is kept between passes, wherever the rows are.
 
     inside: np.ndarray
     fourths: tuple[np.ndarray, ...]
@@ -165,19 +135,7 @@ class _Reweighted:
 
 
 def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
-    """Return the smallest ball, centered at 0 and in the span of the rows, that holds them.
-
-    Args:
-        rows: As for :func:`least_noise_ellipsoid`.
-
-    Raises:
-        DataError: As there.
-        UsageError: The rows may have more than 16,384 directions.
-
-    Example:
-        >>> isotropic_ellipsoid(np.array([[3.0, 4.0], [1.0, 0.0]])).unwhiten.round(6).tolist()
-        [[5.0, 0.0], [0.0, 5.0]]
-    """
+    """Return the smallest ball, centered at 0 and in the span of the rows, that holds them."""
     rows = _checked(rows)
     back = _span(rows)
     basis = _orthonormal(back)
@@ -187,12 +145,7 @@ def isotropic_ellipsoid(rows: AnyRows) -> Ellipsoid:
 
 
 def checked_rows(name: str, rows: Rows) -> Rows:
-    """Return vectors as floats, dense or as compressed sparse rows.
-
-    Raises:
-        DataError: The array has not two dimensions, is not numeric, or holds a NaN or an
-            infinity; only the index of its row is named.
-    """
+    """Return vectors as floats, dense or as compressed sparse rows."""
     if not sparse.issparse(rows):
         return _validate.finite_array(name, rows, ndim=2)
     if rows.ndim != 2 or rows.dtype.kind not in "biuf":  # noqa: PLR2004 - rows and columns
@@ -235,12 +188,10 @@ def _tops(part: np.ndarray) -> np.ndarray:
 
 
 def _span(rows: AnyRows) -> Float[np.ndarray, "d r"]:
-    """Return columns that span the rows, in whose coordinates their second moment is about I.
-
-    Directions that one look cannot tell from rounding are looked at again, or left out: rows that
-    were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
-    are only made independent of these.
-    """
+    """Return columns that span the rows, in whose coordinates their second moment is about I."""
+    # Directions that one look cannot tell from rounding are looked at again, or left out: rows that
+    # were made nearly round show 1e-10 of the longest instead of 1e-8. The others are known, and
+    # are only made independent of these.
     columns = _columns(rows)
     values, vectors = np.linalg.eigh(_second_moment(rows, columns))
     size = np.sqrt(np.maximum(values, _FLOOR * values[-1]))
@@ -258,11 +209,7 @@ def _span(rows: AnyRows) -> Float[np.ndarray, "d r"]:
 
 
 def _columns(rows: AnyRows) -> _Columns:
-    """Return the columns that hold anything, turned into the span of the rows if those are few.
-
-    Raises:
-        UsageError: Matrices would be too large.
-    """
+    """Return the columns that hold anything, turned into the span of the rows if those are few."""
     largest = _largest(rows)
     filled = largest > 1 / _LARGEST
     size = np.exp2(np.frexp(largest[filled])[1])

@@ -29,11 +29,7 @@ _LEAST, _MOST = 1e-60, 1e60  # no product of the formulas leaves the range of no
 
 
 def size(name: str, value: Any, *, zero: bool = False) -> float:
-    """Return a public size as a float; refuse what would overflow or underflow in a formula.
-
-    Raises:
-        UsageError: The value is not within 1e-60 and 1e60, nor 0 where that is permitted.
-    """
+    """Return a public size as a float; refuse what would overflow or underflow in a formula."""
     result = _validate.number(name, value)
     if not (_LEAST <= result <= _MOST or (zero and result == 0)):
         also = "0, or " if zero else ""
@@ -42,11 +38,7 @@ def size(name: str, value: Any, *, zero: bool = False) -> float:
 
 
 def public_rows(name: str, rows: Any, *, d: int | None = None) -> Any:
-    """Return public rows as floats, dense or as a sparse array by rows.
-
-    Raises:
-        DataError: Not two dimensions, not d columns, not finite, or not a usable size.
-    """
+    """Return public rows as floats, dense or as a sparse array by rows."""
     if issparse(rows):
         rows = csr_array(rows)
         values = _validate.finite_array(name, rows.data, ndim=1)
@@ -69,15 +61,9 @@ def dense_blocks(rows: Any, count: int) -> Iterator[Float[np.ndarray, "b d"]]:
 
 
 def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
-    """Return the largest Euclidean distance between two rows, rounded up.
-
-    Distances come from products of rows less the first one, whose norms are distances too: a
-    square is wrong by less than (4d + 16)·2^-52 of the largest square.
-
-    Example:
-        >>> round(farthest_rows(np.array([[0.0], [3.0], [-1.0]])), 9)
-        4.0
-    """
+    """Return the largest Euclidean distance between two rows, rounded up."""
+    # Distances come from products of rows less the first one, whose norms are distances too: a
+    # square is wrong by less than (4d + 16)·2^-52 of the largest square.
     centered = rows - rows[:1]
     largest = float(np.abs(centered).max(initial=0.0))
     if largest == 0:
@@ -95,25 +81,10 @@ def farthest_rows(rows: Float[np.ndarray, "k d"]) -> float:
 
 
 def penalty_step(size: float, *, step: float = 1.0) -> float:
-    """Return 1/√size − 1/√(size + step), without cancellation.
-
-    What a pessimistic score loses is β/√(count + shrinkage), or β times a norm in the inverse of
-    a second moment of least eigenvalue ``size`` that one record raises by at most ``step``.
-
-    Args:
-        size: What was seen before, > 0.
-        step: What one record adds, > 0.
-
-    Raises:
-        UsageError: An argument is not positive and finite.
-
-    Source:
-        docs/intrinsic.md, "Setting and lemmas".
-
-    Example:
-        >>> round(penalty_step(1.0), 6)
-        0.292893
-    """
+    """Return 1/√size − 1/√(size + step), without cancellation."""
+    # What a pessimistic score loses is β/√(count + shrinkage), or β times a norm in the inverse of
+    # a second moment of least eigenvalue `size` that one record raises by at most `step`.
+    # Source: docs/intrinsic.md, "Setting and lemmas".
     size, step = _validate.positive("size", size), _validate.positive("step", step)
     before, after = math.sqrt(size), math.sqrt(size + step)
     # (after − before)/(before·after), with after − before = step/(before + after)

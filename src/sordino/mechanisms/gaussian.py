@@ -70,26 +70,6 @@ _LARGEST_GRID = 2.0**900  # so that every 64-bit number of steps is a float
 class GaussianMechanism:
     """Release the sum of one vector per record with noise that hides any one of them.
 
-    Every record's vector is clipped to the L2 norm ``bound`` = R, whatever the others are, and
-    put on a grid of step γ: it becomes a vector of integers, and integer arithmetic shortens it
-    until its squared norm is at most K², K = ⌊R/γ⌋. Integers are summed, a discrete Gaussian is
-    added to every coordinate, and the result is multiplied by γ. Rounding needs no allowance:
-    no record ever contributes more than γK ≤ R.
-
-    Args:
-        standard_deviation: Noise of every coordinate of the sum, absolute (s); 2^12 to 2^52
-            steps of the grid.
-        bound: L2 norm to which every record's vector is clipped (R); 2^10 to 2^26 steps.
-        neighbors: The relation that :attr:`event` is about; no default.
-        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
-        grid: Step γ of the grid; by default ``bound``·2^-20.
-        records_per_person: How many records of one person count, the first ones in row order
-            (m). Needed for unit ``"person"``; :meth:`release` then asks for person ids, which
-            are public.
-
-    Raises:
-        UsageError: A setting is out of range.
-
     Guarantee:
         GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for any number of
         records, any finite values and any number of coordinates; no arithmetic caveat. The
@@ -98,31 +78,27 @@ class GaussianMechanism:
         after each coordinate was rounded at random, and √(1 − 16/σ²) costs at most 2^-21. The
         other half is more than that factor and the floats in s/γ and μ can take. Shown by
         tests/soundness/test_gaussian_mechanism.py.
-
-    Source:
-        Balle & Wang 2018, Theorem 8, for the curve; Canonne, Kamath & Steinke 2020 for the
-        discrete Gaussian and its exact draws (from OpenDP); Peikert 2010 for the convolution of
-        a continuous and a discrete Gaussian. Differs: rounding is enforced before the sum and
-        costs no γ√d/2 per record; σ is at least 2^12 steps, not 2^10.
-
-    Example:
-        >>> noise = GaussianMechanism.calibrated(
-        ...     1.0, delta=1e-6, bound=2.0, neighbors=ADD_OR_REMOVE_ONE
-        ... )
-        >>> round(noise.standard_deviation, 4), round(noise.event.mu, 6)
-        (8.4494, 0.236704)
-        >>> noise.guarantee(
-        ...     unit="record", neighbors=ADD_OR_REMOVE_ONE, trust="central"
-        ... ).epsilon <= 1.0
-        True
     """
 
+    # Every record's vector is clipped to the L2 norm `bound` = R, whatever the others are, and put
+    # on a grid of step γ: it becomes a vector of integers, and integer arithmetic shortens it until
+    # its squared norm is at most K², K = ⌊R/γ⌋. Integers are summed, a discrete Gaussian is added
+    # to every coordinate, and the result is multiplied by γ. Rounding needs no allowance: no record
+    # ever contributes more than γK ≤ R.
+    # Source: Balle & Wang 2018, Theorem 8, for the curve; Canonne, Kamath & Steinke 2020 for the
+    # discrete Gaussian and its exact draws (from OpenDP); Peikert 2010 for the convolution of a
+    # continuous and a discrete Gaussian. Differs: rounding is enforced before the sum and costs no
+    # γ√d/2 per record; σ is at least 2^12 steps, not 2^10.
+
+    # Noise of every coordinate of the sum, absolute (s); 2^12 to 2^52 steps of the grid.
     standard_deviation: float
     _: KW_ONLY
-    bound: float
-    neighbors: NeighboringRelation
-    delta: float
-    grid: float | None = None
+    bound: float  # L2 norm to which every record's vector is clipped (R); 2^10 to 2^26 steps
+    neighbors: NeighboringRelation  # the relation that `event` is about; no default
+    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
+    grid: float | None = None  # step γ of the grid; by default `bound`·2^-20
+    # How many records of one person count, the first ones in row order (m). Needed for unit
+    # `"person"`; `release` then asks for person ids, which are public.
     records_per_person: int | None = None
 
     def __post_init__(self) -> None:
@@ -149,19 +125,6 @@ class GaussianMechanism:
         records_per_person: int | None = None,
     ) -> GaussianMechanism:
         """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
-
-        Args:
-            epsilon: Bound on the privacy loss, finite and above 0; of one record, or of one
-                person if ``records_per_person`` is given.
-            delta: Failure probability, in (0, 1).
-            bound: L2 norm to which every record's vector is clipped.
-            neighbors: What one change is.
-            grid: As for the class.
-            records_per_person: As for the class.
-
-        Raises:
-            UsageError: A setting is out of range, or so much loss is allowed (or the grid is so
-                coarse) that the noise would be below 2^12 steps of the grid.
 
         Guarantee:
             What :meth:`guarantee` states under ``neighbors`` is at most (epsilon, delta): the
@@ -196,19 +159,15 @@ class GaussianMechanism:
 
     @property
     def event(self) -> GaussianEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger.
-
-        It covers every promise that :meth:`guarantee` makes under that relation: of one person
-        if ``records_per_person`` is set, else of one record.
-        """
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        # It covers every promise that `guarantee` makes under that relation: of one person if
+        # `records_per_person` is set, else of one record.
         return GaussianEvent(self.mu(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum in L2 norm, at most.
-
-        R if one record is added, removed or made empty, 2R if it is replaced (the triangle
-        inequality, attained by opposite vectors); m times that for all records of one person.
-        """
+        """Return how far one change moves the sum in L2 norm, at most."""
+        # R if one record is added, removed or made empty, 2R if it is replaced (the triangle
+        # inequality, attained by opposite vectors); m times that for all records of one person.
         return _sensitivity(self.bound, neighbors, self.records_per_person)
 
     def mu(self, neighbors: NeighboringRelation) -> float:
@@ -217,16 +176,6 @@ class GaussianMechanism:
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises to one label, record or person; δ is :attr:`delta`.
-
-        Args:
-            unit: ``"record"``; ``"label"`` for one record's label; or ``"person"``.
-            neighbors: What one change is; any relation, not only :attr:`neighbors`.
-            trust: Who saw the raw vectors.
-
-        Raises:
-            PrivacyError: For a person if ``records_per_person`` is not set; for a label under
-                another relation than ``REPLACE_ONE``; for a record that is added or removed if
-                ``records_per_person`` is set.
 
         Guarantee:
             For unit ``"person"`` all vectors of one person together. With
@@ -256,18 +205,6 @@ class GaussianMechanism:
     ) -> Float[np.ndarray, " d"]:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
 
-        Args:
-            values: One vector in each row; any finite numbers, also no rows at all.
-            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
-                gives rounded floating-point noise, for study only.
-            persons: The public id of each row's person, text or whole numbers; exactly if
-                ``records_per_person`` is set.
-
-        Raises:
-            DataError: A value or an id cannot be used; only its index is named, and never how
-                many records there are.
-            UsageError: ``persons`` is missing, or is not used by this mechanism.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
@@ -279,12 +216,11 @@ class GaussianMechanism:
     ) -> Float[np.ndarray, "trials d"]:
         """Return independent releases of the same made-up values, one in each row.
 
-        It takes no person ids: with ``records_per_person`` the rows are played as those that
-        already count, as :meth:`worst_case` gives them.
-
         Guarantee:
             None for all rows together: each row is one release. Never call it on private data.
         """
+        # It takes no person ids: with `records_per_person` the rows are played as those that
+        # already count, as `worst_case` gives them.
         trials = _validate.integer("trials", trials, at_least=1)
         total = self._sum(values)
         return self._noised(np.tile(total, trials), entropy).reshape(trials, len(total))
@@ -292,24 +228,20 @@ class GaussianMechanism:
     def log_ratio(
         self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        On the grid the discrete and the continuous Gaussian have the same log-ratio,
-        ⟨a − b, output − (a + b)/2⟩/s² with a and b the two clipped sums.
-        """
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        # On the grid the discrete and the continuous Gaussian have the same log-ratio, ⟨a − b,
+        # output − (a + b)/2⟩/s² with a and b the two clipped sums.
         one, other = (self._sum(side) * self.step for side in (case.one, case.other))
         difference = (one - other) / self.standard_deviation
         distance = (np.asarray(outputs) - (one + other) / 2) / self.standard_deviation
         return np.asarray(distance @ difference)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring inputs, one coordinate wide, that attain the sensitivity.
-
-        One record at the bound against an empty one, against none, or against its opposite.
-        With ``records_per_person`` = m it is m such records of one person, so that the cap keeps
-        all of them: :meth:`repeat` plays them without ids, and ``release`` gives the same with
-        one id for all rows.
-        """
+        """Return two neighboring inputs, one coordinate wide, that attain the sensitivity."""
+        # One record at the bound against an empty one, against none, or against its opposite. With
+        # `records_per_person` = m it is m such records of one person, so that the cap keeps all of
+        # them: `repeat` plays them without ids, and `release` gives the same with one id for all
+        # rows.
         most = self.records_per_person or 1
         others = {
             REPLACE_SPECIAL: np.zeros((most, 1)),
@@ -424,30 +356,17 @@ ROUNDING: Final = 2.0**-52
 
 @dataclass(frozen=True)
 class BoundedGram:
-    """Σ w_i x_i x_iᵀ up to rounding.
+    """Σ w_i x_i x_iᵀ up to rounding."""
 
-    Attributes:
-        matrix: The computed sum, shape (d, d).
-        error: Bound on the spectral norm of the computed less the exact sum.
-        trace: Upper bound on the trace of both.
-    """
-
-    matrix: Float[np.ndarray, "d d"]
-    error: float
-    trace: float
+    matrix: Float[np.ndarray, "d d"]  # the computed sum, shape (d, d)
+    error: float  # bound on the spectral norm of the computed less the exact sum
+    trace: float  # upper bound on the trace of both
 
     @classmethod
     def of(cls, rows: Any, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
-        """Return the sum over rows, dense or sparse, with weights of at least 0.
-
-        Args:
-            rows: x, shape (n, d), finite, of usable size.
-            weights: w, each at most 1; all 1 if left out.
-
-        Source:
-            docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on the
-            way of a product into the sum.
-        """
+        """Return the sum over rows, dense or sparse, with weights of at least 0."""
+        # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
+        # the way of a product into the sum.
         d = rows.shape[1]
         waiting: list[tuple[int, np.ndarray]] = []  # sums of 2^level blocks, as in a binary counter
         for number, block in enumerate(dense_blocks(rows, BLOCK)):
@@ -480,45 +399,27 @@ _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds e
 class SecondMoment:
     """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
 
-    Every record's vector x is clipped to the norm ``bound`` = R, whatever the others are. The
-    released matrix is symmetric; it may have negative eigenvalues.
-
-    Args:
-        standard_deviation: Noise of every entry of A, and of the released diagonal; 0 with unit
-            ``"label"``, where nothing released depends on labels.
-        bound: Norm to which every vector is clipped (R).
-        unit: ``"record"``, or ``"label"`` if the vectors are public.
-        neighbors: The relation that :attr:`event` is about; no default.
-        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
-        grid: Step γ of the grid of a vector, by default ``bound``·2^-20; that of the matrix is γ².
-
-    Raises:
-        UsageError: A setting is out of range.
-
     Guarantee:
         GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for any number of
         records and any finite values; no arithmetic caveat. Nothing at all is spent with unit
         ``"label"``. Shown by tests/unit/mechanisms/test_second_moment.py.
-
-    Source:
-        docs/central.md, "Second moment"; the grid as for
-        :class:`~sordino.mechanisms.gaussian.GaussianMechanism`. Differs: vectors are rounded
-        before their products are taken, so that the sensitivity needs no allowance.
-
-    Example:
-        >>> noise = SecondMoment.calibrated(
-        ...     1.0, delta=1e-6, bound=2.0, unit="record", neighbors=ADD_OR_REMOVE_ONE
-        ... )
-        >>> round(noise.standard_deviation, 3)
-        16.899
     """
 
+    # Every record's vector x is clipped to the norm `bound` = R, whatever the others are. The
+    # released matrix is symmetric; it may have negative eigenvalues.
+    # Source: docs/central.md, "Second moment"; the grid as for `GaussianMechanism`. Differs:
+    # vectors are rounded before their products are taken, so that the sensitivity needs no
+    # allowance.
+
+    # Noise of every entry of A, and of the released diagonal; 0 with unit `"label"`, where nothing
+    # released depends on labels.
     standard_deviation: float
     _: KW_ONLY
-    bound: float
-    unit: Literal["label", "record"]
-    neighbors: NeighboringRelation
-    delta: float
+    bound: float  # norm to which every vector is clipped (R)
+    unit: Literal["label", "record"]  # `"record"`, or `"label"` if the vectors are public
+    neighbors: NeighboringRelation  # the relation that `event` is about; no default
+    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
+    # Step γ of the grid of a vector, by default `bound`·2^-20; that of the matrix is γ².
     grid: float | None = None
 
     def __post_init__(self) -> None:
@@ -554,17 +455,6 @@ class SecondMoment:
     ) -> SecondMoment:
         """Return the mechanism of least noise that keeps (epsilon, delta) under a relation.
 
-        Args:
-            epsilon: Bound on the privacy loss, finite and above 0.
-            delta: Failure probability, in (0, 1).
-            bound: Norm to which every vector is clipped.
-            unit: As for the class.
-            neighbors: What one change is.
-            grid: As for the class.
-
-        Raises:
-            UsageError: A setting is out of range, or the noise does not fit the grid.
-
         Guarantee:
             What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
         """
@@ -591,11 +481,9 @@ class SecondMoment:
         return GaussianEvent(self.mu(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum in Frobenius norm, at most.
-
-        R² if one record is added, removed or made empty, √2·R² if it is replaced (⟨xxᵀ, zzᵀ⟩ =
-        (xᵀz)² is never negative), and 0 for a label.
-        """
+        """Return how far one change moves the sum in Frobenius norm, at most."""
+        # R² if one record is added, removed or made empty, √2·R² if it is replaced (⟨xxᵀ, zzᵀ⟩ =
+        # (xᵀz)² is never negative), and 0 for a label.
         return 0.0 if self.unit == "label" else _moved(self.bound, neighbors)
 
     def mu(self, neighbors: NeighboringRelation) -> float:
@@ -604,27 +492,15 @@ class SecondMoment:
         return moved / self.standard_deviation * GRID_SLACK if moved else 0.0
 
     def operator_norm_bound(self, d: int, *, failure_probability: float) -> float:
-        """Return a norm that the noise of a d × d matrix exceeds with this probability at most.
-
-        Source:
-            docs/central.md, "Second moment": s(√(2d) + √(2 log(2/η))), by Sudakov–Fernique for
-            the mean and Gaussian concentration around it.
-        """
+        """Return a norm that the noise of a d × d matrix exceeds with this probability at most."""
+        # Source: docs/central.md, "Second moment": s(√(2d) + √(2 log(2/η))), by Sudakov–Fernique
+        # for the mean and Gaussian concentration around it.
         eta = _validate.failure_probability("failure_probability", failure_probability, zero=False)
         spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
         return self.standard_deviation * (spread + math.sqrt(2 * math.log(2 / eta))) * GRID_SLACK
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises; δ is :attr:`delta`.
-
-        Args:
-            unit: ``"record"`` or ``"label"``, as the mechanism was built.
-            neighbors: What one change is.
-            trust: Who saw the raw vectors.
-
-        Raises:
-            PrivacyError: For another unit than that of the mechanism.
-        """
+        """Return what one release promises; δ is :attr:`delta`."""
         _validate.one_of("unit", unit, ("label", "record", "person"))
         if unit != self.unit:
             raise PrivacyError(
@@ -642,27 +518,14 @@ class SecondMoment:
     def release(self, values: Float[np.ndarray, "n d"], *, entropy: Entropy) -> np.ndarray:
         """Return the noised sum, shape (d, d); the spend must already be on a ledger.
 
-        Args:
-            values: One vector in each row; any finite numbers, also no rows at all.
-            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
-                gives rounded floating-point noise, for study only.
-
-        Raises:
-            DataError: A value cannot be used; it is not said how many records there are.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
         return self.release_total(self.total(values), entropy=entropy)
 
     def total(self, values: Float[np.ndarray, "n d"]) -> np.ndarray:
-        """Return the exact sum of outer products in steps of the matrix's grid: whole numbers.
-
-        Totals of parts of the data may be added, in any order. They are as secret as the data.
-
-        Raises:
-            DataError: A value cannot be used; it is not said how many records there are.
-        """
+        """Return the exact sum of outer products in steps of the matrix's grid: whole numbers."""
+        # Totals of parts of the data may be added, in any order. They are as secret as the data.
         vectors = vector_array(values, most=self._most)
         total = np.zeros((vectors.shape[1],) * 2, dtype=object)
         for start in range(0, len(vectors), _CHUNK):
@@ -673,10 +536,6 @@ class SecondMoment:
 
     def release_total(self, total: np.ndarray, *, entropy: Entropy) -> np.ndarray:
         """Return a sum of totals with noise, shape (d, d); the spend must already be on a ledger.
-
-        Args:
-            total: The sum of what :meth:`total` returned for all parts of the data.
-            entropy: As for :meth:`release`.
 
         Guarantee:
             What :meth:`guarantee` returns.

@@ -56,47 +56,30 @@ Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
 class SoftmaxMechanism:
     """Draw actions from a policy of an estimate that nobody else ever sees.
 
-    P(a) ∝ reference(a) · exp(score(a) / temperature). The scores are those of an estimate that a
-    curator withholds; how far one change of the data can move them is bounded by whoever made
-    the estimate, and is a setting here. Actions more than e^30 times less likely than the
-    likeliest are drawn as if they were e^30 times less likely.
-
-    Args:
-        temperature: KL strength in units of the scores, finite and > 0; large stays with the
-            reference.
-        score_range: Bound on max h − min h over the actions that can be drawn, where h is the
-            change of the scores between any two neighboring data sets; finite and ≥ 0.
-        reference: Public probabilities of at most 2^16 actions, summing to 1. An action of
-            probability 0 is never drawn.
-        neighbors: The relation that ``score_range`` is about.
-        draws: How many independent draws one release makes, all from this policy.
-
-    Raises:
-        UsageError: A setting is outside what is permitted.
-
     Guarantee:
         Each draw has bounded range (so pure ε, δ = 0) :attr:`bounded_range` under ``neighbors``,
         if ``score_range`` bounds what it says. Chances are exact multiples of 2^-128 whose
         distance from the formula is part of the bound: no arithmetic caveat of the draw; that of
         the scores is the estimate's. Shown by tests/soundness/test_gibbs_sampling.py.
-
-    Source:
-        KLDP, Lemma 1 (pure), with the range of the change instead of twice its size;
-        docs/intrinsic.md, "Setting and lemmas".
-
-    Example:
-        >>> from sordino._random import entropy
-        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-        >>> policy = SoftmaxMechanism(
-        ...     0.01, score_range=0.5, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE, draws=3)
-        >>> policy.release([0.0, 1.0], entropy=entropy(None)).tolist(), policy.event.draws
-        ([1, 1, 1], 3)
     """
 
+    # P(a) ∝ reference(a) · exp(score(a) / temperature). The scores are those of an estimate that a
+    # curator withholds; how far one change of the data can move them is bounded by whoever made the
+    # estimate, and is a setting here. Actions more than e^30 times less likely than the likeliest
+    # are drawn as if they were e^30 times less likely.
+    # Source: KLDP, Lemma 1 (pure), with the range of the change instead of twice its size;
+    # docs/intrinsic.md, "Setting and lemmas".
+
+    # KL strength in units of the scores, finite and > 0; large stays with the reference.
     temperature: float
+    # Bound on max h − min h over the actions that can be drawn, where h is the change of the scores
+    # between any two neighboring data sets; finite and ≥ 0.
     score_range: float = field(kw_only=True)
+    # Public probabilities of at most 2^16 actions, summing to 1. An action of probability 0 is
+    # never drawn.
     reference: tuple[float, ...] = field(kw_only=True)
-    neighbors: NeighboringRelation = field(kw_only=True)
+    neighbors: NeighboringRelation = field(kw_only=True)  # the relation that `score_range` is about
+    # How many independent draws one release makes, all from this policy.
     draws: int = field(default=1, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -125,11 +108,7 @@ class SoftmaxMechanism:
         return BoundedRangeEvent(self.bounded_range, draws=self.draws)
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return the range of the change of the scores.
-
-        Raises:
-            PrivacyError: ``score_range`` was stated for another relation.
-        """
+        """Return the range of the change of the scores."""
         if neighbors is not self.neighbors:
             raise PrivacyError(
                 f"score_range was bounded under {self.neighbors.name}; it says nothing under "
@@ -138,29 +117,13 @@ class SoftmaxMechanism:
         return self.score_range
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises without a δ: the sum over its draws.
-
-        Args:
-            unit: Whose change ``score_range`` is about.
-            neighbors: What one change is.
-            trust: Who saw the data.
-
-        Raises:
-            PrivacyError: ``score_range`` was stated for another relation.
-        """
+        """Return what one release promises without a δ: the sum over its draws."""
         self.sensitivity(neighbors)
         loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
         return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def release(self, values: Scores, *, entropy: Entropy) -> Int64[np.ndarray, " draws"]:
         """Return the drawn actions, as indices.
-
-        Args:
-            values: One score for each action; the estimate's, so confidential.
-            entropy: Source of 64-bit words, two for each draw; a release needs system entropy.
-
-        Raises:
-            DataError: There is not one finite score for each action.
 
         Guarantee:
             As the class; draws noise, so the spend must already be on a ledger.
@@ -179,11 +142,7 @@ class SoftmaxMechanism:
         return drawn.reshape(trials, self.draws)
 
     def log_probabilities(self, values: Scores) -> Float[np.ndarray, " k"]:
-        """Return the log-probabilities that a release draws from, −∞ for never; confidential.
-
-        Raises:
-            DataError: As :meth:`release`.
-        """
+        """Return the log-probabilities that a release draws from, −∞ for never; confidential."""
         return log_chances(thresholds(self._log_weights(values)))
 
     def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
@@ -193,14 +152,9 @@ class SoftmaxMechanism:
         return np.asarray((one[rows] - other[rows]).sum(axis=1))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return scores of which one action moves by the whole range, around even odds.
-
-        The action is the likeliest under the reference; before and after the change its odds
-        against all others together are e^{±range/2}.
-
-        Raises:
-            PrivacyError: ``score_range`` was stated for another relation.
-        """
+        """Return scores of which one action moves by the whole range, around even odds."""
+        # The action is the likeliest under the reference; before and after the change its odds
+        # against all others together are e^{±range/2}.
         moves = self.sensitivity(neighbors) / 2
         scores = np.zeros(len(self.reference))
         first = int(np.argmax(self.reference))
@@ -231,27 +185,10 @@ class SoftmaxMechanism:
 def least_temperature(score_range: float, bounded_range: float) -> float:
     """Return the least temperature at which one draw has at most a bounded range.
 
-    Args:
-        score_range: Bound on the range of the change of the scores, finite and ≥ 0.
-        bounded_range: What one draw may have, > 0.
-
-    Returns:
-        ``score_range / bounded_range``, raised by what arithmetic needs; 1 for scores that never
-        change, which are as private at any other.
-
-    Raises:
-        UsageError: No finite temperature keeps it.
-
     Guarantee:
         ``SoftmaxMechanism(result, score_range=score_range, ...).bounded_range <= bounded_range``.
-
-    Source:
-        docs/intrinsic.md, "Choosing temperature and regularization": η = ρ/ε.
-
-    Example:
-        >>> round(least_temperature(0.5, 1.0), 9)
-        0.5
     """
+    # Source: docs/intrinsic.md, "Choosing temperature and regularization": η = ρ/ε.
     score_range = _validate.non_negative("score_range", score_range)
     room = Fraction(_validate.positive("bounded_range", bounded_range)) - SLACK
     if room <= 0:
@@ -280,23 +217,10 @@ def odds_case(
     temperature: float,
     neighbors: NeighboringRelation,
 ) -> WorstCase:
-    """Return scores between which the odds of two actions move by all that one record can.
-
-    The two are the likeliest under the reference. Both inputs share records that make the rest
-    negligible and place the two so that their odds move from one side of even to the other,
-    where a count of draws tells most of them, as far as 2^18 numbers allow.
-
-    Args:
-        reference: Public probabilities, at least two above 0.
-        bound: Range that the scores of one record are cut to.
-        steps: How many steps make the bound.
-        temperature: KL strength in units of the scores.
-        neighbors: What one change is.
-
-    Raises:
-        UsageError: No such records bring the two actions within e^30 of each other, where
-            they would have to be for the change to show in full.
-    """
+    """Return scores between which the odds of two actions move by all that one record can."""
+    # The two are the likeliest under the reference. Both inputs share records that make the rest
+    # negligible and place the two so that their odds move from one side of even to the other, where
+    # a count of draws tells most of them, as far as 2^18 numbers allow.
     first, second = np.argsort(-np.array(reference), kind="stable")[:2].tolist()
     record = bound / temperature
     lowers = neighbors is REPLACE_ONE  # the record of the other input raises the likely action
@@ -323,14 +247,7 @@ def odds_case(
 def _heights(
     lifts: list[float], records: float, steps: int, k: int
 ) -> tuple[Float[np.ndarray, " 2"], int]:
-    """Return the two scores in steps, and how many records of them lift two actions so far.
-
-    Args:
-        lifts: How far the two actions should rise above all others.
-        records: How many records at the bound raise an action by 1.
-        steps: How many steps make the bound.
-        k: Number of actions.
-    """
+    """Return the two scores in steps, and how many records of them lift two actions so far."""
     wanted = np.array(lifts) * min(records, _LARGEST)
     rows = math.ceil(min(wanted.max(), _CELLS // k))
     shares = wanted / max(wanted.max(), rows, math.ulp(0.0))
@@ -347,25 +264,6 @@ _EXPONENTIAL_CELLS: Final = 1 << 20  # numbers held at once
 class ExponentialMechanism:
     """Draw one of k actions, the likelier the higher the records score it in total.
 
-    P(a) ∝ reference(a) · exp(Σ_i score_i(a) / temperature). Each record gives k scores. Before
-    they are summed, the least of them (over the actions that can be drawn) is subtracted, what
-    exceeds ``bound`` is cut to ``bound``, and the result is rounded to a whole number of steps:
-    record by record, whatever the others are. Actions more than e^30 times less likely than the
-    likeliest are drawn as if they were e^30 times less likely.
-
-    Args:
-        temperature: KL strength in units of the scores, finite and > 0; large stays with the
-            reference.
-        bound: Range (greatest minus least) that the scores of one record are cut to, > 0.
-        reference: Public probabilities of the 2 to 2^16 actions, summing to 1. An action of
-            probability 0 is never drawn; at least two have more.
-        neighbors: The relation that :attr:`event` is about, as the ledger keeps it.
-        grid: Step that scores are rounded to, ``bound``·2^-20 if left out; made a little smaller
-            where ``bound`` is no whole number of steps.
-
-    Raises:
-        UsageError: A setting is outside what is permitted.
-
     Guarantee:
         One release has bounded range (so pure ε, δ = 0) :meth:`bounded_range`, for unit
         ``"record"`` under every relation and for unit ``"label"`` under ``REPLACE_ONE``; who
@@ -373,24 +271,27 @@ class ExponentialMechanism:
         sums of integers, and probabilities are exact multiples of 2^-128 whose distance from
         the formula is part of the bound: no arithmetic caveat. Shown by
         tests/soundness/test_exponential_mechanism.py.
-
-    Source:
-        McSherry & Talwar 2007; bounded range: Durfee & Rogers 2019, Definition 3.1;
-        docs/privacy.md, "Bounded range".
-
-    Example:
-        >>> from sordino._random import entropy
-        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-        >>> choice = ExponentialMechanism(
-        ...     0.01, bound=1.0, reference=(0.5, 0.5), neighbors=ADD_OR_REMOVE_ONE)
-        >>> choice.release(np.array([[0.0, 1.0]]), entropy=entropy(None)).tolist()
-        [1]
     """
 
+    # P(a) ∝ reference(a) · exp(Σ_i score_i(a) / temperature). Each record gives k scores. Before
+    # they are summed, the least of them (over the actions that can be drawn) is subtracted, what
+    # exceeds `bound` is cut to `bound`, and the result is rounded to a whole number of steps:
+    # record by record, whatever the others are. Actions more than e^30 times less likely than the
+    # likeliest are drawn as if they were e^30 times less likely.
+    # Source: McSherry & Talwar 2007; bounded range: Durfee & Rogers 2019, Definition 3.1;
+    # docs/privacy.md, "Bounded range".
+
+    # KL strength in units of the scores, finite and > 0; large stays with the reference.
     temperature: float
+    # Range (greatest minus least) that the scores of one record are cut to, > 0.
     bound: float = field(kw_only=True)
+    # Public probabilities of the 2 to 2^16 actions, summing to 1. An action of probability 0 is
+    # never drawn; at least two have more.
     reference: tuple[float, ...] = field(kw_only=True)
+    # The relation that `event` is about, as the ledger keeps it.
     neighbors: NeighboringRelation = field(kw_only=True)
+    # Step that scores are rounded to, `bound`·2^-20 if left out; made a little smaller where
+    # `bound` is no whole number of steps.
     grid: float | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -421,29 +322,10 @@ class ExponentialMechanism:
     ) -> ExponentialMechanism:
         """Return the mechanism of least temperature whose one draw keeps (epsilon, delta).
 
-        Args:
-            epsilon: Bound on the privacy loss of one draw, finite and at least 0.
-            delta: Failure probability in [0, 1); 0 for a pure promise.
-            bound: Range that the scores of one record are cut to.
-            reference: Public probabilities of the actions.
-            neighbors: What one change is.
-            grid: Step that scores are rounded to; ``bound``·2^-20 if left out.
-
-        Raises:
-            UsageError: A setting is outside what is permitted, or nothing but noise keeps it.
-
         Guarantee:
             The accountant shows (epsilon, delta) for one draw under ``neighbors``; see the class.
-
-        Source:
-            docs/privacy.md, "Bounded range" (the inverse of ``bounded_range_delta``).
-
-        Example:
-            >>> choice = ExponentialMechanism.calibrated(
-            ...     1.0, delta=0.0, bound=1.0, reference=(0.5, 0.5), neighbors=REPLACE_ONE)
-            >>> round(choice.temperature, 9), choice.event.bounded_range <= 1.0
-            (2.0, True)
         """
+        # Source: docs/privacy.md, "Bounded range" (the inverse of `bounded_range_delta`).
         target = bounded_range_for(epsilon, delta)
         room = Fraction(target) - SLACK
         if room <= 0:
@@ -473,40 +355,26 @@ class ExponentialMechanism:
         return BoundedRangeEvent(self.bounded_range(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return the largest range (over actions) of the change of the total scores.
-
-        A record that comes, goes or becomes empty moves the totals by its own scores, whose
-        range is ``bound``. One that is replaced moves them by a difference: 2·``bound``.
-        """
+        """Return the largest range (over actions) of the change of the total scores."""
+        # A record that comes, goes or becomes empty moves the totals by its own scores, whose range
+        # is `bound`. One that is replaced moves them by a difference: 2·`bound`.
         _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
         return 2 * self.bound if neighbors is REPLACE_ONE else self.bound
 
     def bounded_range(self, neighbors: NeighboringRelation) -> float:
         """Return the length of the interval that holds all log-ratios of one draw.
 
-        The sensitivity over the temperature, at most 60 (no two actions are more than e^30
-        apart), plus 2^-64 for arithmetic; rounded up.
-
-        Source:
-            docs/privacy.md, "Bounded range".
-
         Guarantee:
             An upper bound for every two neighboring inputs, of the probabilities that are really
             drawn from; shown by tests/soundness/test_exponential_mechanism.py.
         """
+        # The sensitivity over the temperature, at most 60 (no two actions are more than e^30
+        # apart), plus 2^-64 for arithmetic; rounded up.
+        # Source: docs/privacy.md, "Bounded range".
         return range_of_draw(self.sensitivity(neighbors), self.temperature)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what drawing one action promises: ε = bounded range, δ = 0.
-
-        Args:
-            unit: ``"record"``, or ``"label"`` under ``REPLACE_ONE``: the scores of one record
-                are replaced by any others.
-            neighbors: What one change is.
-            trust: Who saw the raw scores.
-
-        Raises:
-            PrivacyError: For one person; for a label under another relation.
 
         Guarantee:
             As the class; under ``REPLACE_SPECIAL`` an empty record is a row of equal scores.
@@ -527,15 +395,6 @@ class ExponentialMechanism:
     ) -> Int64[np.ndarray, " 1"]:
         """Return one drawn action, as an array of one index.
 
-        Args:
-            values: Scores, one row for each record and one column for each action; no rows draw
-                from the reference (floored as all policies).
-            entropy: Source of 64-bit words, two of which are taken; a release needs system
-                entropy.
-
-        Raises:
-            DataError: The columns are not k, or a row is not finite; only its index is named.
-
         Guarantee:
             Bounded range of :meth:`bounded_range`, δ = 0; draws noise, so the spend must already
             be on a ledger.
@@ -547,31 +406,18 @@ class ExponentialMechanism:
     ) -> Int64[np.ndarray, "trials 1"]:
         """Return independent releases of the same made-up scores, one in each row.
 
-        Raises:
-            DataError: As :meth:`release`.
-            UsageError: ``trials`` is no whole number of at least 0.
-
         Guarantee:
             None for all rows together: each row is one release. Never call it on private data.
         """
         return draw_actions(self._log_weights(values), trials, entropy=entropy)[:, None]
 
     def log_probabilities(self, values: Real[np.ndarray, "n k"]) -> Float[np.ndarray, " k"]:
-        """Return the log-probabilities that a release of these scores draws from, −∞ for never.
-
-        They are a function of the raw scores: confidential, for audits and studies only.
-
-        Raises:
-            DataError: As :meth:`release`.
-        """
+        """Return the log-probabilities that a release of these scores draws from, −∞ for never."""
+        # They are a function of the raw scores: confidential, for audits and studies only.
         return log_chances(thresholds(self._log_weights(values)))
 
     def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        Raises:
-            UsageError: An output is no action that can be drawn.
-        """
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
         drawn = np.asarray(outputs).reshape(-1)
         if not np.isin(drawn, self._support).all():
             raise UsageError("outputs must be indices of actions that can be drawn.")
@@ -580,15 +426,10 @@ class ExponentialMechanism:
         return np.asarray(one - other)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return neighbors between which the odds of two actions move by the whole bounded range.
-
-        The two are the likeliest under the reference. Records that both inputs share make the
-        rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
-        game finds the range in few draws.
-
-        Raises:
-            UsageError: No input of that size brings the two within e^30 of each other.
-        """
+        """Neighbors between which the odds of two actions move by the whole bounded range."""
+        # The two are the likeliest under the reference. Records that both inputs share make the
+        # rest negligible and the two as even as can be (as far as 2^18 numbers allow), so that a
+        # game finds the range in few draws.
         _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
         return odds_case(
             self.reference,
@@ -599,11 +440,9 @@ class ExponentialMechanism:
         )
 
     def _log_weights(self, values: Any) -> Iterator[Decimal]:
-        """Return the log-weights of all actions, up to a constant, in 50 digits.
-
-        Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what
-        SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
-        """
+        """Return the log-weights of all actions, up to a constant, in 50 digits."""
+        # Those within 30 of the largest are wrong by less than 10^-44 < 2^-146, well within what
+        # SLACK leaves for them; the others are floored, in 50 digits as in real numbers.
         totals = self._totals(values)
         most = max(totals.values())
         unit = DIGITS.multiply(Decimal(self._steps), Decimal(self.temperature))

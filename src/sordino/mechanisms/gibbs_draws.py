@@ -65,19 +65,6 @@ def draw_actions(
 ) -> Int64[np.ndarray, " trials"]:
     """Return independent draws of an action, each with probability ∝ exp(its log-weight).
 
-    Log-weights more than 30 below the largest one count as 30 below it, so that no action that
-    one data set can draw is impossible under another.
-
-    Args:
-        log_weights: One for each of at most 2^16 actions, up to a common constant; −∞ for an
-            action that is never drawn, which must not depend on private data.
-        trials: How many draws; at least 0.
-        entropy: Source of 64-bit words; two are taken for each draw, in order.
-
-    Raises:
-        DataError: A log-weight is NaN or +∞, or none is finite; only its index is named.
-        UsageError: There are too many actions, or ``trials`` is no whole number.
-
     Guarantee:
         If one change of the data moves the log-weights by h with max h − min h ≤ b, then one
         draw has bounded range b + :data:`SLACK`; several draws from one policy compose as
@@ -85,15 +72,10 @@ def draw_actions(
         arithmetic behind the log-weights, and it is the caller who bounds h. Draws noise, so the
         spend must already be on a ledger. Shown by
         tests/soundness/test_exponential_mechanism.py.
-
-    Source:
-        McSherry & Talwar 2007; docs/privacy.md, "Bounded range".
-
-    Example:
-        >>> from sordino._random import entropy
-        >>> draw_actions([-math.inf, 0.0], 3, entropy=entropy(None)).tolist()
-        [1, 1, 1]
     """
+    # Log-weights more than 30 below the largest one count as 30 below it, so that no action that
+    # one data set can draw is impossible under another.
+    # Source: McSherry & Talwar 2007; docs/privacy.md, "Bounded range".
     trials = _validate.integer("trials", trials, at_least=0)
     levels = _levels(log_weights)
     words = entropy.words(2 * trials).reshape(trials, 2)
@@ -107,18 +89,9 @@ def draw_actions(
 
 
 def thresholds(log_weights: Iterable[float | Decimal]) -> list[int]:
-    """Return, for every action, the sum of the chances up to it in units of 2^-128.
-
-    An action is drawn if a uniform integer below 2^128 is below its threshold and not below the
-    one before. The last threshold is 2^128.
-
-    Args:
-        log_weights: As :func:`draw_actions` takes them.
-
-    Raises:
-        DataError: As :func:`draw_actions`.
-        UsageError: There are too many actions.
-    """
+    """Return, for every action, the sum of the chances up to it in units of 2^-128."""
+    # An action is drawn if a uniform integer below 2^128 is below its threshold and not below the
+    # one before. The last threshold is 2^128.
     return _thresholds(_levels(log_weights))
 
 
@@ -129,11 +102,7 @@ def _thresholds(levels: list[Decimal]) -> list[int]:
 
 
 def log_chances(cuts: list[int]) -> Float[np.ndarray, " k"]:
-    """Return the log-probability of every action, −∞ for one that is never drawn.
-
-    Args:
-        cuts: What :func:`thresholds` returned.
-    """
+    """Return the log-probability of every action, −∞ for one that is never drawn."""
     sizes = [high - low for low, high in pairwise([0, *cuts])]
     return np.array([math.log(size / (1 << _BITS)) if size else -math.inf for size in sizes])
 
@@ -155,13 +124,11 @@ def _levels(log_weights: Iterable[float | Decimal]) -> list[Decimal]:
 
 
 def _weights(levels: list[Decimal]) -> list[int]:
-    """Return integers ∝ exp(floored log-weight), 2^160 for the largest and 0 for −∞.
-
-    The floor costs nothing: let f and f' be two log-weights whose difference lies in [c, c + b].
-    Add c to f', which leaves its policy as it is: then f' ≤ f ≤ f' + b. The map
-    f ↦ max(f, max f − 30) never falls when f rises, and moves by b when all of f moves by b. So
-    the floored log-weights obey the same two inequalities.
-    """
+    """Return integers ∝ exp(floored log-weight), 2^160 for the largest and 0 for −∞."""
+    # The floor costs nothing: let f and f' be two log-weights whose difference lies in [c, c + b].
+    # Add c to f', which leaves its policy as it is: then f' ≤ f ≤ f' + b. The map f ↦ max(f, max f
+    # − 30) never falls when f rises, and moves by b when all of f moves by b. So the floored
+    # log-weights obey the same two inequalities.
     top = max(levels)
     return [
         _weight(max(DIGITS.subtract(level, top), Decimal(-FLOOR))) if level.is_finite() else 0
@@ -177,13 +144,11 @@ def _weight(depth: Decimal) -> int:
 def _drawn_plainly(
     levels: list[Decimal], high: UInt64[np.ndarray, " n"]
 ) -> Int64[np.ndarray, " n"] | None:
-    """Return what exact thresholds would draw, from floats; None where floats cannot tell.
-
-    Depths below 30 are wrong by less than 2^-47, so weights by a factor within 1 ± 2^-46 (with
-    that of ``exp``), sums of 2^16 of them by 1 ± 2^-36, shares by less than 2^-35.9 and words by
-    2^-53: a word that is 2^-35 or more away from every share lies on the same side of the exact
-    threshold.
-    """
+    """Return what exact thresholds would draw, from floats; None where floats cannot tell."""
+    # Depths below 30 are wrong by less than 2^-47, so weights by a factor within 1 ± 2^-46 (with
+    # that of `exp`), sums of 2^16 of them by 1 ± 2^-36, shares by less than 2^-35.9 and words by
+    # 2^-53: a word that is 2^-35 or more away from every share lies on the same side of the exact
+    # threshold.
     top = max(levels)
     depths = [
         max(float(DIGITS.subtract(level, top)), -float(FLOOR)) if level.is_finite() else -math.inf
@@ -216,32 +181,16 @@ def _drawn(
 
 @lru_cache(maxsize=1 << 12)
 def range_of_draw(score_range: float | Fraction, temperature: float) -> float:
-    """Return the length of the interval that holds all log-ratios of one draw.
-
-    The range of the change of the scores over the temperature, at most 60 (no two actions are
-    more than e^30 apart), plus 2^-64 for arithmetic; rounded up. Scores that never change cost 0.
-
-    Args:
-        score_range: Bound on max h − min h over the actions, h the change of the scores, ≥ 0.
-        temperature: KL strength in units of the scores, > 0.
-
-    Source:
-        Durfee & Rogers 2019, Definition 3.1; docs/privacy.md, "Bounded range".
-    """
+    """Return the length of the interval that holds all log-ratios of one draw."""
+    # The range of the change of the scores over the temperature, at most 60 (no two actions are
+    # more than e^30 apart), plus 2^-64 for arithmetic; rounded up. Scores that never change cost 0.
+    # Source: Durfee & Rogers 2019, Definition 3.1; docs/privacy.md, "Bounded range".
     ideal = Fraction(score_range) / Fraction(temperature)
     return rounded_up(min(ideal, Fraction(_WIDEST)) + SLACK, "bounded range") if ideal else 0.0
 
 
 def checked_reference(reference: Any, *, least: int = 2) -> tuple[float, ...]:
-    """Return public probabilities as a tuple of floats; refuse what is no distribution.
-
-    Args:
-        reference: Probabilities of the actions; 0 for one that is never drawn.
-        least: How many actions must have more than 0.
-
-    Raises:
-        UsageError: They do not sum to 1, or are too many or too few.
-    """
+    """Return public probabilities as a tuple of floats; refuse what is no distribution."""
     chances = tuple(reference)
     if all(isinstance(chance, float) for chance in chances):
         return _checked_reference(chances, least)
@@ -271,11 +220,7 @@ def log_of_chance(chance: float) -> Decimal:
 
 
 def rounded_up(value: Fraction, name: str) -> float:
-    """Return a float that is at least value, and so is the decimal number that it prints as.
-
-    Raises:
-        UsageError: No float is that large.
-    """
+    """Return a float that is at least value, and so is the decimal number that it prints as."""
     try:
         result = float(value)
     except OverflowError:

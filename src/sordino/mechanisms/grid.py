@@ -42,12 +42,7 @@ _LOW_BITS = 12
 
 
 def matrix(values: object) -> np.ndarray:
-    """Return values if they are an array of two dimensions.
-
-    Raises:
-        DataError: They are not, or hide some of their numbers, which would be used all the same;
-            it is not said how many rows there are.
-    """
+    """Return values if they are an array of two dimensions."""
     if not isinstance(values, np.ndarray):
         raise DataError(f"values must be a NumPy array, got {type(values).__name__}.")
     if isinstance(values, np.ma.MaskedArray):
@@ -61,15 +56,7 @@ def matrix(values: object) -> np.ndarray:
 
 
 def vector_array(values: np.ndarray, *, most: int) -> Float[np.ndarray, "n d"]:
-    """Return values as an array of floats with one vector in each row.
-
-    Args:
-        values: Finite numbers in two dimensions; any number of rows, at least one column.
-        most: Largest norm in steps of the grid: its square times the columns must fit 64 bits.
-
-    Raises:
-        DataError: The array cannot be used; it is not said how many rows there are.
-    """
+    """Return values as an array of floats with one vector in each row."""
     values = matrix(values)
     widest = _MOST // most**2
     if not 1 <= values.shape[1] <= widest:
@@ -97,15 +84,6 @@ def clipped_sum(
 ) -> Int64[np.ndarray, " d"]:
     """Return the exact sum of vectors, each first cut to a norm of at most ``most`` steps.
 
-    Args:
-        vectors: Any finite numbers, of any size.
-        most: Largest norm of one vector, in steps; at most 2^26.
-        step: Step of the grid.
-
-    Returns:
-        The sum in steps, each coordinate cut to ±2^62. Cutting brings no two sums further apart,
-        and Python's integers hold any number of records before it.
-
     Guarantee:
         The squared norm of what one row adds is at most most², in integers, and depends on
         nothing but that row. Shown by tests/soundness/test_gaussian_mechanism.py.
@@ -120,10 +98,9 @@ def clipped_sum(
 
 
 def outer_products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
-    """Return the sum of the outer products of integer rows as Python's integers.
-
-    A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply exactly.
-    """
+    """Return the sum of the outer products of integer rows as Python's integers."""
+    # A number of at most 2^24 is split into two of at most 13 bits, so that floats multiply
+    # exactly.
     high = (steps >> _LOW_BITS).astype(np.float64)
     low = (steps & (2**_LOW_BITS - 1)).astype(np.float64)
     parts = (high.T @ high, high.T @ low, low.T @ low)
@@ -133,11 +110,7 @@ def outer_products(steps: Int64[np.ndarray, "n d"]) -> np.ndarray:
 
 
 def refuse_persons(*, given: bool, most: int | None) -> None:
-    """Refuse person ids that would be ignored, and a cap without them.
-
-    Raises:
-        UsageError: Ids are given and ``most`` (records of one person) is not, or the reverse.
-    """
+    """Refuse person ids that would be ignored, and a cap without them."""
     if given and most is None:
         raise UsageError(
             "persons is used only with records_per_person, which is not set. Nothing was "
@@ -151,16 +124,7 @@ def refuse_persons(*, given: bool, most: int | None) -> None:
 
 
 def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
-    """Return which rows count: the first ``most`` of each person, by that person's rows alone.
-
-    Args:
-        persons: The id of each row's person, text or whole numbers.
-        n: How many rows there are.
-        most: How many rows of one person count.
-
-    Raises:
-        DataError: An id cannot be used, or there is not one for each row.
-    """
+    """Return which rows count: the first ``most`` of each person, by that person's rows alone."""
     seen: dict[str, int] = {}
     counts = np.zeros(n, dtype=bool)
     for index, person in enumerate(_validate.person_ids(persons, n)):
@@ -170,15 +134,7 @@ def first_rows(persons: PersonIds, n: int, most: int) -> Bool[np.ndarray, " n"]:
 
 
 def whole_steps(values: Float[np.ndarray, "n d"], most: float) -> Int32[np.ndarray, "n d"]:
-    """Return public vectors rounded to whole steps; refuse what the grid does not hold.
-
-    Args:
-        values: In steps, before rounding.
-        most: Largest norm of a vector, at most 2^24; beyond it integers could overflow.
-
-    Raises:
-        DataError: A vector is longer, or holds what is no finite number.
-    """
+    """Return public vectors rounded to whole steps; refuse what the grid does not hold."""
     steps = np.rint(values)
     if not (np.einsum("ij,ij->i", steps, steps) <= most**2).all():  # also NaN
         raise DataError(
@@ -194,11 +150,6 @@ def with_noise(
 ) -> Int64[np.ndarray, " size"]:
     """Return whole numbers with discrete Gaussian noise of this scale.
 
-    Args:
-        total: What to hide.
-        scale: Parameter of the noise (its standard deviation), in steps.
-        entropy: Only a source that says ``simulated`` gives rounded floating-point noise.
-
     Guarantee:
         Exact: OpenDP adds the noise to the numbers given here as unbounded integers and cuts the
         result to 64 bits, which is post-processing.
@@ -208,12 +159,10 @@ def with_noise(
 
 
 def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[np.ndarray, "n d"]:
-    """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``.
-
-    Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
-    summation, and so on the other rows. What is no number counts as 0: as an integer it would be
-    the least there is, whose square is 0 in 64 bits.
-    """
+    """Return each row rounded to the grid, first shrunk until no coordinate exceeds ``most``."""
+    # Every operation acts on single numbers, or takes a maximum: nothing depends on an order of
+    # summation, and so on the other rows. What is no number counts as 0: as an integer it would be
+    # the least there is, whose square is 0 in 64 bits.
     largest = np.abs(vectors).max(axis=1, keepdims=True)
     # a huge row is cut, a tiny one rounds to 0
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
@@ -224,11 +173,9 @@ def _steps(vectors: Float[np.ndarray, "n d"], most: int, step: float) -> Int64[n
 
 
 def _shortened(steps: Int64[np.ndarray, "n d"], most: int) -> Int64[np.ndarray, "n d"]:
-    """Return rows of integers of at most ``most`` each, with a norm of at most ``most``.
-
-    A longer row is multiplied by most/L and cut toward zero, L a whole number of at least its
-    norm: each coordinate is then at most |k|·most/L, so that the norm is at most ``most``.
-    """
+    """Return rows of integers of at most ``most`` each, with a norm of at most ``most``."""
+    # A longer row is multiplied by most/L and cut toward zero, L a whole number of at least its
+    # norm: each coordinate is then at most |k|·most/L, so that the norm is at most `most`.
     square = (steps * steps).sum(axis=1)
     long = square > most * most
     length = root_above(square[long])[:, np.newaxis]
@@ -276,13 +223,7 @@ _PART: Final = 1 << 20  # numbers held at once, densely
 
 
 def row_sum(rows: AnyRows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
-    """Return the sum of ``task(block)`` over blocks of the rows, each of them dense.
-
-    Args:
-        rows: The matrix.
-        task: From some rows to their part; can be pickled.
-        add: From two parts to their sum.
-    """
+    """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
     if isinstance(rows, PiecedRows):
         total: T = rows.fold(_Dense(task, add), add)
         return total
@@ -310,12 +251,7 @@ def dense_parts(rows: Rows) -> Iterator[tuple[slice, Float[np.ndarray, "part d"]
 
 
 def row_weights(rows: Rows, longest: float) -> Float[np.ndarray, " n"]:
-    """Return min(1, longest/‖x‖): how much each row counts, whatever the others are.
-
-    Args:
-        rows: x.
-        longest: Above 0; with infinity every row counts 1.
-    """
+    """Return min(1, longest/‖x‖): how much each row counts, whatever the others are."""
     if longest == np.inf:
         return np.ones(rows.shape[0])
     lengths = (sparse_norm if sparse.issparse(rows) else np.linalg.norm)(rows, axis=1)
@@ -353,20 +289,9 @@ Made = TypeVar("Made")
 def least_that_keeps(
     start: float, make: Callable[[float], Made], keeps: Callable[[Made], bool]
 ) -> Made:
-    """Return what is made of the least size, from ``start`` up, whose own statement is kept.
-
-    A formula gives the size up to the last bits of a float; it is raised by twice as many of them
-    until the promise that is really stated holds.
-
-    Args:
-        start: Size from the formula: a standard deviation, a temperature.
-        make: Makes a mechanism of a size.
-        keeps: Whether what it states is at most what was asked for.
-
-    Example:
-        >>> least_that_keeps(1.0, float, lambda size: size >= 1.0)
-        1.0
-    """
+    """Return what is made of the least size, from ``start`` up, whose own statement is kept."""
+    # A formula gives the size up to the last bits of a float; it is raised by twice as many of them
+    # until the promise that is really stated holds.
     size, more = start, 2.0**-52
     while not keeps(made := make(size)):
         size, more = size * (1 + more), 2 * more
@@ -389,22 +314,16 @@ def words_of(entropy: Entropy) -> Iterator[int]:
 
 
 def laplace_noise(rate: Fraction, words: Iterator[int]) -> int:
-    """Return Z with P(Z = z) = e^{−rate·|z|}·(1 − e^{−rate})/(1 + e^{−rate}), exactly.
-
-    It is the difference of two independent numbers that are geometric with factor e^{−rate}.
-    """
+    """Return Z with P(Z = z) = e^{−rate·|z|}·(1 − e^{−rate})/(1 + e^{−rate}), exactly."""
+    # It is the difference of two independent numbers that are geometric with factor e^{−rate}.
     return _geometric(rate, words) - _geometric(rate, words)
 
 
 def _geometric(rate: Fraction, words: Iterator[int]) -> int:
-    """Return G ≥ 0 with P(G ≥ k) = e^{−rate·k}, exactly.
-
-    With rate = s/t in lowest terms, X = u + t·w has P(X ≥ x) = e^{−x/t} if u < t is drawn with
-    weight e^{−u/t} and w with weight e^{−w}. Then ⌊X/s⌋ ≥ k if and only if X ≥ k·s.
-
-    Source:
-        Canonne, Kamath & Steinke 2020, Algorithm 2.
-    """
+    """Return G ≥ 0 with P(G ≥ k) = e^{−rate·k}, exactly."""
+    # With rate = s/t in lowest terms, X = u + t·w has P(X ≥ x) = e^{−x/t} if u < t is drawn with
+    # weight e^{−u/t} and w with weight e^{−w}. Then ⌊X/s⌋ ≥ k if and only if X ≥ k·s.
+    # Source: Canonne, Kamath & Steinke 2020, Algorithm 2.
     steps, unit = rate.numerator, rate.denominator
     while not _survives(part := _below(unit, words), unit, words):
         pass
@@ -415,12 +334,10 @@ def _geometric(rate: Fraction, words: Iterator[int]) -> int:
 
 
 def _survives(part: int, unit: int, words: Iterator[int]) -> bool:
-    """Return True with probability e^{−part/unit}, exactly, for part ≤ unit.
-
-    Coins of probability x, x/2, x/3, ... are tossed until one fails, x = part/unit. More than k
-    succeed or not with probability x^k/k!, so the first to fail is an odd one with probability
-    1 − x + x²/2! − x³/3! + ... = e^{−x}.
-    """
+    """Return True with probability e^{−part/unit}, exactly, for part ≤ unit."""
+    # Coins of probability x, x/2, x/3, ... are tossed until one fails, x = part/unit. More than k
+    # succeed or not with probability x^k/k!, so the first to fail is an odd one with probability
+    # 1 − x + x²/2! − x³/3! + ... = e^{−x}.
     tossed = 1
     while _below(unit * tossed, words) < part:
         tossed += 1
@@ -428,11 +345,9 @@ def _survives(part: int, unit: int, words: Iterator[int]) -> bool:
 
 
 def _below(bound: int, words: Iterator[int]) -> int:
-    """Return a uniform whole number from 0 to bound − 1, exactly.
-
-    As many words as the bound has make one number; what is beyond its last whole multiple of the
-    bound is drawn anew.
-    """
+    """Return a uniform whole number from 0 to bound − 1, exactly."""
+    # As many words as the bound has make one number; what is beyond its last whole multiple of the
+    # bound is drawn anew.
     if bound == 1:
         return 0
     count = -(-bound.bit_length() // _WORD)

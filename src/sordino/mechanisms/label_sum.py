@@ -56,18 +56,13 @@ FINER: Final = 2**6
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LabelStatistic:
-    """What was released, with all that is known about its noise; both are public.
+    """What was released, with all that is known about its noise; both are public."""
 
-    Attributes:
-        value: T̃, the noised Σ y_i x_i over the rows that count.
-        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
-        used: Which rows count.
-    """
-
-    value: Float[np.ndarray, " d"]
+    value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
     _: KW_ONLY
+    # F with covariance FFᵀ; the noise is F times independent draws of variance 1.
     factor: Float[np.ndarray, "d r"]
-    used: Bool[np.ndarray, " n"]
+    used: Bool[np.ndarray, " n"]  # which rows count
 
     def __repr__(self) -> str:
         """Return sizes; no number of the sum."""
@@ -107,20 +102,9 @@ def half_steps(
     *,
     longest: float,
 ) -> Int32[np.ndarray, "n r"]:
-    """Return every whitened row that counts, halved and rounded to the grid; else zeros.
-
-    A row that does not count is not read: its product may be no number, and no number times 0 is
-    not 0.
-
-    Args:
-        differences: x_i.
-        used: Which rows count; all of them are inside the ellipsoid.
-        whiten: From a row to steps.
-        longest: What no half row of them is longer than, in steps; at most 2^24.
-
-    Raises:
-        DataError: A row that counts leaves the grid.
-    """
+    """Return every whitened row that counts, halved and rounded to the grid; else zeros."""
+    # A row that does not count is not read: its product may be no number, and no number times 0 is
+    # not 0.
     turned = np.ascontiguousarray(whiten.T) / 2
     halves = np.zeros((len(used), len(whiten)), dtype=np.int32)
     for part, values in dense_parts(differences):
@@ -154,11 +138,9 @@ def moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
 def farthest(
     moves: Int64[np.ndarray, " n"], persons: PersonIds | None
 ) -> tuple[float, Int64[np.ndarray, " k"]]:
-    """Return how far one change moves the sum at most, in steps, and its rows.
-
-    One change replaces the label of one row, or of all rows of one person: then the triangle
-    inequality adds their lengths.
-    """
+    """Return how far one change moves the sum at most, in steps, and its rows."""
+    # One change replaces the label of one row, or of all rows of one person: then the triangle
+    # inequality adds their lengths.
     n = len(moves)
     names = range(n) if persons is None else _validate.person_ids(persons, n)
     numbers: dict[str | int, int] = {}
@@ -197,18 +179,14 @@ class SumSettings(Protocol):
 class DesignedSum(ABC):
     """A release of which everything but labels or orders is known: its noise is a number.
 
-    Attributes:
-        mechanism: The settings.
-        moved: How many steps one change moves the sum at most, rounded up: Δ.
-
     Guarantee:
         None of its own: each design states one. Shown by
         tests/soundness/test_label_gaussian_mechanism.py and
         tests/soundness/test_ranking_gaussian_mechanism.py.
     """
 
-    mechanism: Any
-    moved: float
+    mechanism: Any  # the settings
+    moved: float  # how many steps one change moves the sum at most, rounded up: Δ
 
     @property
     @abstractmethod
@@ -251,9 +229,6 @@ class DesignedSum(ABC):
     ) -> Float[np.ndarray, " d"]:
         """Return the noised sum alone: the value of ``statistic``.
 
-        Raises:
-            DataError: Values are not what ``statistic`` takes.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
@@ -268,11 +243,7 @@ class DesignedSum(ABC):
         """
 
     def refuse_unusable_noise(self) -> None:
-        """Refuse noise that the grid is too coarse or too fine for.
-
-        Raises:
-            UsageError: It is.
-        """
+        """Refuse noise that the grid is too coarse or too fine for."""
         least, most = STEPS_OF_NOISE
         if not least <= self.scale <= most:
             raise UsageError(
@@ -540,29 +511,23 @@ class LabelGaussian:
 class LabelDesign(DesignedSum):
     """A release of labels whose vectors are known: a mechanism from labels to their noised sum.
 
-    Made by :meth:`LabelGaussian.prepare`, from public vectors alone.
-
-    Attributes:
-        mechanism: The settings.
-        ellipsoid: The shape of the noise.
-        halves: What an undecided label of each row contributes, in steps: h_i; a 1 contributes
-            2h_i and a 0 nothing. Rows that do not count hold zeros.
-        used: Which rows count.
-        persons: Whose rows they are, if all of one person change together.
-        moved: How many steps one change moves the sum at most, rounded up: Δ.
-        worst: The rows of a change that may move it as far: one row, or one person's.
-
     Guarantee:
         As :class:`LabelGaussian` states it; nothing here is read from a label. Shown by
         tests/soundness/test_label_gaussian_mechanism.py.
     """
 
-    mechanism: LabelGaussian
-    ellipsoid: Ellipsoid
+    # Made by `prepare`, from public vectors alone.
+
+    mechanism: LabelGaussian  # the settings
+    ellipsoid: Ellipsoid  # the shape of the noise
+    # What an undecided label of each row contributes, in steps: h_i; a 1 contributes 2h_i and a 0
+    # nothing. Rows that do not count hold zeros.
     halves: Int32[np.ndarray, "n r"]
-    used: Bool[np.ndarray, " n"]
-    persons: PersonIds | None = None
+    used: Bool[np.ndarray, " n"]  # which rows count
+    persons: PersonIds | None = None  # whose rows they are, if all of one person change together
+    # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
+    # The rows of a change that may move it as far: one row, or one person's.
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -585,13 +550,6 @@ class LabelDesign(DesignedSum):
 
     def statistic(self, labels: Integer[np.ndarray, " n"], *, entropy: Entropy) -> LabelStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            labels: Each 0, 1 or 2 (undecided), one for each row.
-            entropy: As for :meth:`LabelGaussian.release`.
-
-        Raises:
-            DataError: A label is something else, or there is not one for each row.
 
         Guarantee:
             What :meth:`guarantee` returns.
@@ -621,12 +579,10 @@ class LabelDesign(DesignedSum):
         return np.asarray((whitened - (one + other) / 2) @ (one - other))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return labels that differ in the row, or the person, that moves the sum farthest.
-
-        The labels of one row attain the sensitivity. Those of one person are turned to one side
-        as far as they can be; if the person's vectors are parallel they attain it too. Labels of
-        rows that do not count differ as well: they are promised to change nothing.
-        """
+        """Return labels that differ in the row, or the person, that moves the sum farthest."""
+        # The labels of one row attain the sensitivity. Those of one person are turned to one side
+        # as far as they can be; if the person's vectors are parallel they attain it too. Labels of
+        # rows that do not count differ as well: they are promised to change nothing.
         self.sensitivity(neighbors)
         vectors = self.halves[self.worst].astype(np.float64)
         side = vectors @ np.linalg.svd(vectors, full_matrices=False)[2][0] > 0
@@ -647,23 +603,15 @@ class LabelDesign(DesignedSum):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiecedStatistic:
-    """What was released of labels in many files, with all that is known about its noise.
+    """What was released of labels in many files, with all that is known about its noise."""
 
-    Attributes:
-        value: T̃, the noised Σ y_i x_i over the rows that count.
-        factor: F with covariance FFᵀ; the noise is F times independent draws of variance 1.
-        rows: How many rows count.
-        squares: Σ‖x_i‖².
-        longest: The largest ‖x_i‖.
-        scale: Standard deviation of the noise, in steps of its grid.
-    """
-
-    value: Float[np.ndarray, " d"]
+    value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
+    # F with covariance FFᵀ; the noise is F times independent draws of variance 1.
     factor: Float[np.ndarray, "d r"]
-    rows: int
-    squares: float
-    longest: float
-    scale: float
+    rows: int  # how many rows count
+    squares: float  # Σ‖x_i‖²
+    longest: float  # the largest ‖x_i‖
+    scale: float  # standard deviation of the noise, in steps of its grid
 
     def __repr__(self) -> str:
         """Return sizes; no number of the sum."""
@@ -674,12 +622,6 @@ class PiecedStatistic:
 class ChunkedLabels:
     """A release of labels whose public vectors an engine reads.
 
-    Made by :meth:`prepare`, from public vectors alone.
-
-    Attributes:
-        mechanism: The settings.
-        ellipsoid: The shape of the noise.
-
     Guarantee:
         That of :class:`~sordino.mechanisms.label_sum.LabelGaussian`, with the same integers
         and the same noise. How far a label may move the sum is measured in the same task, and on
@@ -689,34 +631,20 @@ class ChunkedLabels:
         tests/soundness/test_chunked_labels.py.
     """
 
-    mechanism: LabelGaussian
-    ellipsoid: Ellipsoid
+    # Made by `prepare`, from public vectors alone.
+
+    mechanism: LabelGaussian  # the settings
+    ellipsoid: Ellipsoid  # the shape of the noise
 
     @classmethod
     def prepare(cls, mechanism: LabelGaussian, rows: PiecedRows) -> ChunkedLabels:
-        """Return the release made ready: it reads no label and spends nothing.
-
-        Raises:
-            DataError: A vector cannot be used, or all are 0.
-            UsageError: There are too many directions.
-        """
+        """Return the release made ready: it reads no label and spends nothing."""
         shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
         return cls(mechanism, shape(counting_less(rows, mechanism.longest)))
 
     def total(self, rows: PiecedRows) -> PiecedTotal:
-        """Return the sum without noise, which is as secret as the labels, and spends nothing.
-
-        So whatever is wrong with the files or the grid is found before anything is spent.
-
-        Args:
-            rows: What :meth:`prepare` was given; its blocks hold (number, vectors, labels), each
-                label 0, 1 or 2 (undecided).
-
-        Raises:
-            DataError: There are other rows than before: the files changed while they were read.
-            UsageError: So much loss is allowed, or so little, that the noise would be below 2^12
-                steps of the grid or above 2^52.
-        """
+        """Return the sum without noise, which is as secret as the labels, and spends nothing."""
+        # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
         found = rows.fold(
@@ -729,10 +657,6 @@ class ChunkedLabels:
 
     def release_total(self, total: PiecedTotal, *, entropy: Entropy) -> PiecedStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            total: From :meth:`total`.
-            entropy: As for :meth:`~sordino.mechanisms.label_sum.LabelGaussian.release`.
 
         Guarantee:
             What the mechanism's ``guarantee`` returns.
@@ -757,21 +681,13 @@ class ChunkedLabels:
     def statistic(self, rows: PiecedRows, *, entropy: Entropy) -> PiecedStatistic:
         """Return both steps in one; the spend must already be on a ledger.
 
-        Raises:
-            DataError: As :meth:`total`.
-            UsageError: As :meth:`total`.
-
         Guarantee:
             What the mechanism's ``guarantee`` returns.
         """
         return self.release_total(self.total(rows), entropy=entropy)
 
     def _usable_noise(self, moved: float) -> float:
-        """Return the noise in steps; refuse what the grid is too coarse or too fine for.
-
-        Raises:
-            UsageError: It is.
-        """
+        """Return the noise in steps; refuse what the grid is too coarse or too fine for."""
         scale, (least, most) = moved * GRID_SLACK / self.mechanism.mu, STEPS_OF_NOISE
         if least <= scale <= most:
             return scale
@@ -784,21 +700,13 @@ class ChunkedLabels:
 
 @dataclass(eq=False)
 class _Sum:
-    """What some rows contribute, in whole steps, and what is public of the rows.
+    """What some rows contribute, in whole steps, and what is public of the rows."""
 
-    Attributes:
-        total: Σ over rows of 0, 1 or 2 times h_i.
-        moved: The largest ‖2h_i‖ of them, in parts of a step, rounded up.
-        rows: How many.
-        squares: Σ‖x_i‖².
-        longest: The largest ‖x_i‖.
-    """
-
-    total: Int64[np.ndarray, " r"]
-    moved: int
-    rows: int
-    squares: float
-    longest: float
+    total: Int64[np.ndarray, " r"]  # Σ over rows of 0, 1 or 2 times h_i
+    moved: int  # the largest ‖2h_i‖ of them, in parts of a step, rounded up
+    rows: int  # how many
+    squares: float  # Σ‖x_i‖²
+    longest: float  # the largest ‖x_i‖
 
     def plus(self, other: _Sum) -> _Sum:
         """Take in what other rows contribute."""
@@ -812,30 +720,19 @@ class _Sum:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PiecedTotal:
-    """A sum that has no noise yet: keep it secret.
+    """A sum that has no noise yet: keep it secret."""
 
-    Attributes:
-        found: What the rows contribute.
-        scale: The noise that hides it, in steps.
-    """
-
-    found: _Sum
-    scale: float
+    found: _Sum  # what the rows contribute
+    scale: float  # the noise that hides it, in steps
 
 
 @dataclass(frozen=True, eq=False)
 class _Steps:
-    """The task: a block of rows and labels in whole steps, added up.
+    """The task: a block of rows and labels in whole steps, added up."""
 
-    Attributes:
-        turned: Takes a row (as a row vector) to h_i, before rounding.
-        longest: Largest ‖h_i‖ that can be; beyond it squares would not be exact.
-        counted: As the mechanism's ``longest``.
-    """
-
-    turned: Float[np.ndarray, "d r"]
-    longest: float
-    counted: float = np.inf
+    turned: Float[np.ndarray, "d r"]  # takes a row (as a row vector) to h_i, before rounding
+    longest: float  # largest ‖h_i‖ that can be; beyond it squares would not be exact
+    counted: float = np.inf  # as the mechanism's `longest`
 
     def __call__(self, _first: int, block: Any, labels: Integer[np.ndarray, " n"]) -> _Sum:
         """Return the sum of one block."""
@@ -843,11 +740,7 @@ class _Steps:
         return reduce(_Sum.plus, parts)
 
     def _part(self, values: Float[np.ndarray, "k d"], times: Int64[np.ndarray, " k"]) -> _Sum:
-        """Return the sum of some rows.
-
-        Raises:
-            DataError: A row is longer than the noise was made for.
-        """
+        """Return the sum of some rows."""
         halves = np.rint(counting_less(values, self.counted) @ self.turned)
         squares = np.einsum("ij,ij->i", halves, halves)
         if not squares.max() <= self.longest**2:  # also NaN

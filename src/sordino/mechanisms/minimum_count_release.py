@@ -40,19 +40,6 @@ _FIRST_DIGITS: Final = 60
 class MinimumCount:
     """Release a number that is, but for probability δ, no larger than the least count of any arm.
 
-    v = min_a N_a − 1 + Z − c, with Z discrete Laplace, P(Z = z) ∝ e^{−ε|z|}, and the least margin
-    c ≥ 0 for which P(Z > c) ≤ δ. Whoever knows v may then trust every arm to have v records
-    beside any one record, and release draws whose score range is that of
-    :func:`~sordino.mechanisms.score_sensitivity.mean_range_after_test`. If v < 1, nothing is
-    trusted: draw from the reference.
-
-    Args:
-        epsilon: ε, bound on the privacy loss of v; finite and at least 1e-12.
-        delta: δ in (0, 1), failure probability: that v exceeds what holds without the one record.
-
-    Raises:
-        UsageError: A setting is out of range.
-
     Guarantee:
         :attr:`event` on a ledger, (ε, δ) for unit ``"record"`` under every relation, and bounded
         ranges for the draws on top: twice ``mean_range_after_test(v)``, over the temperature, under
@@ -70,20 +57,17 @@ class MinimumCount:
         change moves what happens under D, on failures alone, so that for any outcomes S
         P(S) ≤ P(S, no failure) + δ ≤ e^{ε*}·P′(S, no failure) + δ* + δ ≤ e^{ε*}·P′(S) + δ* + δ.
         That is what (ε, δ) with those bounded ranges composes to.
-
-    Source:
-        Dwork & Lei 2009 (propose, test, release); docs/intrinsic.md, "Propose, test, release".
-
-    Example:
-        >>> from sordino._random import entropy
-        >>> test = MinimumCount(1.0, delta=1e-6)
-        >>> test.margin
-        13
-        >>> int(test.release(np.array([500, 900]), entropy=entropy(None))[0]) < 550
-        True
     """
 
-    epsilon: float
+    # v = min_a N_a − 1 + Z − c, with Z discrete Laplace, P(Z = z) ∝ e^{−ε|z|}, and the least margin
+    # c ≥ 0 for which P(Z > c) ≤ δ. Whoever knows v may then trust every arm to have v records
+    # beside any one record, and release draws whose score range is that of `mean_range_after_test`.
+    # If v < 1, nothing is trusted: draw from the reference.
+    # Source: Dwork & Lei 2009 (propose, test, release); docs/intrinsic.md, "Propose, test,
+    # release".
+
+    epsilon: float  # ε, bound on the privacy loss of v; finite and at least 1e-12
+    # δ in (0, 1), failure probability: that v exceeds what holds without the one record.
     delta: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -117,24 +101,14 @@ class MinimumCount:
         return ApproximateEvent(self.epsilon, self.delta)
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return 1: no change of one record moves the least count by more.
-
-        Under ``REPLACE_ONE`` neither: two data sets that share all records but one each have the
-        least count of those that they share, or one more.
-        """
+        """Return 1: no change of one record moves the least count by more."""
+        # Under `REPLACE_ONE` neither: two data sets that share all records but one each have the
+        # least count of those that they share, or one more.
         _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
         return 1.0
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what one release promises, the failures that draws may build on included.
-
-        Args:
-            unit: ``"record"``: one pull of an arm.
-            neighbors: What one change is; the promise is the same under each.
-            trust: Who saw the raw records.
-
-        Raises:
-            PrivacyError: For another unit.
 
         Guarantee:
             (ε, δ); without any draws on top v alone is pure ε.
@@ -155,14 +129,6 @@ class MinimumCount:
     ) -> Int64[np.ndarray, " 1"]:
         """Return v, as an array of one number; below 1 it says that nothing may be trusted.
 
-        Args:
-            values: How many records each arm has; the set of arms is public.
-            entropy: Source of 64-bit words; a release needs system entropy. How many are taken
-                depends on the words alone.
-
-        Raises:
-            DataError: These are not whole numbers of at least 0; only an index is named.
-
         Guarantee:
             As the class; draws noise, so the spend must already be on a ledger.
         """
@@ -172,10 +138,6 @@ class MinimumCount:
         self, values: Integer[np.ndarray, " k"], trials: int, *, entropy: Entropy
     ) -> Int64[np.ndarray, "trials 1"]:
         """Return independent releases of the same made-up counts, one in each row.
-
-        Raises:
-            DataError: As :meth:`release`.
-            UsageError: ``trials`` is no whole number of at least 0.
 
         Guarantee:
             None for all rows together: each row is one release. Never call it on private data.
@@ -190,11 +152,9 @@ class MinimumCount:
         return np.asarray(self.epsilon * (other - one))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return counts of neighbors whose least counts differ by 1.
-
-        Every output then tells the two apart by exactly ε. Under ``REPLACE_ONE`` the record of
-        the first arm becomes one of the second.
-        """
+        """Return counts of neighbors whose least counts differ by 1."""
+        # Every output then tells the two apart by exactly ε. Under `REPLACE_ONE` the record of the
+        # first arm becomes one of the second.
         self.sensitivity(neighbors)
         second = 2 if neighbors is REPLACE_ONE else 1
         return WorstCase(np.array([1, 1]), np.array([0, second]))
@@ -214,11 +174,9 @@ class MinimumCount:
 
 
 def _smaller(value: float) -> Decimal:
-    """Return the smaller of a float and the decimal number that it prints as, exactly.
-
-    0.1 is written for a float that is a little larger; whoever adds up what is written must not
-    be told too little.
-    """
+    """Return the smaller of a float and the decimal number that it prints as, exactly."""
+    # 0.1 is written for a float that is a little larger; whoever adds up what is written must not
+    # be told too little.
     return min(Decimal(value), Decimal(repr(value)))
 
 
@@ -229,12 +187,10 @@ def _context(digits: int) -> Context:
 
 
 def _keeps(margin: int, epsilon: Decimal, delta: Decimal) -> bool:
-    """Return whether e^{−ε(c + 1)} ≤ δ·(1 + e^{−ε}), exactly.
-
-    The two are never equal: powers of e with different rational exponents are independent over
-    the rationals (Lindemann). So some number of digits tells them apart. Each side is wrong by
-    less than 10^20 units of its last digit, or else one of them is negligible.
-    """
+    """Return whether e^{−ε(c + 1)} ≤ δ·(1 + e^{−ε}), exactly."""
+    # The two are never equal: powers of e with different rational exponents are independent over
+    # the rationals (Lindemann). So some number of digits tells them apart. Each side is wrong by
+    # less than 10^20 units of its last digit, or else one of them is negligible.
     digits = _FIRST_DIGITS
     while True:
         with localcontext(_context(digits)):

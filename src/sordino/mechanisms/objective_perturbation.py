@@ -65,27 +65,12 @@ def joint_delta(
 ) -> float:
     """Return δ of a tilted minimizer released together with Gaussian releases.
 
-    Args:
-        epsilon: At least 0.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        parts: μ of the output noise, of a second moment and so on, each for one record made
-            empty, added or removed, whatever ``neighbors`` is.
-        neighbors: What one change is.
-
     Guarantee:
         (ε, result) for all of them together, chosen one after another; shown by
         tests/soundness/test_objective_perturbation.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": given the exact minimizer all parts are
-        Gaussian, and compose to the root of the sum of their squares.
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> 2.913e-07 < joint_delta(1.0, 0.2, 0.5, 0.1, neighbors=REPLACE_SPECIAL) < 2.918e-07
-        True
     """
+    # Source: docs/central.md, "Objective perturbation": given the exact minimizer all parts are
+    # Gaussian, and compose to the root of the sum of their squares.
     _validate.one_of("neighbors", neighbors, NeighboringRelation)
     rest = math.hypot(*(_validate.non_negative("parts", part) for part in parts), 0.0)
     if neighbors == REPLACE_ONE:
@@ -120,10 +105,8 @@ def largest_mu(
 def _between(
     excess: Callable[[float], float], fails: tuple[float, float], holds: tuple[float, float]
 ) -> float:
-    """Return a point where ``excess`` is at most 0 and above −1e-3: false position, Illinois.
-
-    Each end is a point and its excess; what is returned was evaluated.
-    """
+    """Return a point where ``excess`` is at most 0 and above −1e-3: false position, Illinois."""
+    # Each end is a point and its excess; what is returned was evaluated.
     (high, over), (low, under) = fails, holds
     best, depth = low, under
     for _ in range(_ROUNDS):
@@ -152,28 +135,15 @@ _USUAL = 1e-8  # of the bound: next to no noise
 
 
 def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: float) -> float:
-    """Return the norm of a gradient that is accepted, above what rounding leaves of one.
-
-    With a smaller one it would depend on the records, and even on one of them, whether a
-    minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in up to
-    2^20 coordinates by 2^-42; and of slopes at weights that are rounded by 2^-53 of their norm w:
-    of n records that all point one way by n·w·bound/4·2^-53 of what one record moves, which is
-    below 2^-32 for n·w·bound up to 2^23, and with the default for twice what is accepted for
-    n·w·bound up to 2^29. What exceeds ``atol`` is not refused; see
-    :func:`sordino.rewards.solver.nearest_minimum`.
-
-    Args:
-        atol: What was asked for; None for the default.
-        bound: Of the features.
-        moved: The most that one record adds to a gradient.
-        deviation: Of every coordinate of the tilt.
-
-    Raises:
-        UsageError: It is below what only public sizes say that rounding may leave.
-
-    Source:
-        docs/central.md, "Objective perturbation": an inexact minimizer.
-    """
+    """Return the norm of a gradient that is accepted, above what rounding leaves of one."""
+    # With a smaller one it would depend on the records, and even on one of them, whether a
+    # minimizer is found. Gradients are sums of the tilt, which is rounded by 2^-52 of it, in up to
+    # 2^20 coordinates by 2^-42; and of slopes at weights that are rounded by 2^-53 of their norm w:
+    # of n records that all point one way by n·w·bound/4·2^-53 of what one record moves, which is
+    # below 2^-32 for n·w·bound up to 2^23, and with the default for twice what is accepted for
+    # n·w·bound up to 2^29. What exceeds `atol` is not refused; see
+    # `nearest_minimum`.
+    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
     least = max(moved * _OF_MOVE, deviation * _OF_TILT)
     if atol is None:
         return max(bound * _USUAL, least)
@@ -188,11 +158,10 @@ def usable_atol(atol: float | None, *, bound: float, moved: float, deviation: fl
 
 
 class Tilt(ABC):
-    """A random linear term in an objective, and noise that hides how exact its minimizer is.
+    """A random linear term in an objective, and noise that hides how exact its minimizer is."""
 
-    Kinds differ in how far one record moves the gradient and bends the objective, and so in
-    :attr:`mu` and :attr:`standard_deviation`.
-    """
+    # Kinds differ in how far one record moves the gradient and bends the objective, and so in `mu`
+    # and `standard_deviation`.
 
     epsilon: float
     delta: float
@@ -226,15 +195,9 @@ class Tilt(ABC):
         return ApproximateEvent(self.epsilon, self.delta)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one record.
-
-        What is promised when a record is replaced is promised when it is made empty, added or
-        removed too, since an empty record changes nothing.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``; or for a replaced record, if the
-                mechanism was built for another relation.
-        """
+        """Return what one release promises to one record."""
+        # What is promised when a record is replaced is promised when it is made empty, added or
+        # removed too, since an empty record changes nothing.
         _validate.one_of("unit", unit, ("label", "record", "person"))
         _validate.one_of("neighbors", neighbors, NeighboringRelation)
         if unit != "record":
@@ -260,17 +223,6 @@ class Tilt(ABC):
         self, theta: Float[np.ndarray, " d"], gradient_norm: float, *, entropy: Entropy
     ) -> Float[np.ndarray, " d"]:
         """Return a minimizer of the tilted objective with the noise that hides its inexactness.
-
-        Args:
-            theta: Weights at which the gradient of the tilted objective is small.
-            gradient_norm: Norm of that gradient.
-            entropy: Source of 64-bit words.
-
-        Raises:
-            ConvergenceError: The gradient is larger than ``atol``, or not a number. Minimizers of
-                this library never are; one of your own must not be either, on any records, for
-                this refusal tells of them.
-            DataError: A weight is not finite.
 
         Guarantee:
             What :meth:`guarantee` returns, if the tilt came from :meth:`draw` and records were
@@ -312,14 +264,9 @@ def clipped(values: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray,
 def minimizers(
     records: Float[np.ndarray, "n d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
 ) -> Float[np.ndarray, "t d"]:
-    """Return the minimizer of every tilted objective.
-
-    Newton's method. Where a full step does not shrink the gradient, the share of it that lowers
-    the objective most is taken.
-
-    Raises:
-        ConvergenceError: A gradient stays above ``atol``.
-    """
+    """Return the minimizer of every tilted objective."""
+    # Newton's method. Where a full step does not shrink the gradient, the share of it that lowers
+    # the objective most is taken.
     rows, counts = np.unique(records, axis=0, return_counts=True)
     found = [
         _solved(rows, counts, tilts[start : start + _BLOCK], ridge, atol)
@@ -410,11 +357,9 @@ def worst_case(
 
 
 def _pull(direction: np.ndarray, bound: float, ridge: float, noise: float) -> np.ndarray:
-    """Return short records that hold the weights at about 30/R in one direction.
-
-    Some balance the ridge. Others balance each other there, so many that the tilt moves the
-    weights by only a few 1/R.
-    """
+    """Return short records that hold the weights at about 30/R in one direction."""
+    # Some balance the ridge. Others balance each other there, so many that the tilt moves the
+    # weights by only a few 1/R.
     short = bound / _PULL
     against_ridge = ridge * (_PULL / bound) / (short * float(expit(-1.0)))
     stiff = noise * _PULL**2 / 4 / (float(expit(1.0) * expit(-1.0)) * (1 + math.exp(-1.0)))
@@ -697,15 +642,7 @@ class ObjectivePerturbation(Tilt):
 
 
 def usable_bound(value: float, powers: int) -> float:
-    """Return a bound whose powers are floats.
-
-    Args:
-        value: The bound, > 0.
-        powers: Of two: how far it may be from 1.
-
-    Raises:
-        UsageError: It is further.
-    """
+    """Return a bound whose powers are floats."""
     bound = _validate.positive("bound", value)
     if not 2.0**-powers <= bound <= 2.0**powers:
         raise UsageError(

@@ -26,18 +26,8 @@ from .gaussian import BLOCK, ROUNDING, BoundedGram
 
 
 def least_slope(margin: float) -> float:
-    """Return σ′(margin), the least curvature of a pair whose |θᵀx| is at most margin, rounded down.
-
-    Args:
-        margin: ball·bound, from 0.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": γ = σ(BX)σ(−BX).
-
-    Example:
-        >>> round(least_slope(0.0), 9)
-        0.25
-    """
+    """Σ′(margin), the least curvature of a pair whose |θᵀx| is at most margin, rounded down."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": γ = σ(BX)σ(−BX).
     return float(_least_slopes(np.array(_validate.non_negative("margin", margin))))
 
 
@@ -49,43 +39,25 @@ def _least_slopes(margins: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class LabelCurvature:
-    """The least curvature of the fit over a ball, for public pairs: factored once, asked often.
+    """The least curvature of the fit over a ball, for public pairs: factored once, asked often."""
 
-    M = ridge·I + Σ γ_i x_i x_iᵀ with γ_i = σ(B‖x_i‖)σ(−B‖x_i‖). One flipped label moves the
-    weights by Δ with ‖Δ‖_M ≤ max_i ‖x_i‖_{M⁻¹}, whatever the labels are. Build it with :meth:`of`.
+    # M = ridge·I + Σ γ_i x_i x_iᵀ with γ_i = σ(B‖x_i‖)σ(−B‖x_i‖). One flipped label moves the
+    # weights by Δ with ‖Δ‖_M ≤ max_i ‖x_i‖_{M⁻¹}, whatever the labels are. Build it with `of`.
 
-    Attributes:
-        ball: B.
-        leverage: Upper bound on max_i ‖x_i‖_{M⁻¹}; infinite where M may be singular.
-    """
-
-    ball: float
-    leverage: float
+    ball: float  # B
+    leverage: float  # upper bound on max_i ‖x_i‖_{M⁻¹}; infinite where M may be singular
     _factor: Float[np.ndarray, "d d"] = field(repr=False)
     _wrong: float = field(repr=False)  # of a solution of the factor, as a share of its length
     _shift: float = field(repr=False)  # the same, as a share of what is solved for
 
     @classmethod
     def of(cls, differences: Any, *, ridge: float, ball: float) -> LabelCurvature:
-        """Return the curvature of these pairs.
-
-        What is factored is below M by the sum of all rounding errors, so that every norm in its
-        inverse is an upper bound: with e the rounding bound of the second moment and of the
-        factor, L Lᵀ ≤ t·Σγxxᵀ + (ridge − t·e)·I ≤ M, t = 1 unless M may be singular up to e. The
-        range is at most about 1 + 2e/λ_min(M) times the exact one.
-
-        Args:
-            differences: x, shape (n, d), dense or sparse; public.
-            ridge: λr, 0 (then nothing but the ball may bound the range) or within 1e-60 and 1e60.
-            ball: B, the bound on the norm of the weights, within the same sizes.
-
-        Raises:
-            UsageError: A setting is out of range.
-            DataError: The differences are not finite numbers of usable size.
-
-        Source:
-            docs/intrinsic.md, "Withheld rewards of preferences".
-        """
+        """Return the curvature of these pairs."""
+        # What is factored is below M by the sum of all rounding errors, so that every norm in its
+        # inverse is an upper bound: with e the rounding bound of the second moment and of the
+        # factor, L Lᵀ ≤ t·Σγxxᵀ + (ridge − t·e)·I ≤ M, t = 1 unless M may be singular up to e. The
+        # range is at most about 1 + 2e/λ_min(M) times the exact one.
+        # Source: docs/intrinsic.md, "Withheld rewards of preferences".
         ridge, ball = size("ridge", ridge, zero=True), size("ball", ball)
         rows = public_rows("differences", differences)
         n, d = rows.shape
@@ -99,25 +71,9 @@ class LabelCurvature:
         return cls(ball, leverage, factor, wrong, ROUNDING / math.sqrt(least))
 
     def range(self, queries: Any, *, inexactness: float = 0.0) -> float:
-        """Return a bound on how far apart the changes of two scores are after one flipped label.
-
-        Args:
-            queries: φ of the candidates of one question, shape (k, d), dense or sparse; public.
-            inexactness: ξ, by which a computed score may differ from the exact one.
-
-        Raises:
-            DataError: The queries are not finite numbers of usable size, or not d of them.
-            UsageError: The inexactness is out of range.
-
-        Source:
-            docs/intrinsic.md, "Withheld rewards of preferences": max_i ‖x_i‖_{M⁻¹} ·
-            max_{a,a′} ‖φ_a − φ_a′‖_{M⁻¹}, and at most 2B·max_{a,a′} ‖φ_a − φ_a′‖.
-
-        Example:
-            >>> pairs = LabelCurvature.of(np.full((10, 1), 2.0), ridge=1.0, ball=0.2)
-            >>> round(pairs.range(np.array([[1.0], [-1.0]])), 6)
-            0.376988
-        """
+        """Return a bound on how far apart the changes of two scores are after one flipped label."""
+        # Source: docs/intrinsic.md, "Withheld rewards of preferences": max_i ‖x_i‖_{M⁻¹} ·
+        # max_{a,a′} ‖φ_a − φ_a′‖_{M⁻¹}, and at most 2B·max_{a,a′} ‖φ_a − φ_a′‖.
         slack = 4 * size("inexactness", inexactness, zero=True)
         rows = public_rows("queries", queries, d=len(self._factor))
         rows = rows if isinstance(rows, np.ndarray) else rows.toarray()
@@ -137,11 +93,9 @@ class LabelCurvature:
 
 
 def _lower_factor(gram: BoundedGram, ridge: float) -> tuple[Float[np.ndarray, "d d"], float]:
-    """Return a triangular L with L Lᵀ below the exact matrix, and a lower bound on its spectrum.
-
-    Factoring A and solving with the factor of A are exact for matrices that are off by at most
-    (4d + 16)·2^-52·trace A together. The bound is 0 or less where A may be singular.
-    """
+    """Return a triangular L with L Lᵀ below the exact matrix, and a lower bound on its spectrum."""
+    # Factoring A and solving with the factor of A are exact for matrices that are off by at most
+    # (4d + 16)·2^-52·trace A together. The bound is 0 or less where A may be singular.
     d = len(gram.matrix)
     share = (4 * d + 16) * ROUNDING
     error = gram.error + share * gram.trace
@@ -175,26 +129,8 @@ def _longest(factor: np.ndarray, rows: Float[np.ndarray, "b d"]) -> float:
 def withheld_label_range(
     differences: Any, queries: Any, *, ridge: float, ball: float, inexactness: float = 0.0
 ) -> float:
-    """Return the range of one flipped label, for public pairs and a fit over a ball.
-
-    Args:
-        differences: x of the pairs, shape (n, d), dense or sparse.
-        queries: φ of the candidates of one question, shape (k, d).
-        ridge: λr, at least 0.
-        ball: B.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: Rows are not finite numbers of usable size, or do not fit each other.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences"; :class:`LabelCurvature`.
-
-    Example:
-        >>> round(withheld_label_range([[2.0]] * 10, [[1.0], [-1.0]], ridge=1.0, ball=0.2), 6)
-        0.376988
-    """
+    """Return the range of one flipped label, for public pairs and a fit over a ball."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences"; `LabelCurvature`.
     return LabelCurvature.of(differences, ridge=ridge, ball=ball).range(
         queries, inexactness=inexactness
     )
@@ -210,31 +146,11 @@ def withheld_label_loss_outside(
     penalties: Float[np.ndarray, " k"] | None = None,
     inexactness: float = 0.0,
 ) -> tuple[float, float]:
-    """Return the range over some public candidates, and the probability of all others.
-
-    A draw is then (range/temperature, probability)-private for one flipped label: useful where
-    candidates far from the others are all but excluded by the reference or by their penalty.
-
-    Args:
-        curvature: Of the public pairs.
-        queries: φ of all candidates of one question.
-        inside: G, at least one of them.
-        temperature: Of the policy, > 0.
-        log_reference: log π0, up to a constant; −inf permitted outside G. Uniform if left out.
-        penalties: What pessimism takes from each score, β·‖φ‖_{Σ⁻¹}; public.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Returns:
-        Range over G in units of reward, and δ, both rounded up.
-
-    Raises:
-        DataError: Arrays do not fit each other.
-        UsageError: No candidate is inside, or a setting is out of range.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": δ = min over b in G of
-        σ(log Σ_{a∉G} (π0(a)/π0(b))·exp((B‖φ_a − φ_b‖ − β(Γ_a − Γ_b))/η)).
-    """
+    """Return the range over some public candidates, and the probability of all others."""
+    # A draw is then (range/temperature, probability)-private for one flipped label: useful where
+    # candidates far from the others are all but excluded by the reference or by their penalty.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": δ = min over b in G of σ(log
+    # Σ_{a∉G} (π0(a)/π0(b))·exp((B‖φ_a − φ_b‖ − β(Γ_a − Γ_b))/η)).
     queries = _validate.finite_array("queries", queries, ndim=2)
     inside = np.asarray(inside)
     if inside.shape != queries.shape[:1] or inside.dtype != bool:
@@ -285,24 +201,8 @@ def _log_weight(
 def withheld_ridge_label_range(
     ridge: float, *, spread: float, bound: float, inexactness: float = 0.0
 ) -> float:
-    """Return the range of one flipped label for any pairs within a bound, with or without a ball.
-
-    Args:
-        ridge: λr, within 1e-60 and 1e60.
-        spread: The largest ‖φ_a − φ_a′‖ of the question, at least 0.
-        bound: X, the largest ‖x‖.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr.
-
-    Example:
-        >>> round(withheld_ridge_label_range(10.0, spread=2.0, bound=2.0), 9)
-        0.4
-    """
+    """The range of one flipped label for any pairs within a bound, with or without a ball."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr.
     ridge, bound = size("ridge", ridge), size("bound", bound)
     moved = size("spread", spread, zero=True) * bound / ridge
     return (moved + 4 * size("inexactness", inexactness, zero=True)) * UP
@@ -318,30 +218,9 @@ def withheld_record_range(
     penalty_ridge: float | None = None,
     inexactness: float = 0.0,
 ) -> float:
-    """Return the range of one pair that is added, removed or made empty; twice it if replaced.
-
-    Args:
-        ridge: λr, within 1e-60 and 1e60.
-        spread: The largest ‖φ_a − φ_a′‖ of the question, at least 0.
-        bound: X, to which every difference is shortened.
-        ball: B, if the weights are kept within it.
-        penalty: β, for features φ of norm at most 1; times their bound for longer ones.
-        penalty_ridge: λ of Σ; needed with a penalty.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: An argument is out of range, or a penalty has no ridge.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr, or with a ball
-        min(2B, X·σ(BX)/√(λr(λr + γX²)))·D, plus β(λ^{-1/2} − (λ + X²)^{-1/2}).
-
-    Example:
-        >>> round(withheld_record_range(10.0, spread=2.0, bound=2.0), 9)
-        0.4
-        >>> round(withheld_record_range(10.0, spread=2.0, bound=2.0, ball=1.0), 9)
-        0.345145751
-    """
+    """Return the range of one pair that is added, removed or made empty; twice it if replaced."""
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X/λr, or with a ball min(2B,
+    # X·σ(BX)/√(λr(λr + γX²)))·D, plus β(λ^{-1/2} − (λ + X²)^{-1/2}).
     ridge, bound = size("ridge", ridge), size("bound", bound)
     moved = bound / ridge
     if ball is not None:
@@ -360,27 +239,10 @@ def withheld_record_range(
 def closed_form_label_range(
     least_eigenvalue: float, *, ball: float, spread: float = 2.0, bound: float = 2.0
 ) -> float:
-    """Return the range of one flipped label from the least eigenvalue of Σxxᵀ alone.
-
-    It replaces Theorem 3 of KLDP, whose constant is wrong by a factor up to 4, and holds for the
-    estimate over the ball only.
-
-    Args:
-        least_eigenvalue: λ_min(Σxxᵀ), that is λ_min(Σ) − λ; public, above 0.
-        ball: B.
-        spread: The largest ‖φ_a − φ_a′‖ of the question.
-        bound: X, the largest ‖x‖.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences": D·X(2 + e^{BX} + e^{−BX})/λ_min.
-
-    Example:
-        >>> round(closed_form_label_range(40.0, ball=0.2027325541) / 0.4, 6)
-        1.041667
-    """
+    """Return the range of one flipped label from the least eigenvalue of Σxxᵀ alone."""
+    # It replaces Theorem 3 of KLDP, whose constant is wrong by a factor up to 4, and holds for the
+    # estimate over the ball only.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences": D·X(2 + e^{BX} + e^{−BX})/λ_min.
     least, bound = size("least_eigenvalue", least_eigenvalue), size("bound", bound)
     ball, spread = size("ball", ball), size("spread", spread, zero=True)
     slope = least_slope(ball * bound * UP)

@@ -227,14 +227,7 @@ class RandomizedResponse:
 
 
 def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
-    """Return labels in one dimension as int8.
-
-    Args:
-        values: Each 0, 1 or 2 (undecided).
-
-    Raises:
-        DataError: A value is something else; only its index is named.
-    """
+    """Return labels in one dimension as int8."""
     labels = np.asarray(values)
     wrong: np.ndarray | list[int] = [0]
     if labels.ndim == 1:
@@ -250,10 +243,8 @@ def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
 def _answered(
     labels: Integer[np.ndarray, " n"], words: UInt64[np.ndarray, " n"], threshold: np.uint64
 ) -> Integer[np.ndarray, " n"]:
-    """Return the answer of every label to its word.
-
-    There is no branch on a label, so that not even the time taken tells how many are undecided.
-    """
+    """Return the answer of every label to its word."""
+    # There is no branch on a label, so that not even the time taken tells how many are undecided.
     undecided = labels == UNDECIDED
     flipped = (labels == 1) ^ (words < threshold)
     fair = words < np.uint64(FAIR)
@@ -272,34 +263,20 @@ _MOST: Final = 2**15 - 1  # an answer fits 16 bits
 class KaryRandomizedResponse:
     """Replace every choice among K candidates independently, so that none can be read out.
 
-    A choice from 0 to K − 1 is kept unless a 64-bit word of system entropy lies below a
-    threshold; then each of the others takes its place with the same probability, by a word that
-    is drawn anew while it is in the last incomplete round of K − 1 (nothing is rounded). Words
-    are drawn for every choice, whatever it is.
-
-    Args:
-        epsilon: Bound on the privacy loss of one choice, at least 1e-6.
-        categories: K, how many candidates there are; at least 2, public, the same for all.
-
-    Raises:
-        UsageError: A setting is out of range.
-
     Guarantee:
         Pure ε per choice (unit ``"label"``, ``REPLACE_ONE`` over the K candidates and no choice),
         δ = 0; no arithmetic caveat. Under ``REPLACE_SPECIAL`` a choice is replaced by none, which
         loses less. Shown exactly by tests/soundness/test_kary_randomized_response.py.
-
-    Source:
-        Warner 1965; Kairouz, Oh & Viswanath 2016, §4.1; docs/local.md, "Randomized response".
-
-    Example:
-        >>> coin = KaryRandomizedResponse(1.0, 4)
-        >>> round(coin.flip_probability, 6)
-        0.524633
     """
 
-    epsilon: float
-    categories: int
+    # A choice from 0 to K − 1 is kept unless a 64-bit word of system entropy lies below a
+    # threshold; then each of the others takes its place with the same probability, by a word that
+    # is drawn anew while it is in the last incomplete round of K − 1 (nothing is rounded). Words
+    # are drawn for every choice, whatever it is.
+    # Source: Warner 1965; Kairouz, Oh & Viswanath 2016, §4.1; docs/local.md, "Randomized response".
+
+    epsilon: float  # bound on the privacy loss of one choice, at least 1e-6
+    categories: int  # K, how many candidates there are; at least 2, public, the same for all
 
     def __post_init__(self) -> None:
         """Refuse what cannot be realized or carries no information."""
@@ -333,11 +310,7 @@ class KaryRandomizedResponse:
         return RandomizedResponseEvent(self.realized_epsilon, self.categories)
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return 1: one change replaces one choice by another.
-
-        Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; the number of answers shows.
-        """
+        """Return 1: one change replaces one choice by another."""
         if neighbors is ADD_OR_REMOVE_ONE:
             raise PrivacyError(
                 "Randomized response answers once per choice, so the number of answers shows when "
@@ -347,9 +320,6 @@ class KaryRandomizedResponse:
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what answering one choice promises; δ = 0.
-
-        Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``, or for another unit than ``"label"``.
 
         Guarantee:
             ε for one choice. Shown by tests/soundness/test_kary_randomized_response.py.
@@ -367,14 +337,6 @@ class KaryRandomizedResponse:
         self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
     ) -> Integer[np.ndarray, " n"]:
         """Return the randomized choices, dtype int16, each from 0 to K − 1.
-
-        Args:
-            values: Choices, each from 0 to K − 1, or −1 (no choice).
-            entropy: Source of 64-bit words; a release needs system entropy. How many words are
-                drawn does not depend on the choices.
-
-        Raises:
-            DataError: A value is none of these; only its index is named.
 
         Guarantee:
             Unit ``"label"``, ``REPLACE_ONE``, pure ε; draws noise, so the spend must already be
@@ -453,10 +415,8 @@ class KaryRandomizedResponse:
 
 
 def _uniform(n: int, count: int, entropy: Entropy) -> Integer[np.ndarray, " n"]:
-    """Return n numbers from 0 to count − 1, each exactly as likely.
-
-    A word in the last round, which is not complete, is drawn again.
-    """
+    """Return n numbers from 0 to count − 1, each exactly as likely."""
+    # A word in the last round, which is not complete, is drawn again.
     last = np.uint64(2**64 - 1 - 2**64 % count)
     words: UInt64[np.ndarray, " n"] = entropy.words(n).copy()
     while (beyond := _beyond(words, last)).any():
@@ -472,25 +432,10 @@ def _beyond(words: UInt64[np.ndarray, " n"], last: np.uint64) -> Bool[np.ndarray
 def debiased_choices(
     answers: Integer[np.ndarray, " n"], coin: KaryRandomizedResponse
 ) -> Float[np.ndarray, "n k"]:
-    """Return a row for every answer whose expectation says which candidate was chosen.
-
-    It is 1 for the choice and 0 for the others, and 1/K for everybody where nobody was chosen. So
-    Σ over answers and candidates of these numbers times φ estimates Σ φ(chosen) without bias.
-
-    Args:
-        answers: What was released, each from 0 to K − 1.
-        coin: What released them.
-
-    Raises:
-        DataError: An answer is something else.
-
-    Source:
-        docs/local.md, "Randomized response": (1[z = j] − q)/(1 − f − q), q = f/(K − 1).
-
-    Example:
-        >>> debiased_choices(np.array([0]), KaryRandomizedResponse(50.0, 3)).round(6).tolist()
-        [[1.0, -0.0, -0.0]]
-    """
+    """Return a row for every answer whose expectation says which candidate was chosen."""
+    # It is 1 for the choice and 0 for the others, and 1/K for everybody where nobody was chosen. So
+    # Σ over answers and candidates of these numbers times φ estimates Σ φ(chosen) without bias.
+    # Source: docs/local.md, "Randomized response": (1[z = j] − q)/(1 − f − q), q = f/(K − 1).
     known = np.asarray(answers)
     if known.ndim != 1 or known.dtype.kind not in "iu":
         raise DataError("answers must be whole numbers in one dimension.")

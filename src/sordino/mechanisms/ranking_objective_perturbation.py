@@ -47,11 +47,7 @@ _PULL = 30.0  # how far records that hardly differ pull the weights, in 1/(2L)
 def minimizers(
     records: Float[np.ndarray, "n k d"], tilts: Float[np.ndarray, "t d"], ridge: float, atol: float
 ) -> Float[np.ndarray, "t d"]:
-    """Return the minimizer of every tilted objective, by damped Newton steps.
-
-    Raises:
-        ConvergenceError: A gradient stays above ``atol``.
-    """
+    """Return the minimizer of every tilted objective, by damped Newton steps."""
     known = np.unique(records, axis=0, return_counts=True)
     found = [
         _solved(known, tilts[start : start + _BLOCK], ridge, atol)
@@ -80,10 +76,8 @@ def worst_case(
     ridge: float,
     standard_deviation: float,
 ) -> WorstCase:
-    """Return two neighboring inputs whose weights lie where a record's slope is nearly largest.
-
-    There the last candidate of the one record is the best by far, so that every stage errs by 2L.
-    """
+    """Return two neighboring inputs whose weights lie where a record's slope is nearly largest."""
+    # There the last candidate of the one record is the best by far, so that every stage errs by 2L.
     k, d = shape
     around = _pull(bound, shape, ridge, standard_deviation)
     far = np.zeros((1, k, d))
@@ -97,11 +91,9 @@ def worst_case(
 def _pull(
     bound: float, shape: tuple[int, int], ridge: float, standard_deviation: float
 ) -> Float[np.ndarray, "n k d"]:
-    """Return records that hold the first weight at about 30/(2L).
-
-    Their first candidate is a little better or worse than all the others, which are alike. Some
-    balance the ridge; others each other there, so many that the tilt moves the weights little.
-    """
+    """Return records that hold the first weight at about 30/(2L)."""
+    # Their first candidate is a little better or worse than all the others, which are alike. Some
+    # balance the ridge; others each other there, so many that the tilt moves the weights little.
     k, d = shape
     target = _PULL / (2 * bound)
     short = 1 / target
@@ -199,22 +191,11 @@ def ranked_delta(
 ) -> float:
     """Return δ of a tilted minimizer of rankings.
 
-    Args:
-        epsilon: At least 0.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
-        jacobian: J of one record.
-        candidates: K, the most candidates of one record.
-        dimension: d.
-        neighbors: What one change is.
-        mu_output: As for :func:`sordino.privacy.objective_curves.ranked_amp_delta`.
-
     Guarantee:
         (ε, result); shown by tests/soundness/test_ranking_objective_perturbation.py.
-
-    Source:
-        docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in the
-        span of two records' differences.
     """
+    # Source: docs/central.md, "Rankings". A replaced record moves the gradient by twice as much, in
+    # the span of two records' differences.
     if candidates == _PAIR:  # J = log(1 + κ/4)
         kappa = 4 * math.expm1(jacobian)
         return joint_delta(epsilon, mu, kappa, mu_output, neighbors=neighbors)

@@ -60,12 +60,7 @@ _BLOCK: Final = 1 << 20
 
 @lru_cache(maxsize=8)
 def order_differences(size: int) -> Int64[np.ndarray, "u k"]:
-    """Return every difference of the ranks of two strict orders, once up to its sign.
-
-    Example:
-        >>> order_differences(2).tolist()
-        [[1, -1]]
-    """
+    """Return every difference of the ranks of two strict orders, once up to its sign."""
     orders = np.array(list(permutations(range(size))), dtype=np.int64)
     gaps: np.ndarray = np.unique((orders - orders[:, np.newaxis]).reshape(-1, size), axis=0)
     first = gaps[np.arange(len(gaps)), (gaps != 0).argmax(axis=1)]
@@ -75,23 +70,12 @@ def order_differences(size: int) -> Int64[np.ndarray, "u k"]:
 def borda_moves(
     vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
 ) -> Float[np.ndarray, " g"]:
-    """Return an upper bound on ‖Σ_a (rank_a − rank′_a) v_a‖ over any two orders, of each slate.
-
-    Exact up to five candidates. Above, the smaller of two bounds: Σ_j d_j ρ_(j) with
-    d = (K−1, K−1, K−3, K−3, ...) and ρ the lengths of v_a less their mean, longest first; and
-    the largest singular value of those vectors times √(K(K² − 1)/3), the distance between an
-    order and its reverse.
-
-    Args:
-        vectors: v, of slates with K candidates each; exact if they are whole numbers.
-
-    Source:
-        docs/central.md, "Rankings".
-
-    Example:
-        >>> float(borda_moves(np.array([[[1.0], [-1.0], [-1.0]]]))[0].round(9))
-        4.0
-    """
+    """Return an upper bound on ‖Σ_a (rank_a − rank′_a) v_a‖ over any two orders, of each slate."""
+    # Exact up to five candidates. Above, the smaller of two bounds: Σ_j d_j ρ_(j) with d = (K−1,
+    # K−1, K−3, K−3, ...) and ρ the lengths of v_a less their mean, longest first; and the largest
+    # singular value of those vectors times √(K(K² − 1)/3), the distance between an order and its
+    # reverse.
+    # Source: docs/central.md, "Rankings".
     size = vectors.shape[1]
     found = np.empty(len(vectors))
     bound = _by_all_orders if size <= EXACT_UP_TO else _by_lengths_and_spectrum
@@ -103,11 +87,9 @@ def borda_moves(
 
 
 def _by_all_orders(vectors: Float[np.ndarray, "g k r"]) -> Float[np.ndarray, " g"]:
-    """Return the largest move over all pairs of strict orders, rounded up.
-
-    A square is a sum of r·K² products, with absolute values of at most 12² times the square of
-    the longest vector together: it is wrong by less than (r + 32)·2^-44 of that square.
-    """
+    """Return the largest move over all pairs of strict orders, rounded up."""
+    # A square is a sum of r·K² products, with absolute values of at most 12² times the square of
+    # the longest vector together: it is wrong by less than (r + 32)·2^-44 of that square.
     g, size, width = vectors.shape
     gaps = order_differences(size)
     products = (vectors @ vectors.transpose(0, 2, 1)).reshape(g, -1)
@@ -137,16 +119,9 @@ def _by_lengths_and_spectrum(vectors: Float[np.ndarray, "g k r"]) -> Float[np.nd
 def choice_moves(
     vectors: Integer[np.ndarray, "g k r"] | Float[np.ndarray, "g k r"],
 ) -> Float[np.ndarray, " g"]:
-    """Return the largest distance between two vectors of each slate, rounded up.
-
-    Source:
-        docs/central.md, "Rankings": one choice replaced by another; the mean of several choices
-        lies between them.
-
-    Example:
-        >>> float(choice_moves(np.array([[[0.0], [3.0], [5.0]]]))[0].round(5))
-        5.0
-    """
+    """Return the largest distance between two vectors of each slate, rounded up."""
+    # Source: docs/central.md, "Rankings": one choice replaced by another; the mean of several
+    # choices lies between them.
     found = np.zeros(len(vectors))
     for one in range(vectors.shape[1] - 1):
         for part in range(0, len(vectors), step := max(1, _BLOCK // vectors[0].size)):
@@ -159,10 +134,8 @@ def choice_moves(
 def farthest_orders(
     vectors: Float[np.ndarray, "k r"], along: Float[np.ndarray, " r"] | None
 ) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
-    """Return the ranks of two orders that move the sum far, or farthest along a direction.
-
-    Up to five candidates and without a direction they are as far apart as any two.
-    """
+    """Return the ranks of two orders that move the sum far, or farthest along a direction."""
+    # Up to five candidates and without a direction they are as far apart as any two.
     size = len(vectors)
     if along is None and size <= EXACT_UP_TO:
         gaps = order_differences(size)
@@ -195,15 +168,10 @@ _FEW = 9  # candidates up to which every pair is a row; above, candidates less t
 
 @dataclass(frozen=True, eq=False)
 class SizeGroup:
-    """All slates with the same number of candidates.
+    """All slates with the same number of candidates."""
 
-    Attributes:
-        slates: Which slates, in order.
-        rows: Their flat candidates: position in the slate, then slate.
-    """
-
-    slates: Int64[np.ndarray, " g"]
-    rows: Int64[np.ndarray, "k g"]
+    slates: Int64[np.ndarray, " g"]  # which slates, in order
+    rows: Int64[np.ndarray, "k g"]  # their flat candidates: position in the slate, then slate
 
     @property
     def size(self) -> int:
@@ -212,11 +180,7 @@ class SizeGroup:
 
 
 def checked_starts(starts: Integer[np.ndarray, " s"], m: int) -> Int64[np.ndarray, " s"]:
-    """Return where slates start, with the end of the last one; there may be none.
-
-    Raises:
-        DataError: They do not cut ``m`` candidates into slates of at least two.
-    """
+    """Return where slates start, with the end of the last one; there may be none."""
     given = np.asarray(starts)
     if given.ndim != 1 or given.dtype.kind not in "iu" or not len(given):
         raise DataError("starts must be whole numbers in one dimension, from 0 to the end.")
@@ -261,11 +225,9 @@ def centering(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
 
 
 def pair_signs(starts: Int64[np.ndarray, " s"]) -> sparse.csr_array:
-    """Return the matrix whose products with features are differences that span all of them.
-
-    One row for each pair of candidates of a slate; for a slate of more than nine candidates one
-    for each candidate, less the mean.
-    """
+    """Return the matrix whose products with features are differences that span all of them."""
+    # One row for each pair of candidates of a slate; for a slate of more than nine candidates one
+    # for each candidate, less the mean.
     m, parts = int(starts[-1]), []
     for group in groups_by_size(starts):
         if group.size <= _FEW:
@@ -289,12 +251,7 @@ def _signs(
 def doubled_ranks(
     values: Integer[np.ndarray, " m"], starts: Int64[np.ndarray, " s"]
 ) -> Int64[np.ndarray, " m"]:
-    """Return doubled average ranks of ballots, one after the other, as 64-bit integers.
-
-    Raises:
-        DataError: They are not as many as the candidates, or a ballot's are not those of an
-            order with ties; only its index is named.
-    """
+    """Return doubled average ranks of ballots, one after the other, as 64-bit integers."""
     ranks = np.asarray(values)
     if ranks.shape != (int(starts[-1]),) or ranks.dtype.kind not in "iu":
         raise DataError(
@@ -335,19 +292,14 @@ _PART: Final = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class SlateSteps:
-    """Candidates on the grid.
+    """Candidates on the grid."""
 
-    Attributes:
-        ellipsoid: The shape of the noise.
-        unit: What one step is worth in whitened coordinates.
-        vectors: κ, one for each flat candidate: its vector less the mean of its slate, weighted,
-            in steps. Those of slates that nobody ranks are zeros.
-        moves: How far one ballot on each slate can move the sum at most, in 64ths of a step.
-    """
-
-    ellipsoid: Ellipsoid
-    unit: float
+    ellipsoid: Ellipsoid  # the shape of the noise
+    unit: float  # what one step is worth in whitened coordinates
+    # κ, one for each flat candidate: its vector less the mean of its slate, weighted, in steps.
+    # Those of slates that nobody ranks are zeros.
     vectors: Int32[np.ndarray, "m r"]
+    # How far one ballot on each slate can move the sum at most, in 64ths of a step.
     moves: Int64[np.ndarray, " slates"]
 
 
@@ -360,23 +312,8 @@ def of_slates(
     shaped: bool,
     grid: float,
 ) -> SlateSteps:
-    """Return the candidates of the slates that are ranked, in steps.
-
-    Source:
-        docs/central.md, "Rankings".
-
-    Args:
-        features: φ of every flat candidate.
-        starts: Where slates start.
-        ranked: The slate of every ballot that counts.
-        statistic: Which sum is released.
-        shaped: Noise in the shape of the least variance that holds the pair differences.
-        grid: Step of the grid, relative to the longest weighted vector.
-
-    Raises:
-        DataError: No two candidates of a slate differ.
-        UsageError: A sum could take more than 62 bits.
-    """
+    """Return the candidates of the slates that are ranked, in steps."""
+    # Source: docs/central.md, "Rankings".
     live = np.unique(ranked)
     rows, cuts = part_of(starts, live)
     known: Any = features[rows]
@@ -409,11 +346,9 @@ def _weighted(
 def _moves(
     vectors: Int32[np.ndarray, "m r"], starts: Int64[np.ndarray, " s"], statistic: Statistic
 ) -> Int64[np.ndarray, " slates"]:
-    """Return how far one ballot moves the sum at most, rounded up.
-
-    Doubled ranks move by twice what ranks do. The mean of a tie for the first choice is rounded
-    to whole steps, at most half a step away in each coordinate, on both sides of a change.
-    """
+    """Return how far one ballot moves the sum at most, rounded up."""
+    # Doubled ranks move by twice what ranks do. The mean of a tie for the first choice is rounded
+    # to whole steps, at most half a step away in each coordinate, on both sides of a change.
     found = np.empty(len(starts) - 1)
     for group in groups_by_size(starts):
         inside = vectors[group.rows.T].astype(np.int64)
@@ -437,13 +372,9 @@ def _refuse_long_sums(starts: Int64[np.ndarray, " s"], ballots: int, grid: float
 def middle(
     features: Rows, starts: Int64[np.ndarray, " s"], ranked: Int64[np.ndarray, " n"]
 ) -> Float[np.ndarray, " d"]:
-    """Return Σ over ballots of the mean of their slate: what no order changes, and public.
-
-    w Σ_a (K − rank_a) = 1 for every order, as is the number of first choices.
-
-    Source:
-        docs/central.md, "Rankings".
-    """
+    """Return Σ over ballots of the mean of their slate: what no order changes, and public."""
+    # w Σ_a (K − rank_a) = 1 for every order, as is the number of first choices.
+    # Source: docs/central.md, "Rankings".
     sizes = np.diff(starts)
     shares = np.bincount(ranked, minlength=len(sizes)) / sizes
     known: Any = features
@@ -456,14 +387,7 @@ def ballot_sum(
     sizes: Int64[np.ndarray, " f"],
     doubled: Int64[np.ndarray, " f"],
 ) -> Int64[np.ndarray, " r"]:
-    """Return Σ (K + 1 − 2·rank)κ exactly.
-
-    Args:
-        vectors: κ of every flat candidate.
-        rows: Which candidate every doubled rank is about.
-        sizes: K of its ballot.
-        doubled: Twice the average ranks.
-    """
+    """Return Σ (K + 1 − 2·rank)κ exactly."""
     times = np.zeros(len(vectors), dtype=np.int64)
     np.add.at(times, rows, sizes + 1 - doubled)
     return _times(times, vectors)
@@ -475,16 +399,8 @@ def top_sum(
     ballots: Int64[np.ndarray, " f"],
     doubled: Int64[np.ndarray, " f"],
 ) -> Int64[np.ndarray, " r"]:
-    """Return Σ over ballots of κ of the best candidate, exactly; of a tie the rounded mean.
-
-    The t candidates that tie as the best have the doubled rank t + 1, the least of the ballot.
-
-    Args:
-        vectors: κ of every flat candidate.
-        rows: Which candidate every doubled rank is about.
-        ballots: Of which ballot, never falling.
-        doubled: Twice the average ranks.
-    """
+    """Return Σ over ballots of κ of the best candidate, exactly; of a tie the rounded mean."""
+    # The t candidates that tie as the best have the doubled rank t + 1, the least of the ballot.
     begin = np.flatnonzero(np.diff(ballots, prepend=-1))
     least = np.minimum.reduceat(doubled, begin)
     owner = np.repeat(np.arange(len(begin)), np.diff(begin, append=len(ballots)))
@@ -528,33 +444,24 @@ class RankingSettings(SumSettings, Protocol):
 class RankingDesign(DesignedSum):
     """A release of rankings whose slates are known: a mechanism from orders to their noised sum.
 
-    Made by :meth:`RankingGaussian.prepare`, from public features alone.
-
-    Attributes:
-        mechanism: The settings.
-        steps: The candidates on the grid.
-        starts: Where slates start.
-        slates: Which slate each ballot ranks.
-        used: Which ballots count.
-        persons: Whose ballots they are, if all of one person change together.
-        moved: How many steps one change moves the sum at most, rounded up: Δ.
-        worst: The ballots of a change that may move it as far: one, or one person's.
-        offset: The public part of the sum, which no order changes.
-
     Guarantee:
         As :class:`RankingGaussian` states it; nothing here is read from a ballot. Shown by
         tests/soundness/test_ranking_gaussian_mechanism.py.
     """
 
-    mechanism: RankingSettings
+    # Made by `prepare`, from public features alone.
+
+    mechanism: RankingSettings  # the settings
     _: KW_ONLY
-    steps: SlateSteps
-    starts: Int64[np.ndarray, " s"]
-    slates: Int64[np.ndarray, " n"]
-    used: Bool[np.ndarray, " n"]
-    persons: PersonIds | None = None
-    offset: Float[np.ndarray, " d"]
+    steps: SlateSteps  # the candidates on the grid
+    starts: Int64[np.ndarray, " s"]  # where slates start
+    slates: Int64[np.ndarray, " n"]  # which slate each ballot ranks
+    used: Bool[np.ndarray, " n"]  # which ballots count
+    persons: PersonIds | None = None  # whose ballots they are, if all of one person change together
+    offset: Float[np.ndarray, " d"]  # the public part of the sum, which no order changes
+    # How many steps one change moves the sum at most, rounded up: Δ.
     moved: float = field(init=False)
+    # The ballots of a change that may move it as far: one, or one person's.
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -577,24 +484,15 @@ class RankingDesign(DesignedSum):
 
     @property
     def rounding(self) -> float:
-        """Return how far the grid moves the sum at most, in standard deviations of the noise.
-
-        Every coordinate of κ is off by half a step at most; doubled ranks multiply it by
-        |K + 1 − 2·rank|, which sum to ⌊K²/2⌋. A first choice may be rounded once more.
-        """
+        """Return how far the grid moves the sum at most, in standard deviations of the noise."""
+        # Every coordinate of κ is off by half a step at most; doubled ranks multiply it by
+        # |K + 1 − 2·rank|, which sum to ⌊K²/2⌋. A first choice may be rounded once more.
         sizes = np.diff(self.starts)[self.slates[self.used]]
         once = sizes**2 // 2 if self.mechanism.statistic == "borda" else np.full(len(sizes), 2)
         return float(once.sum()) / 2 * float(np.sqrt(self.ellipsoid.rank)) / self.scale
 
     def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            values: As ``doubled_ranks`` of :meth:`RankingGaussian.release`.
-            entropy: As there.
-
-        Raises:
-            DataError: Ranks are no orders, or not as many as the candidates.
 
         Guarantee:
             What :meth:`guarantee` returns.
@@ -625,12 +523,10 @@ class RankingDesign(DesignedSum):
         return np.asarray((inside - (one + other) / 2) @ (one - other))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return orders that differ in the ballot, or the person, that moves the sum farthest.
-
-        One ballot attains the sensitivity up to five candidates, and a first choice always; those
-        of one person are turned to one side as far as they can be. Ballots that do not count are
-        reversed: they are promised to change nothing.
-        """
+        """Return orders that differ in the ballot, or the person, that moves the sum farthest."""
+        # One ballot attains the sensitivity up to five candidates, and a first choice always; those
+        # of one person are turned to one side as far as they can be. Ballots that do not count are
+        # reversed: they are promised to change nothing.
         self.sensitivity(neighbors)
         _, cuts = self._flat
         sizes = np.diff(cuts)

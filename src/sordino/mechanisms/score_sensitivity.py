@@ -57,49 +57,23 @@ def shrunken_mean_range(
 ) -> float:
     """Return how far one record moves shrunken means, less a penalty, whatever the data are.
 
-    f(a) = (S_a + λ·center)/(N_a + λ) − β/√(N_a + λ), with S_a the sum of N_a rewards in [0, R].
-    One more record of one arm, for ``ADD_OR_REMOVE_ONE`` and ``REPLACE_SPECIAL``:
-
-        range ≤ c/(λ + 1) + β·(1/√λ − 1/√(λ + 1)),   c = max(center, R − center).
-
-    Proof. Only the arm of the record moves. With N records before, a reward r moves its mean by
-    (r − m)/(N + λ + 1), where m = (S + λ·center)/(N + λ). For any S in [0, N·R] and r in [0, R],
-    |r − m| ≤ (N·R + λ·c)/(N + λ). So the mean moves by at most
-    F(N) = (N·R + λ·c)/((N + λ)(N + λ + 1)), and F(N) ≤ F(0) = c/(λ + 1): multiplied out, this
-    says N·R·(λ + 1) ≤ c·N·(N + 2λ + 1), which is true for N ≥ 1 because c ≥ R/2. The step of the
-    penalty falls with N too, so it is at most that at N = 0.
-
-    Attained, for ``center`` ≤ R/2 or without a penalty, by the first record of an arm whose
-    reward is as far from ``center`` as can be. Above R/2 the penalty works against that record.
-
-    Args:
-        shrinkage: λ, how many made-up pulls of reward ``center`` each arm gets; > 0, and chosen
-            without looking at the data.
-        reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
-        center: Mean of the made-up pulls above the lower end, in [0, R]; R/2 if left out, where
-            the range is smallest.
-        penalty: β, strength of pessimism about arms that were pulled rarely; ≥ 0.
-        inexactness: ξ, how far any score may be from its formula; adds 4ξ.
-
-    Returns:
-        The score range. ``REPLACE_ONE`` is a removal and an addition, and has twice this (of
-        which the part 4ξ need not be doubled).
-
-    Raises:
-        UsageError: An argument is out of range.
-
     Guarantee:
         An upper bound for every two neighboring data sets of unit ``"record"``, of any size.
         Shown by tests/soundness/test_arm_sensitivity.py.
-
-    Source:
-        KLDP, Theorem 1; docs/intrinsic.md, "Multi-armed bandits". Differs: the bound of the paper
-        needs the least count of the private data, this one needs nothing.
-
-    Example:
-        >>> shrunken_mean_range(1.0, reward_range=1.0)
-        0.25
     """
+    # f(a) = (S_a + λ·center)/(N_a + λ) − β/√(N_a + λ), with S_a the sum of N_a rewards in [0, R].
+    # One more record of one arm, for `ADD_OR_REMOVE_ONE` and `REPLACE_SPECIAL`:
+    #     range ≤ c/(λ + 1) + β·(1/√λ − 1/√(λ + 1)),   c = max(center, R − center).
+    # Proof. Only the arm of the record moves. With N records before, a reward r moves its mean by
+    # (r − m)/(N + λ + 1), where m = (S + λ·center)/(N + λ). For any S in [0, N·R] and r in [0, R],
+    # |r − m| ≤ (N·R + λ·c)/(N + λ). So the mean moves by at most
+    # F(N) = (N·R + λ·c)/((N + λ)(N + λ + 1)), and F(N) ≤ F(0) = c/(λ + 1): multiplied out, this
+    # says N·R·(λ + 1) ≤ c·N·(N + 2λ + 1), which is true for N ≥ 1 because c ≥ R/2. The step of the
+    # penalty falls with N too, so it is at most that at N = 0.
+    # Attained, for `center` ≤ R/2 or without a penalty, by the first record of an arm whose reward
+    # is as far from `center` as can be. Above R/2 the penalty works against that record.
+    # Source: KLDP, Theorem 1; docs/intrinsic.md, "Multi-armed bandits". Differs: the bound of the
+    # paper needs the least count of the private data, this one needs nothing.
     size = Fraction(_validate.positive("shrinkage", shrinkage))
     width = Fraction(_validate.positive("reward_range", reward_range))
     middle = width / 2 if center is None else exact("center", center)
@@ -121,34 +95,13 @@ def rewards_only_range(
 ) -> float:
     """Return how far one reward moves the means where it is public which arms were pulled.
 
-    A reward of arm a moves its mean by at most R/(N_a + λ), and no other score; the penalty is
-    public and free. Unit ``"label"`` under ``REPLACE_ONE``: nothing is to be doubled.
-
-    Args:
-        counts: Public number of records of each arm that can be drawn.
-        shrinkage: λ ≥ 0, how many made-up pulls each arm gets.
-        reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
-        inexactness: ξ, how far any score may be from its formula; adds 4ξ.
-
-    Returns:
-        R over the least N_a + λ of all arms that were pulled, plus 4ξ; 0 if there are none, for
-        then no reward is used.
-
-    Raises:
-        DataError: ``counts`` are not whole numbers of at least 0; only an index is named.
-        UsageError: A setting is out of range.
-
     Guarantee:
         An upper bound for every two data sets with these arms and counts; attained. Shown by
         tests/soundness/test_arm_sensitivity.py.
-
-    Source:
-        docs/intrinsic.md, "Multi-armed bandits".
-
-    Example:
-        >>> rewards_only_range(np.array([0, 3, 7]), shrinkage=1.0, reward_range=1.0)
-        0.25
     """
+    # A reward of arm a moves its mean by at most R/(N_a + λ), and no other score; the penalty is
+    # public and free. Unit `"label"` under `REPLACE_ONE`: nothing is to be doubled.
+    # Source: docs/intrinsic.md, "Multi-armed bandits".
     width = Fraction(_validate.positive("reward_range", reward_range))
     size = exact("shrinkage", shrinkage)
     array = checked_counts("counts", counts)
@@ -168,47 +121,21 @@ def mean_range_after_test(
 ) -> float:
     """Return how far one record moves the means if every arm has at least ``count`` others.
 
-    R/(v + 1) + β·(1/√v − 1/√(v + 1)), for f(a) = mean − β/√N_a and for shrunken means alike. The
-    mean of N ≥ v rewards is moved by one more by at most R/(N + 1); shrinkage λ makes that
-    (N·R + λ·c)/((N + λ)(N + λ + 1)) ≤ R/(N + λ + 1), and the step of the penalty smaller too.
-
-    Args:
-        count: v ≥ 1, at most the least count of any arm in the smaller data set: released by a
-            ``MinimumCount``, whose δ pays for a v above it.
-        reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
-        penalty: β ≥ 0, strength of pessimism about arms that were pulled rarely.
-        inexactness: ξ, how far any score may be from its formula; adds 4ξ.
-
-    Returns:
-        The score range for ``ADD_OR_REMOVE_ONE`` and ``REPLACE_SPECIAL``; twice this for
-        ``REPLACE_ONE``.
-
-    Raises:
-        UsageError: An argument is out of range; below ``count`` = 1 there is no bound, and draws
-            come from the reference.
-
     Guarantee:
         An upper bound for every two neighboring data sets whose common records hold each arm at
         least ``count`` times; attained. Shown by tests/soundness/test_arm_sensitivity.py.
-
-    Source:
-        docs/intrinsic.md, "Propose, test, release".
-
-    Example:
-        >>> mean_range_after_test(9, reward_range=1.0)
-        0.1
     """
+    # R/(v + 1) + β·(1/√v − 1/√(v + 1)), for f(a) = mean − β/√N_a and for shrunken means alike. The
+    # mean of N ≥ v rewards is moved by one more by at most R/(N + 1); shrinkage λ makes that (N·R +
+    # λ·c)/((N + λ)(N + λ + 1)) ≤ R/(N + λ + 1), and the step of the penalty smaller too.
+    # Source: docs/intrinsic.md, "Propose, test, release".
     size = Fraction(_validate.integer("count", count, at_least=1))
     width = Fraction(_validate.positive("reward_range", reward_range))
     return rounded_total(width / (size + 1) + penalty_moves(penalty, size), inexactness)
 
 
 def checked_counts(name: str, counts: Any) -> Integer[np.ndarray, " k"]:
-    """Return how often each arm was pulled, as an array of one dimension and at least one arm.
-
-    Raises:
-        DataError: These are not whole numbers of at least 0; only an index is named.
-    """
+    """Return how often each arm was pulled, as an array of one dimension and at least one arm."""
     array = np.asarray(counts)
     if array.ndim != 1 or array.dtype.kind not in "iu" or not len(array):
         raise DataError(
@@ -230,30 +157,10 @@ def constrained_ridge_range(
     penalty: float = 0.0,
     inexactness: float = 0.0,
 ) -> float:
-    """Return the range of one record for a fit over ‖θ‖ ≤ ball, whatever the number of records.
-
-    Of one record that is added, removed or made empty; twice it if a record is replaced.
-
-    Args:
-        ridge: λ, within 1e-60 and 1e60.
-        spread: The largest ‖φ_a − φ_a′‖ of the question, at least 0.
-        ball: B.
-        reward_bound: Bound on |r|: the reward range R for rewards within [0, R], R/2 if R/2 was
-            taken from each.
-        penalty: β, for features φ of norm at most 1.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits": min(2B, (R + B)/√(λ(λ + 1)))·D + β(λ^{-1/2} −
-        (λ + 1)^{-1/2}).
-
-    Example:
-        >>> round(constrained_ridge_range(2.0, spread=2.0, ball=1.0, reward_bound=1.0), 9)
-        1.632993162
-    """
+    """Return the range of one record for a fit over ‖θ‖ ≤ ball, whatever the number of records."""
+    # Of one record that is added, removed or made empty; twice it if a record is replaced.
+    # Source: docs/intrinsic.md, "Linear bandits": min(2B, (R + B)/√(λ(λ + 1)))·D + β(λ^{-1/2} − (λ
+    # + 1)^{-1/2}).
     ridge, ball = size("ridge", ridge), size("ball", ball)
     residual = size("reward_bound", reward_bound) + ball
     moved = min(2 * ball, residual / math.sqrt(ridge) / math.sqrt(ridge + 1))
@@ -269,30 +176,12 @@ def plain_ridge_range(
     penalty: float = 0.0,
     inexactness: float = 0.0,
 ) -> float:
-    """Return the range of one record that joins n others, for a fit without a ball.
-
-    The number of records must be public, so that nothing is promised if a record is added or
-    removed: of N records in all, take n = N − 1, once if a record is made empty and twice if it
-    is replaced.
-
-    Args:
-        ridge: λ, within 1e-60 and 1e60.
-        n: Size of the smaller data set, or a bound on it.
-        spread: The largest ‖φ_a − φ_a′‖ of the question, at least 0.
-        reward_bound: Bound on |r|.
-        penalty: β, for features φ of norm at most 1.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits": D·R(κ(λ) + √n·q(λ)) + β(λ^{-1/2} − (λ + 1)^{-1/2}).
-
-    Example:
-        >>> round(plain_ridge_range(1.0, 100, spread=2.0, reward_bound=1.0), 9)
-        4.776795387
-    """
+    """Return the range of one record that joins n others, for a fit without a ball."""
+    # The number of records must be public, so that nothing is promised if a record is added or
+    # removed: of N records in all, take n = N − 1, once if a record is made empty and twice if it
+    # is replaced.
+    # Source: docs/intrinsic.md, "Linear bandits": D·R(κ(λ) + √n·q(λ)) + β(λ^{-1/2} − (λ +
+    # 1)^{-1/2}).
     ridge, n = size("ridge", ridge), _validate.integer("n", n, at_least=0)
     moved = own_reward_step(ridge) + math.sqrt(n) * _other_rewards_step(ridge)
     return _total(moved * size("reward_bound", reward_bound), spread, ridge, penalty, inexactness)
@@ -306,23 +195,15 @@ def _total(moved: float, spread: float, ridge: float, penalty: float, inexactnes
 
 
 def own_reward_step(ridge: float) -> float:
-    """Return κ: the largest ‖Σ⁻¹φ‖/(1 + φᵀΣ⁻¹φ) over all designs with Σ at least ridge·I.
-
-    Args:
-        ridge: The least eigenvalue of Σ, > 0.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits".
-    """
+    """Return κ: the largest ‖Σ⁻¹φ‖/(1 + φᵀΣ⁻¹φ) over all designs with Σ at least ridge·I."""
+    # Source: docs/intrinsic.md, "Linear bandits".
     return 1 / (ridge + 1) if ridge >= 1 else 1 / (2 * math.sqrt(ridge))
 
 
 def _other_rewards_step(ridge: float) -> float:
-    """Return q: the largest ‖Σ⁻¹φ‖·√(s − ridge·‖Σ⁻¹φ‖²)/(1 + s), s = φᵀΣ⁻¹φ, over all designs.
-
-    For s ≤ 1/2λ it is largest at ‖Σ⁻¹φ‖² = s/2λ and grows with s; beyond, at ‖Σ⁻¹φ‖ = s, where
-    the best s solves λs² + (2λ − ½)s = 3/2.
-    """
+    """Return q: the largest ‖Σ⁻¹φ‖·√(s − ridge·‖Σ⁻¹φ‖²)/(1 + s), s = φᵀΣ⁻¹φ, over all designs."""
+    # For s ≤ 1/2λ it is largest at ‖Σ⁻¹φ‖² = s/2λ and grows with s; beyond, at ‖Σ⁻¹φ‖ = s, where
+    # the best s solves λs² + (2λ − ½)s = 3/2.
     half = 2 * ridge - 0.5
     root = math.hypot(half, math.sqrt(6 * ridge))
     best = 3 / (root + half) if half >= 0 else (root - half) / (2 * ridge)
@@ -340,32 +221,12 @@ def public_design_ridge_range(
     reward_range: float,
     inexactness: float = 0.0,
 ) -> float:
-    """Return the range of one changed reward, exactly up to rounding, for public features.
-
-    For unit label: what was pulled is public and only rewards are private; never doubled. Scores
-    are computed with a factor of Σ. Of the error of cᵀΣ⁻¹φ with c a difference of two queries
-    and z what was computed for Σ⁻¹c, at most ‖Σz − c‖/(2√λ) is there for any φ of the design,
-    because ‖Σ⁻¹φ‖ ≤ 1/(2√λ); the bound on ‖Σz − c‖ counts the rounding of Σ itself.
-
-    Args:
-        design: φ of the records, shape (n, d), dense or sparse; of any norm.
-        queries: φ of the actions of one question, shape (k, d).
-        ridge: λ, within 1e-60 and 1e60.
-        reward_range: R, the upper less the lower end of a reward.
-        inexactness: ξ, by which a computed score may differ from the exact one.
-
-    Raises:
-        UsageError: An argument is out of range.
-        DataError: Rows are not finite numbers of usable size, or do not fit each other.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits": R·max_i max_{a,a′} (φ_a − φ_a′)ᵀΣ⁻¹φ_i.
-
-    Example:
-        >>> rows = np.array([[1.0, 0.0], [0.0, 1.0]])
-        >>> round(public_design_ridge_range(rows, rows, ridge=1.0, reward_range=1.0), 9)
-        0.5
-    """
+    """Return the range of one changed reward, exactly up to rounding, for public features."""
+    # For unit label: what was pulled is public and only rewards are private; never doubled. Scores
+    # are computed with a factor of Σ. Of the error of cᵀΣ⁻¹φ with c a difference of two queries and
+    # z what was computed for Σ⁻¹c, at most ‖Σz − c‖/(2√λ) is there for any φ of the design, because
+    # ‖Σ⁻¹φ‖ ≤ 1/(2√λ); the bound on ‖Σz − c‖ counts the rounding of Σ itself.
+    # Source: docs/intrinsic.md, "Linear bandits": R·max_i max_{a,a′} (φ_a − φ_a′)ᵀΣ⁻¹φ_i.
     ridge, reward_range = size("ridge", ridge), size("reward_range", reward_range)
     rows = public_rows("design", design)
     actions = public_rows("queries", queries, d=rows.shape[1])
@@ -424,50 +285,23 @@ def pessimism_only_loss(
 ) -> tuple[float, float]:
     """Return (ε, δ) of one draw when one record is removed, with pessimism in place of shrinkage.
 
-    f(a) = mean − β/√N_a, and an arm that was never pulled is never drawn. With n_min public
-    records or more after the removal, K = ``least_count`` and
-    M = ⌈(n_min − K + 1)/(actions − 1)⌉, in either direction:
-
-        ε = (R/(K + 1) + β·(1/√K − 1/√(K + 1)))/temperature,
-        δ = σ(log(reference_ratio) + (R − β/√K + β/√M)/temperature).
-
-    Proof. If the arm of the record keeps K others, its score alone moves, by at most
-    ε·temperature. Otherwise it has at most K records before and K − 1 after, so its score is at
-    most R − β/√K both times, or it is not drawn. The others share at least n_min − K + 1
-    records, so one of them has M or more and a score of at least −β/√M: the rare arm is drawn
-    with probability at most δ under both data sets. The scores of the others do not move, so
-    nothing but that probability tells the two apart.
-
-    Args:
-        n_min: Public lower bound on the size of the smaller data set; at least ``least_count``.
-        actions: Number of arms, at least 2.
-        least_count: K ≥ 1, chosen without looking at the data.
-        temperature: KL strength in units of reward, > 0.
-        penalty: β ≥ 0. Of no use unless β·(1/√K − 1/√M) > R.
-        reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
-        reference_ratio: Largest over least probability of the public reference, ≥ 1.
-
-    Returns:
-        ε, which is also the bounded range of the first case, and δ; a δ of 1 promises nothing.
-        Under no relation of its own: see :func:`pessimism_only_guarantee`.
-
-    Raises:
-        UsageError: An argument is out of range.
-
     Guarantee:
         An upper bound, rounded up, for every data set of more than ``n_min`` records and each of
         its records. Shown by tests/soundness/test_arm_sensitivity.py.
-
-    Source:
-        KLDP, Theorem 1 and Corollary 1 (approximate); docs/intrinsic.md, "Multi-armed bandits".
-        Differs: the δ of the paper is too small, and is computed from the private counts.
-
-    Example:
-        >>> epsilon, delta = pessimism_only_loss(
-        ...     10_000, actions=5, least_count=200, temperature=0.1, penalty=47.0, reward_range=1.0)
-        >>> round(epsilon, 8), f"{delta:.6e}"
-        (0.13252601, '1.077871e-06')
     """
+    # f(a) = mean − β/√N_a, and an arm that was never pulled is never drawn. With n_min public
+    # records or more after the removal, K = `least_count` and M = ⌈(n_min − K + 1)/(actions − 1)⌉,
+    # in either direction:
+    #     ε = (R/(K + 1) + β·(1/√K − 1/√(K + 1)))/temperature,
+    #     δ = σ(log(reference_ratio) + (R − β/√K + β/√M)/temperature).
+    # Proof. If the arm of the record keeps K others, its score alone moves, by at most
+    # ε·temperature. Otherwise it has at most K records before and K − 1 after, so its score is at
+    # most R − β/√K both times, or it is not drawn. The others share at least n_min − K + 1 records,
+    # so one of them has M or more and a score of at least −β/√M: the rare arm is drawn with
+    # probability at most δ under both data sets. The scores of the others do not move, so nothing
+    # but that probability tells the two apart.
+    # Source: KLDP, Theorem 1 and Corollary 1 (approximate); docs/intrinsic.md, "Multi-armed
+    # bandits". Differs: the δ of the paper is too small, and is computed from the private counts.
     others = _validate.integer("actions", actions, at_least=2) - 1
     least = _validate.integer("least_count", least_count, at_least=1)
     n_min = _validate.integer("n_min", n_min, at_least=least)
@@ -499,40 +333,13 @@ def pessimism_only_guarantee(
 ) -> tuple[float, float]:
     """Return (ε, δ) of one draw when one of n records is replaced, with pessimism alone.
 
-    The number n of records is public, so that a replacement is a removal, which leaves n − 1,
-    and an addition: (2ε, (1 + e^ε)·δ) of :func:`pessimism_only_loss`, whose arguments these are.
-
-    Args:
-        n: Public number of records, at least ``least_count`` + 1.
-        neighbors: ``REPLACE_ONE``, and no other.
-        actions: Number of arms, at least 2.
-        least_count: K ≥ 1, chosen without looking at the data.
-        temperature: KL strength in units of reward, > 0.
-        penalty: β ≥ 0.
-        reward_range: R, upper less lower end of the range that rewards are cut to; > 0.
-        reference_ratio: Largest over least probability of the public reference, ≥ 1.
-
-    Returns:
-        ε and δ for unit ``"record"``; a δ of 1 promises nothing.
-
-    Raises:
-        PrivacyError: Another relation: n would be public and private at once.
-        UsageError: An argument is out of range.
-
     Guarantee:
         An upper bound for every two data sets of n records that differ in one. Shown by
         tests/soundness/test_arm_sensitivity.py.
-
-    Source:
-        docs/intrinsic.md, "Multi-armed bandits"; docs/privacy.md, "Relations".
-
-    Example:
-        >>> epsilon, _ = pessimism_only_guarantee(
-        ...     10_001, neighbors=REPLACE_ONE, actions=5, least_count=200, temperature=0.1,
-        ...     penalty=47.0, reward_range=1.0)
-        >>> round(epsilon, 8)
-        0.26505203
     """
+    # The number n of records is public, so that a replacement is a removal, which leaves n − 1, and
+    # an addition: (2ε, (1 + e^ε)·δ) of `pessimism_only_loss`, whose arguments these are.
+    # Source: docs/intrinsic.md, "Multi-armed bandits"; docs/privacy.md, "Relations".
     _validate.one_of("neighbors", neighbors, tuple(NeighboringRelation))
     if neighbors is not REPLACE_ONE:
         raise PrivacyError(

@@ -19,46 +19,26 @@ __all__ = ["FlowProgram", "KlPenalty", "context_program", "solve_flows"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class KlPenalty:
-    """temperature · Σ weight · x log(x / reference), subtracted from the value.
+    """temperature · Σ weight · x log(x / reference), subtracted from the value."""
 
-    Attributes:
-        temperature: > 0.
-        weights: How often each variable's context comes, shape (m,).
-        reference: Probabilities of the starting policy, shape (m,).
-    """
-
-    temperature: float
-    weights: Float[np.ndarray, " m"]
-    reference: Float[np.ndarray, " m"]
+    temperature: float  # > 0
+    weights: Float[np.ndarray, " m"]  # how often each variable's context comes, shape (m,)
+    reference: Float[np.ndarray, " m"]  # probabilities of the starting policy, shape (m,)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FlowProgram:
-    """Policies as the points of a polytope: x ≥ 0, constraints · x = totals.
+    """Policies as the points of a polytope: x ≥ 0, constraints · x = totals."""
 
-    Attributes:
-        features: What each variable adds to the mean features, shape (m, d), dense or sparse.
-        constraints: Shape (c, m), dense or sparse.
-        totals: Shape (c,).
-        penalty: None for none.
-    """
-
-    features: Any
-    constraints: Any
-    totals: Float[np.ndarray, " c"]
-    penalty: KlPenalty | None = None
+    features: Any  # what each variable adds to the mean features, shape (m, d), dense or sparse
+    constraints: Any  # shape (c, m), dense or sparse
+    totals: Float[np.ndarray, " c"]  # shape (c,)
+    penalty: KlPenalty | None = None  # none for none
 
 
 def context_program(contexts: Contexts, *, temperature: float | None = None) -> FlowProgram:
-    """Return the program over all probabilities of all candidates.
-
-    Source:
-        docs/planning.md, "Two solvers".
-
-    Args:
-        contexts: What to choose from.
-        temperature: KL strength; None for no penalty.
-    """
+    """Return the program over all probabilities of all candidates."""
+    # Source: docs/planning.md, "Two solvers".
     m, n = len(contexts.reference), len(contexts)
     ends = np.append(contexts.starts, m)
     spread = sparse.diags_array(contexts.spread)
@@ -81,20 +61,9 @@ def solve_flows(
     *,
     reference_vector: Float[np.ndarray, " d"],
 ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " d"]]:
-    """Return the x whose worst case, less the penalty, is best, and the reward that shows it.
-
-    Source:
-        docs/planning.md, "Two solvers": maximize θ̂ᵀ(q − u) − radius·‖q − u‖_{M⁻¹} − B‖u‖, q =
-        featuresᵀx − v; without a ball u = 0.
-
-    Args:
-        rewards: Which rewards may be true.
-        program: Which policies there are.
-        reference_vector: v, subtracted from all mean features.
-
-    Raises:
-        ConvergenceError: The solver found no point, or nothing bounds the worst case.
-    """
+    """Return the x whose worst case, less the penalty, is best, and the reward that shows it."""
+    # Source: docs/planning.md, "Two solvers": maximize θ̂ᵀ(q − u) − radius·‖q − u‖_{M⁻¹} − B‖u‖, q
+    # = featuresᵀx − v; without a ball u = 0.
     turned = sparse.csc_array(program.features @ rewards.axes)
     # in units in which features and rewards are of size 1
     unit = float(abs(turned).max()) or 1.0

@@ -28,23 +28,10 @@ def solve_conic(
     quadratic: Any | None = None,
     atol: float = SCALE_FREE,
 ) -> tuple[Float[np.ndarray, " x"], Float[np.ndarray, " z"]]:
-    """Return the minimizer of a conic program, and the multipliers of its rows.
-
-    Every caller certifies by itself what is returned, so an answer that the solver only calls
-    almost solved is passed on.
-
-    Source:
-        docs/planning.md, "Two solvers": minimize costᵀx + xᵀPx/2 subject to b − Ax in a cone.
-
-    Args:
-        cost: The linear part of the objective.
-        blocks: (A, b, cones) of every group of rows.
-        quadratic: P, symmetric and positive semidefinite; None for a linear program.
-        atol: What the solver aims at.
-
-    Raises:
-        ConvergenceError: The solver found no point at all.
-    """
+    """Return the minimizer of a conic program, and the multipliers of its rows."""
+    # Every caller certifies by itself what is returned, so an answer that the solver only calls
+    # almost solved is passed on.
+    # Source: docs/planning.md, "Two solvers": minimize costᵀx + xᵀPx/2 subject to b − Ax in a cone.
     matrix = sparse.csc_matrix(sparse.vstack([block for block, _, _ in blocks]))
     bounds = np.concatenate([bound for _, bound, _ in blocks])
     n = len(cost)
@@ -69,11 +56,7 @@ def solve_conic(
 
 
 def refuse_gap(upper: float, value: float, gap: float) -> None:
-    """Refuse a solution that its own certificate does not show to be within the gap.
-
-    Raises:
-        ConvergenceError: The gap is larger.
-    """
+    """Refuse a solution that its own certificate does not show to be within the gap."""
     if upper - value > gap:
         raise ConvergenceError(
             f"gap={gap!r} could not be certified: {upper - value:.3g} was reached. No policy was "
@@ -83,11 +66,8 @@ def refuse_gap(upper: float, value: float, gap: float) -> None:
 
 
 def reach_of(rewards: PlausibleRewards) -> Float[np.ndarray, " d"]:
-    """Return how far the set reaches along each axis at most: units in which it has size 1.
-
-    Source:
-        docs/planning.md, "Two solvers".
-    """
+    """Return how far the set reaches along each axis at most: units in which it has size 1."""
+    # Source: docs/planning.md, "Two solvers".
     with np.errstate(divide="ignore"):
         widths = rewards.radius / np.sqrt(rewards.curvatures)
     if rewards.ball is None:  # what nothing bounds is no direction to search
@@ -96,15 +76,8 @@ def reach_of(rewards: PlausibleRewards) -> Float[np.ndarray, " d"]:
 
 
 def second_order_rows(rewards: PlausibleRewards, columns: int) -> list[Block]:
-    """Return the rows that keep θ = center + reach · z in the set, z the first d variables.
-
-    Source:
-        docs/planning.md, "Two solvers".
-
-    Args:
-        rewards: The set.
-        columns: Number of variables of the program.
-    """
+    """Return the rows that keep θ = center + reach · z in the set, z the first d variables."""
+    # Source: docs/planning.md, "Two solvers".
     reach, d = reach_of(rewards), len(rewards.center)
     found = []
     if rewards.radius > 0:

@@ -24,19 +24,13 @@ __all__ = ["Contexts"]
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Contexts:
-    """All m candidates of n contexts below each other, with where a policy starts from.
+    """All m candidates of n contexts below each other, with where a policy starts from."""
 
-    Attributes:
-        rows: Features of all candidates, shape (m, d), dense or sparse.
-        sizes: How many candidates each context has, ≥ 1.
-        reference: Probabilities of the starting policy, summing to 1 in every context.
-        weights: How often each context comes, summing to 1.
-    """
-
-    rows: Any
-    sizes: Integer[np.ndarray, " n"]
+    rows: Any  # features of all candidates, shape (m, d), dense or sparse
+    sizes: Integer[np.ndarray, " n"]  # how many candidates each context has, ≥ 1
+    # Probabilities of the starting policy, summing to 1 in every context.
     reference: Float[np.ndarray, " m"]
-    weights: Float[np.ndarray, " n"]
+    weights: Float[np.ndarray, " n"]  # how often each context comes, summing to 1
 
     @classmethod
     def of(
@@ -48,19 +42,7 @@ class Contexts:
         weights: Any = None,
         features: Features | None = None,
     ) -> Contexts:
-        """Return checked contexts.
-
-        Args:
-            prompts: n prompts; None if the reward reads no texts.
-            candidates: n lists of texts, or n arrays of features, shape (k, d).
-            reference: n lists of probabilities; uniform if left out.
-            weights: How often each context comes, ≥ 0, in any unit; all alike if left out.
-            features: What the reward reads texts with, or None.
-
-        Raises:
-            UsageError: Prompts are missing, or are of no use.
-            DataError: Lengths disagree, a list is empty, or numbers are no probabilities.
-        """
+        """Return checked contexts."""
         options = _dense_options(prompts, candidates, reference, features)
         base = options.reference
         totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
@@ -93,11 +75,8 @@ class Contexts:
         return np.split(values, self.starts[1:])
 
     def best_response(self, theta: Float[np.ndarray, " d"]) -> Response:
-        """Return the mean features of the greedy policy, and which candidates it chooses.
-
-        Source:
-            docs/planning.md, "Frank–Wolfe by best responses".
-        """
+        """Return the mean features of the greedy policy, and which candidates it chooses."""
+        # Source: docs/planning.md, "Frank–Wolfe by best responses".
         chosen = self._greedy(self.rows @ theta)
         return np.asarray(self.weights @ self.rows[chosen]), chosen
 
@@ -143,11 +122,8 @@ class Contexts:
     def soft(
         self, theta: Float[np.ndarray, " d"], temperature: float
     ) -> tuple[float, Float[np.ndarray, " m"]]:
-        """Return the largest θᵀφ − temperature · KL on average, and the policy that has it.
-
-        Source:
-            docs/planning.md, "With a KL penalty": the Gibbs policy, and its log-sum-exp.
-        """
+        """Return the largest θᵀφ − temperature · KL on average, and the policy that has it."""
+        # Source: docs/planning.md, "With a KL penalty": the Gibbs policy, and its log-sum-exp.
         scores = np.asarray(self.rows @ theta)
         top = np.maximum.reduceat(scores, self.starts)
         weights = self.reference * np.exp((scores - np.repeat(top, self.sizes)) / temperature)
@@ -156,11 +132,8 @@ class Contexts:
         return value, tilt(scores, self.starts, temperature, self.reference)
 
     def covariance(self, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, "d d"]:
-        """Return the mean over contexts of the covariance of the features under a policy.
-
-        Source:
-            docs/planning.md, "With a KL penalty".
-        """
+        """Return the mean over contexts of the covariance of the features under a policy."""
+        # Source: docs/planning.md, "With a KL penalty".
         second = self.rows.T @ _scaled(self.rows, self.spread * chances)
         means = self.means(chances)
         second = second.toarray() if issparse(second) else second

@@ -41,25 +41,16 @@ _ROUNDING = 1e-12  # relative to the values: a gap below it is none
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Mixture:
-    """Policies and how often each is followed; worst-case optimal up to the gap.
+    """Policies and how often each is followed; worst-case optimal up to the gap."""
 
-    Attributes:
-        weights: > 0, summing to 1; at most d + 1.
-        responses: Mean features of every policy, and what the oracle said of it.
-        moments: Mean features of the mixture, less the reference vector, shape (d,).
-        value: Its worst case, the least θᵀ moments over the set.
-        upper: What no policy exceeds in the worst case.
-        theta: The reward that shows ``upper``.
-        rounds: How many best responses were asked for.
-    """
-
-    weights: Float[np.ndarray, " j"]
-    responses: tuple[Response, ...]
+    weights: Float[np.ndarray, " j"]  # > 0, summing to 1; at most d + 1
+    responses: tuple[Response, ...]  # mean features of every policy, and what the oracle said of it
+    # Mean features of the mixture, less the reference vector, shape (d,).
     moments: Float[np.ndarray, " d"]
-    value: float
-    upper: float
-    theta: Float[np.ndarray, " d"]
-    rounds: int
+    value: float  # its worst case, the least θᵀ moments over the set
+    upper: float  # what no policy exceeds in the worst case
+    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`
+    rounds: int  # how many best responses were asked for
 
     @property
     def gap(self) -> float:
@@ -82,24 +73,8 @@ def best_mixture(
     start: Sequence[Response] = (),
     gap: float = 1e-4,
 ) -> Mixture:
-    """Return the mixture of policies whose worst case is best, certified up to the gap.
-
-    Source:
-        docs/planning.md, "Frank–Wolfe by best responses".
-
-    Args:
-        rewards: Which rewards may be true.
-        best_response: Returns the mean features of a policy that maximizes θᵀq, and anything
-            that tells which policy it is. If it is not exact, neither is the certificate.
-        reference_vector: v, subtracted from all mean features; None for nothing.
-        start: Responses to begin with, such as the reference policy.
-        gap: What the worst case may fall short of the best one, in units of reward, > 0.
-
-    Raises:
-        UsageError: Nothing bounds the worst case of any policy.
-        DataError: A response has the wrong size.
-        ConvergenceError: Floats are too coarse for the gap.
-    """
+    """Return the mixture of policies whose worst case is best, certified up to the gap."""
+    # Source: docs/planning.md, "Frank–Wolfe by best responses".
     wanted, d = _validate.positive("gap", gap), len(rewards.center)
     offset = np.zeros(d) if reference_vector is None else reference_vector
     kept = _Columns(rewards, _checked("reference_vector", offset, d))
@@ -185,10 +160,8 @@ class _Columns:
         return value
 
     def solve(self) -> tuple[Float[np.ndarray, " d"], Float[np.ndarray, " j"]]:
-        """Return the reward that is worst for the best mixture, and the mixture's weights.
-
-        In θ: minimize the largest θᵀq over the set; the multipliers are the weights.
-        """
+        """Return the reward that is worst for the best mixture, and the mixture's weights."""
+        # In θ: minimize the largest θᵀq over the set; the multipliers are the weights.
         rewards, (count, d) = self.rewards, self.moments.shape
         if rewards.radius == 0:
             best = np.argmax(self.moments @ rewards.center)

@@ -91,23 +91,17 @@ def tilt(
 
 @dataclass(frozen=True)
 class CandidatePolicy(ABC):
-    """Choose among given candidates with probability ∝ reference · exp(score / temperature).
+    """Choose among given candidates with probability ∝ reference · exp(score / temperature)."""
 
-    Kinds of policy differ in the score alone. Everything they do is computed from an already
-    private reward, so it costs nothing further, however often it is used.
+    # Kinds of policy differ in the score alone. Everything they do is computed from an already
+    # private reward, so it costs nothing further, however often it is used.
+    # Every method takes n prompts and n lists of candidates, of any lengths ≥ 1, and optionally n
+    # lists of the starting policy's probabilities (uniform if left out). Where the reward was
+    # fitted on feature differences, prompts are None and each entry of candidates is an array of
+    # features, shape (k, d).
 
-    Every method takes n prompts and n lists of candidates, of any lengths ≥ 1, and optionally n
-    lists of the starting policy's probabilities (uniform if left out). Where the reward was
-    fitted on feature differences, prompts are None and each entry of candidates is an array of
-    features, shape (k, d).
-
-    Attributes:
-        reward: The private reward.
-        temperature: KL strength, in units of reward; small follows the reward, large stays with
-            the reference.
-    """
-
-    reward: ReleasedReward
+    reward: ReleasedReward  # the private reward
+    # KL strength, in units of reward; small follows the reward, large stays with the reference.
     temperature: float = field(kw_only=True)
 
     def __post_init__(self) -> None:
@@ -158,17 +152,7 @@ class CandidatePolicy(ABC):
         *,
         reference: ReferenceLists | None = None,
     ) -> list[Float[np.ndarray, " k"]]:
-        """Return, for every prompt, the probability of each of its candidates.
-
-        Args:
-            prompts: n prompts; None for candidates that are features.
-            candidates: n lists of candidates, of any lengths ≥ 1.
-            reference: n lists of probabilities; uniform if left out.
-
-        Raises:
-            UsageError: Prompts do not fit the reward.
-            DataError: Lengths disagree, a list is empty, or a reference is no distribution.
-        """
+        """Return, for every prompt, the probability of each of its candidates."""
         options = self._options(prompts, candidates, reference)
         return options.split(self._tilted(options)[0])
 
@@ -180,19 +164,7 @@ class CandidatePolicy(ABC):
         reference: ReferenceLists | None = None,
         simulate_seed: int | None = None,
     ) -> Integer[np.ndarray, " n"]:
-        """Return, for every prompt, the index of one candidate drawn from the policy.
-
-        Args:
-            prompts: n prompts; None for candidates that are features.
-            candidates: n lists of candidates.
-            reference: n lists of probabilities; uniform if left out.
-            simulate_seed: A seed, so that a study can be repeated; the reward is private
-                already, so the draw has nothing to hide.
-
-        Raises:
-            UsageError: As in :meth:`probabilities`.
-            DataError: As in :meth:`probabilities`.
-        """
+        """Return, for every prompt, the index of one candidate drawn from the policy."""
         return self.draw(prompts, candidates, reference=reference, simulate_seed=simulate_seed)[0]
 
     def draw(

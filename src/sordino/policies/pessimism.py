@@ -54,41 +54,22 @@ def suboptimality_bound(
     radius: float,
     temperature: float,
 ) -> float:
-    """Return what the pessimistic policy loses against the best one at most, at one prompt.
-
-    The loss is that of E r − temperature · KL(π ‖ reference). The bound holds whenever the
-    confidence set holds the true reward; average it over prompts.
-
-    Args:
-        widths: ‖φ − E_reference φ‖ of every candidate in the norm of the confidence set.
-        probabilities: Of the best policy π* ∝ reference · exp(true reward / temperature).
-        radius: Radius of the confidence set.
-        temperature: KL strength in units of reward.
-
-    Source:
-        PPKL, Theorem 4.2, with its constant made explicit (2); docs/local.md, confidence and
-        pessimism: (2/temperature) · radius² · E_π*‖φ − φ̄‖².
-
-    Example:
-        >>> suboptimality_bound(
-        ...     np.array([1.0, 3.0]), np.array([0.5, 0.5]), radius=0.5, temperature=2.0
-        ... )
-        1.25
-    """
+    """Return what the pessimistic policy loses against the best one at most, at one prompt."""
+    # The loss is that of E r − temperature · KL(π ‖ reference). The bound holds whenever the
+    # confidence set holds the true reward; average it over prompts.
+    # Source: PPKL, Theorem 4.2, with its constant made explicit (2); docs/local.md, confidence and
+    # pessimism: (2/temperature) · radius² · E_π*‖φ − φ̄‖².
     return float(2 / temperature * radius**2 * np.sum(probabilities * widths**2))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Coverage:
-    """How well the comparisons cover what a policy does, prompt by prompt.
+    """How well the comparisons cover what a policy does, prompt by prompt."""
 
-    Attributes:
-        uncertainty: E_π width² · pairs. About the number of directions that matter where the
-            comparisons cover the policy; much larger where it acts on what nobody compared.
-        density_ratio: The largest π / reference among the prompt's candidates.
-    """
-
+    # E_π width² · pairs. About the number of directions that matter where the comparisons cover the
+    # policy; much larger where it acts on what nobody compared.
     uncertainty: Float[np.ndarray, " n"]
+    # The largest π / reference among the prompt's candidates.
     density_ratio: Float[np.ndarray, " n"]
 
     def to_dict(self) -> dict[str, float]:
@@ -101,22 +82,17 @@ class Coverage:
 
 @dataclass(frozen=True, repr=False)
 class ConfidencePolicy(CandidatePolicy):
-    """Choose with probability ∝ reference · exp((reward ∓ bonus) / temperature).
+    """Choose with probability ∝ reference · exp((reward ∓ bonus) / temperature)."""
 
-    Made by :func:`pessimistic_policy` and :func:`optimistic_policy`. The reward is that of the
-    center of the confidence set, for which the bonus is proved. See :class:`CandidatePolicy`
-    for what the methods take.
+    # Made by `pessimistic_policy` and `optimistic_policy`. The reward is that of the center of the
+    # confidence set, for which the bonus is proved. See `CandidatePolicy` for what the methods
+    # take.
 
-    Attributes:
-        reward: The private reward, with a confidence set.
-        temperature: KL strength, in units of reward.
-        kind: ``"pessimistic"``: the bonus is taken off; ``"optimistic"``: it is added.
-        confidence: How often the confidence set holds the true reward, in (0, 1).
-        scale: What the bonus is multiplied by; below 1 nothing is proved.
-    """
-
+    # `"pessimistic"`: the bonus is taken off; `"optimistic"`: it is added.
     kind: Kind = field(kw_only=True)
+    # How often the confidence set holds the true reward, in (0, 1).
     confidence: float = field(default=0.95, kw_only=True)
+    # What the bonus is multiplied by; below 1 nothing is proved.
     scale: float = field(default=1.0, kw_only=True)
 
     def __post_init__(self) -> None:
@@ -164,14 +140,11 @@ class ConfidencePolicy(CandidatePolicy):
         *,
         reference: ReferenceLists | None = None,
     ) -> list[Float[np.ndarray, " k"]]:
-        """Return, for every prompt, the bonus of each candidate, ≥ 0, in units of reward.
-
-        A candidate's true reward, less its mean under the reference, is within the bonus of the
-        estimate (for a scale of at least 1, as often as the confidence says).
-
-        Source:
-            docs/local.md, confidence and pessimism: scale · radius · ‖φ − E_reference φ‖_{M⁻¹}.
-        """
+        """Return, for every prompt, the bonus of each candidate, ≥ 0, in units of reward."""
+        # A candidate's true reward, less its mean under the reference, is within the bonus of the
+        # estimate (for a scale of at least 1, as often as the confidence says).
+        # Source: docs/local.md, confidence and pessimism: scale · radius · ‖φ − E_reference
+        # φ‖_{M⁻¹}.
         options = self._options(prompts, candidates, reference)
         return options.split(self._factor * self._reach(options)[1])
 
@@ -182,14 +155,8 @@ class ConfidencePolicy(CandidatePolicy):
         *,
         reference: ReferenceLists | None = None,
     ) -> Coverage:
-        """Return how well the comparisons cover what this policy does, prompt by prompt.
-
-        Source:
-            docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
-
-        Raises:
-            UsageError: How many comparisons there were is private.
-        """
+        """Return how well the comparisons cover what this policy does, prompt by prompt."""
+        # Source: docs/local.md, confidence and pessimism: E_π‖φ − E_reference φ‖²_{M⁻¹} · n.
         if self.reward.pairs is None:
             raise UsageError(
                 "Coverage is per comparison, and how many there were is private under this "

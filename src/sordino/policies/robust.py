@@ -32,33 +32,23 @@ from .worst_case import Ellipsoidal, PlausibleRewards
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class StochasticPolicy:
-    """Probabilities of all candidates of given contexts; worst-case optimal up to the gap.
+    """Probabilities of all candidates of given contexts; worst-case optimal up to the gap."""
 
-    Made by :func:`sordino.policies.robust.robust_policy`, from what was released: using it is
-    free.
+    # Made by `robust_policy`, from what was released: using it is free.
 
-    Attributes:
-        chances: For every context the probabilities of its candidates.
-        value: The least mean reward over all rewards that may be true, relative to the reference
-            vector, less temperature · KL where there is a temperature.
-        upper: What no policy exceeds in the worst case.
-        certificate: What the best policy gains over this one at most if the true reward is in the
-            confidence set.
-        theta: The reward that shows ``upper``, shape (d,).
-        confidence: How often the confidence set holds the true reward.
-        radius_scale: What its radius was multiplied by; below 1 nothing is proved.
-        temperature: KL strength, or None.
-        guarantee: What the release behind the reward promises; None for a bare confidence set.
-    """
-
+    # For every context the probabilities of its candidates.
     chances: tuple[Float[np.ndarray, " _"], ...]
+    # The least mean reward over all rewards that may be true, relative to the reference vector,
+    # less temperature · KL where there is a temperature.
     value: float
-    upper: float
+    upper: float  # what no policy exceeds in the worst case
+    # What the best policy gains over this one at most if the true reward is in the confidence set.
     certificate: float
-    theta: Float[np.ndarray, " d"]
-    confidence: float
-    radius_scale: float = 1.0
-    temperature: float | None = None
+    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`, shape (d,)
+    confidence: float  # how often the confidence set holds the true reward
+    radius_scale: float = 1.0  # what its radius was multiplied by; below 1 nothing is proved
+    temperature: float | None = None  # KL strength, or None
+    # What the release behind the reward promises; None for a bare confidence set.
     guarantee: Guarantee | None = field(default=None)
 
     def __repr__(self) -> str:
@@ -91,9 +81,6 @@ class StochasticPolicy:
         Guarantee:
             Drawing spends nothing: the probabilities were computed from what was released.
             tests/unit/policies/test_robust.py.
-
-        Args:
-            simulate_seed: A seed, so that a study can be repeated.
         """
         words = _random.entropy(simulate_seed).words(len(self.chances))
         uniform = (words >> np.uint64(11)) * 2.0**-53
@@ -129,21 +116,11 @@ def certified_losses(
     *,
     temperature: float | None = None,
 ) -> Float[np.ndarray, " n"]:
-    """Return, for every context, what the best policy gains over this one at most.
-
-    Valid for every true reward in the set, hence as often as the confidence says. It says
-    nothing of the best policy, which nobody knows.
-
-    Source:
-        docs/planning.md, "Certificate": max_a θ̂ᵀ(φ_a − φ̄) + radius·‖φ_a − φ̄‖_{M⁻¹}; with a
-        penalty, temperature · (log Σ reference · exp(that / temperature) + KL).
-
-    Args:
-        rewards: Which rewards may be true.
-        contexts: What was chosen from.
-        chances: The policy, as probabilities of all candidates.
-        temperature: KL strength, if the loss is that of E r − temperature · KL.
-    """
+    """Return, for every context, what the best policy gains over this one at most."""
+    # Valid for every true reward in the set, hence as often as the confidence says. It says nothing
+    # of the best policy, which nobody knows.
+    # Source: docs/planning.md, "Certificate": max_a θ̂ᵀ(φ_a − φ̄) + radius·‖φ_a − φ̄‖_{M⁻¹}; with a
+    # penalty, temperature · (log Σ reference · exp(that / temperature) + KL).
     means = contexts.means(chances)
     place = np.repeat(np.arange(len(contexts)), contexts.sizes)
     gains = np.empty(len(chances))
@@ -164,17 +141,8 @@ def certified_suboptimality(
     *,
     temperature: float | None = None,
 ) -> float:
-    """Return what the best policy gains over this one at most, on average over contexts.
-
-    Source:
-        docs/planning.md, "Certificate".
-
-    Args:
-        rewards: Which rewards may be true.
-        contexts: What was chosen from.
-        chances: The policy, as probabilities of all candidates.
-        temperature: KL strength, if the loss is that of E r − temperature · KL.
-    """
+    """Return what the best policy gains over this one at most, on average over contexts."""
+    # Source: docs/planning.md, "Certificate".
     losses = certified_losses(rewards, contexts, chances, temperature=temperature)
     return max(float(contexts.weights @ losses), 0.0)
 
@@ -202,21 +170,13 @@ _DESCENT = 1e-4
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Tempered:
-    """A policy, its worst case less the penalty, and what no policy exceeds.
+    """A policy, its worst case less the penalty, and what no policy exceeds."""
 
-    Attributes:
-        chances: Probabilities of all candidates.
-        theta: The reward of which it is the Gibbs policy.
-        value: The least θᵀq over the set, less temperature · KL.
-        upper: What no policy exceeds.
-        rounds: Number of Newton steps.
-    """
-
-    chances: Float[np.ndarray, " m"]
-    theta: Float[np.ndarray, " d"]
-    value: float
-    upper: float
-    rounds: int
+    chances: Float[np.ndarray, " m"]  # probabilities of all candidates
+    theta: Float[np.ndarray, " d"]  # the reward of which it is the Gibbs policy
+    value: float  # the least θᵀq over the set, less temperature · KL
+    upper: float  # what no policy exceeds
+    rounds: int  # number of Newton steps
 
 
 def best_tempered(
@@ -227,22 +187,9 @@ def best_tempered(
     reference_vector: Float[np.ndarray, " d"],
     gap: float = 1e-4,
 ) -> Tempered:
-    """Return the policy that is best in the worst case less temperature · KL, up to the gap.
-
-    Source:
-        docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of rewards by
-        Newton steps; the gradient there is the mean features of the Gibbs policy.
-
-    Args:
-        rewards: Which rewards may be true.
-        contexts: What to choose from.
-        temperature: KL strength in units of reward, > 0.
-        reference_vector: v, subtracted from all mean features.
-        gap: What the value may fall short of the best one, > 0.
-
-    Raises:
-        ConvergenceError: Floats are too coarse for the gap at this temperature.
-    """
+    """Return the policy that is best in the worst case less temperature · KL, up to the gap."""
+    # Source: docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of
+    # rewards by Newton steps; the gradient there is the mean features of the Gibbs policy.
     wanted = _validate.positive("gap", gap)
     search = _Search(rewards, contexts, reference_vector)
     theta, rounds = rewards.inner, 0
@@ -419,12 +366,7 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def confidence_ellipsoid_of(reward: Any) -> Ellipsoidal:
-    """Return the ellipsoid that a reward keeps; refuse one that keeps none.
-
-    Raises:
-        PrivacyError: It is neither a released reward nor a confidence set.
-        UsageError: It keeps no ellipsoid.
-    """
+    """Return the ellipsoid that a reward keeps; refuse one that keeps none."""
     if isinstance(reward, Ellipsoidal):
         return reward
     if not isinstance(reward, ReleasedReward):
@@ -443,19 +385,8 @@ def confidence_ellipsoid_of(reward: Any) -> Ellipsoidal:
 
 
 def vector_of(reference_vector: Any, reference: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-    """Return the vector that mean features are compared with.
-
-    Source:
-        docs/planning.md, "The reference vector".
-
-    Args:
-        reference_vector: ``"reference"``, an array of shape (d,), or None for zeros.
-        reference: Mean features of the reference policy.
-
-    Raises:
-        UsageError: It is another text.
-        DataError: The array has another length.
-    """
+    """Return the vector that mean features are compared with."""
+    # Source: docs/planning.md, "The reference vector".
     if reference_vector is None:
         return np.zeros_like(reference)
     if isinstance(reference_vector, str):

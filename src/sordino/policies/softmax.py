@@ -35,22 +35,11 @@ class ActionPolicy(Protocol):
 def sampled(
     probabilities: Float[np.ndarray, "n k"], rng: np.random.Generator
 ) -> Int[np.ndarray, " n"]:
-    """Return one action for every row, drawn with the probabilities of that row.
-
-    Row i depends on its own probabilities and on the i-th number of the generator alone. An action
-    of probability 0 is never drawn, also where rounding leaves a sum below 1.
-
-    Source:
-        docs/policy_optimization.md, "Setting and privacy unit": inversion of the cumulative sum.
-
-    Args:
-        probabilities: At least 0, summing to 1 in every row up to rounding.
-        rng: Randomness of the world.
-
-    Example:
-        >>> sampled(np.array([[0.0, 1.0], [1.0, 0.0]]), np.random.default_rng(0))
-        array([1, 0])
-    """
+    """Return one action for every row, drawn with the probabilities of that row."""
+    # Row i depends on its own probabilities and on the i-th number of the generator alone. An
+    # action of probability 0 is never drawn, also where rounding leaves a sum below 1.
+    # Source: docs/policy_optimization.md, "Setting and privacy unit": inversion of the cumulative
+    # sum.
     reached = np.cumsum(probabilities, axis=1)
     total = reached[:, -1]
     level = np.minimum(rng.random(len(total)) * total, np.nextafter(total, 0.0))
@@ -58,25 +47,10 @@ def sampled(
 
 
 def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: Any) -> float:
-    """Return the largest ratio of a policy's probability to the reference's, over all actions.
-
-    It is what learning from the reference's actions costs; infinite where the reference never
-    takes an action that the policy takes.
-
-    Source:
-        docs/policy_optimization.md, "Output and coverage": max π/μ.
-
-    Args:
-        reference: μ, who chose the actions.
-        policy: π, what was learned.
-        contexts: What both are asked about: features, or states.
-
-    Example:
-        >>> from sordino.policies.softmax import LogLinearPolicy
-        >>> start, tilted = LogLinearPolicy.uniform(1), LogLinearPolicy(np.array([1.0]))
-        >>> round(coverage_of(start, tilted, np.array([[[0.0], [np.log(3.0)]]])), 6)
-        1.5
-    """
+    """Return the largest ratio of a policy's probability to the reference's, over all actions."""
+    # It is what learning from the reference's actions costs; infinite where the reference never
+    # takes an action that the policy takes.
+    # Source: docs/policy_optimization.md, "Output and coverage": max π/μ.
     above, below = (_logarithms(each, contexts) for each in (policy, reference))
     taken = above > -np.inf
     with np.errstate(over="ignore"):  # an infinite ratio is an answer
@@ -85,22 +59,18 @@ def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: Any) ->
 
 @dataclass(frozen=True, repr=False, eq=False)
 class SoftmaxPolicy(ABC):
-    """Actions with probability ∝ exp(logit); kinds differ in where the logits come from.
+    """Actions with probability ∝ exp(logit); kinds differ in where the logits come from."""
 
-    Every method takes n contexts in one array: features of shape (n, k, d), or states of shape
-    (n,).
-    """
+    # Every method takes n contexts in one array: features of shape (n, k, d), or states of shape
+    # (n,).
 
     @abstractmethod
     def logits(self, contexts: Any) -> Float[np.ndarray, "n k"]:
         """Return the logit of every action in every context."""
 
     def log_probabilities(self, contexts: Any) -> Float[np.ndarray, "n k"]:
-        """Return log π of every action in every context, finite for logits of any finite size.
-
-        Source:
-            docs/policy_optimization.md, "Updates".
-        """
+        """Return log π of every action in every context, finite for logits of any finite size."""
+        # Source: docs/policy_optimization.md, "Updates".
         found = self.logits(contexts)
         found = found - found.max(axis=1, keepdims=True)
         return np.asarray(found - np.log(np.exp(found).sum(axis=1, keepdims=True)))
@@ -116,18 +86,10 @@ class SoftmaxPolicy(ABC):
         return sampled(self.probabilities(contexts), rng)
 
     def kl(self, contexts: Any, other: ActionPolicy) -> Float[np.ndarray, " n"]:
-        """Return KL(π ‖ other) in every context, at least 0, in nats.
-
-        Small divergences keep their digits: as probabilities sum to 1, each action may add the
-        excess of exp over its tangent, which is never negative.
-
-        Source:
-            docs/policy_optimization.md, "Output and coverage".
-
-        Args:
-            contexts: Features, or states.
-            other: Asked about the same contexts.
-        """
+        """Return KL(π ‖ other) in every context, at least 0, in nats."""
+        # Small divergences keep their digits: as probabilities sum to 1, each action may add the
+        # excess of exp over its tangent, which is never negative.
+        # Source: docs/policy_optimization.md, "Output and coverage".
         own, its = self.log_probabilities(contexts), _logarithms(other, contexts)
         here, ratio = np.exp(own), own - its
         near = abs(ratio) <= _SMALL
@@ -142,11 +104,7 @@ class SoftmaxPolicy(ABC):
 
 
 def checked_actions(actions: Any, n: int, k: int) -> Int[np.ndarray, " n"]:
-    """Return n actions; refuse another number of them, and one outside 0 to k − 1.
-
-    Raises:
-        DataError: As said; of the actions only the row is named.
-    """
+    """Return n actions; refuse another number of them, and one outside 0 to k − 1."""
     found = checked_indices("actions", actions, k)
     if len(found) != n:
         raise DataError(f"actions must have {n} entries, got {len(found)}.")
@@ -154,16 +112,7 @@ def checked_actions(actions: Any, n: int, k: int) -> Int[np.ndarray, " n"]:
 
 
 def checked_indices(name: str, values: Any, size: int) -> Int[np.ndarray, " n"]:
-    """Return indices below size; negative ones would count from the end, so they are refused.
-
-    Args:
-        name: What they are, for the message.
-        values: Whole numbers in one dimension.
-        size: What all must be below.
-
-    Raises:
-        DataError: They are not; only the row is named.
-    """
+    """Return indices below size; negative ones would count from the end, so they are refused."""
     found = np.asarray(values)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise DataError(
@@ -186,27 +135,11 @@ def _logarithms(policy: ActionPolicy, contexts: Any) -> Float[np.ndarray, "n k"]
 
 @dataclass(frozen=True, repr=False, eq=False)
 class LogLinearPolicy(SoftmaxPolicy):
-    """Actions with probability ∝ exp(weightsᵀφ).
+    """Actions with probability ∝ exp(weightsᵀφ)."""
 
-    Source:
-        docs/policy_optimization.md, "Updates".
+    # Source: docs/policy_optimization.md, "Updates".
 
-    Attributes:
-        weights: θ, shape (d,), finite.
-
-    Raises:
-        DataError: The weights, features or actions are not what they must be.
-
-    Example:
-        >>> policy = LogLinearPolicy(np.array([np.log(3.0), 0.0]))
-        >>> features = np.array([[[1.0, 0.0], [0.0, 1.0]]])
-        >>> policy.probabilities(features).round(6)
-        array([[0.75, 0.25]])
-        >>> policy.scores(features, np.array([0])).round(6)
-        array([[ 0.25, -0.25]])
-    """
-
-    weights: Float[np.ndarray, " d"]
+    weights: Float[np.ndarray, " d"]  # θ, shape (d,), finite
 
     def __post_init__(self) -> None:
         """Refuse what are no weights; keep a copy that nobody can change."""
@@ -218,11 +151,7 @@ class LogLinearPolicy(SoftmaxPolicy):
 
     @classmethod
     def uniform(cls, dimension: int) -> LogLinearPolicy:
-        """Return the policy with weights 0, which takes all actions equally often.
-
-        Raises:
-            UsageError: The dimension is no whole number of at least 1.
-        """
+        """Return the policy with weights 0, which takes all actions equally often."""
         return cls(np.zeros(_validate.integer("dimension", dimension, at_least=1)))
 
     def __repr__(self) -> str:
@@ -231,11 +160,7 @@ class LogLinearPolicy(SoftmaxPolicy):
         return f"LogLinearPolicy(d={len(self.weights)}, norm={size:.4g})"
 
     def logits(self, contexts: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-        """Return weightsᵀφ of every action of every user.
-
-        Raises:
-            DataError: The shape is wrong, or a logit is not finite; the row is named.
-        """
+        """Return weightsᵀφ of every action of every user."""
         features = np.asarray(contexts)
         d = len(self.weights)
         if features.ndim != 3 or features.shape[2] != d or not features.shape[1]:  # noqa: PLR2004
@@ -251,22 +176,9 @@ class LogLinearPolicy(SoftmaxPolicy):
         *,
         probabilities: Float[np.ndarray, "n k"] | None = None,
     ) -> Float[np.ndarray, "n d"]:
-        """Return ∇ log π of the action taken: its features less the mean under the policy.
-
-        Its norm is at most twice the bound on the features.
-
-        Source:
-            docs/policy_optimization.md, "Updates".
-
-        Args:
-            features: φ of all actions, shape (n, k, d).
-            actions: Which one was taken, from 0 to k − 1.
-            probabilities: What :meth:`probabilities` gave for these features, where it is known;
-                it saves one pass over them.
-
-        Raises:
-            DataError: There is no such action; the row is named.
-        """
+        """Return ∇ log π of the action taken: its features less the mean under the policy."""
+        # Its norm is at most twice the bound on the features.
+        # Source: docs/policy_optimization.md, "Updates".
         rows = np.arange(len(features))
         chosen = features[rows, checked_actions(actions, len(features), features.shape[1])]
         return np.asarray(chosen - self.mean_features(features, probabilities=probabilities))
@@ -277,29 +189,17 @@ class LogLinearPolicy(SoftmaxPolicy):
         *,
         probabilities: Float[np.ndarray, "n k"] | None = None,
     ) -> Float[np.ndarray, "n d"]:
-        """Return E φ under the policy, for every user.
-
-        Args:
-            features: φ of all actions, shape (n, k, d).
-            probabilities: What :meth:`probabilities` gave for these features, where it is known.
-        """
+        """Return E φ under the policy, for every user."""
         chances = self.probabilities(features) if probabilities is None else probabilities
         return np.asarray(np.matmul(chances[:, None, :], features)[:, 0, :])
 
     def centered(self, features: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
-        """Return φ − E φ for every action: the scores of all of them.
-
-        Source:
-            docs/policy_optimization.md, "Updates".
-        """
+        """Return φ − E φ for every action: the scores of all of them."""
+        # Source: docs/policy_optimization.md, "Updates".
         return np.asarray(features - self.mean_features(features)[:, None, :])
 
     def moved(self, direction: Float[np.ndarray, " d"], step: float) -> LogLinearPolicy:
-        """Return the policy with weights + step · direction.
-
-        Raises:
-            DataError: The direction has another shape, or the sum is not finite.
-        """
+        """Return the policy with weights + step · direction."""
         if np.shape(direction) != self.weights.shape:
             raise DataError(
                 f"direction must have shape {self.weights.shape}, got {np.shape(direction)}."
@@ -309,27 +209,12 @@ class LogLinearPolicy(SoftmaxPolicy):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class TabularPolicy(SoftmaxPolicy):
-    """Actions with probability ∝ exp(table[state, action]); contexts are numbers of states.
+    """Actions with probability ∝ exp(table[state, action]); contexts are numbers of states."""
 
-    It is the log-linear policy on one-hot features (:meth:`features`, :meth:`log_linear`), which
-    is what learns; this form answers without them.
+    # It is the log-linear policy on one-hot features (`features`, `log_linear`), which is what
+    # learns; this form answers without them.
 
-    Attributes:
-        table: The logits, shape (states, actions), finite.
-
-    Raises:
-        DataError: The table, a state or an action is not what it must be.
-
-    Example:
-        >>> policy = TabularPolicy(np.log([[3.0, 1.0], [1.0, 1.0]]))
-        >>> states = np.array([1, 0])
-        >>> policy.probabilities(states).round(6).tolist()
-        [[0.5, 0.5], [0.75, 0.25]]
-        >>> policy.log_linear().probabilities(policy.features(states)).round(6).tolist()
-        [[0.5, 0.5], [0.75, 0.25]]
-    """
-
-    table: Float[np.ndarray, "s a"]
+    table: Float[np.ndarray, "s a"]  # the logits, shape (states, actions), finite
 
     def __post_init__(self) -> None:
         """Refuse what is no table; keep a copy that nobody can change."""
@@ -365,10 +250,5 @@ class TabularPolicy(SoftmaxPolicy):
 
 
 def one_hot_features(states: int, actions: int) -> Float[np.ndarray, "s a d"]:
-    """Return one feature for every state and action, d = states · actions.
-
-    Example:
-        >>> one_hot_features(2, 1).tolist()
-        [[[1.0, 0.0]], [[0.0, 1.0]]]
-    """
+    """Return one feature for every state and action, d = states · actions."""
     return np.eye(states * actions).reshape(states, actions, states * actions)

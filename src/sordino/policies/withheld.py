@@ -78,28 +78,22 @@ _VACUOUS = 20.0  # e^20: one draw could single out a person among half a billion
 
 @dataclass(frozen=True, repr=False, eq=False)
 class WithheldPolicy(Withholding):
-    """Draw actions with probability ∝ reference · exp(score / temperature); each draw spends.
+    """Draw actions with probability ∝ reference · exp(score / temperature); each draw spends."""
 
-    Made by :func:`sordino.multi_armed_policy`, :func:`sordino.linear_policy` or, of a
-    :class:`sordino.WithheldReward`, by :func:`sordino.gibbs_policy`. It hides the estimate in
-    ``repr`` and refuses to be pickled: only what it draws may leave the curator.
+    # Made by `multi_armed_policy`, `linear_policy` or, of a `WithheldReward`, by `gibbs_policy`. It
+    # hides the estimate in `repr` and refuses to be pickled: only what it draws may leave the
+    # curator.
+    # What is asked (context, candidates, reference, number of draws) must not depend on the data,
+    # except through what was drawn before.
+    # Warns:
+    #     PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
 
-    What is asked (context, candidates, reference, number of draws) must not depend on the data,
-    except through what was drawn before.
-
-    Attributes:
-        estimate: What scores the options, and bounds how far one change moves the scores.
-        temperature: KL strength, in units of reward; small follows the estimate, large stays
-            with the reference.
-        reference: Probabilities of the starting policy where every question has the same
-            options, as the arms of a bandit; uniform if left out.
-
-    Warns:
-        PrivacyWarning: One draw may have a privacy loss above 20, which protects nobody.
-    """
-
+    # What scores the options, and bounds how far one change moves the scores.
     estimate: WithheldEstimate
+    # KL strength, in units of reward; small follows the estimate, large stays with the reference.
     temperature: float = field(kw_only=True)
+    # Probabilities of the starting policy where every question has the same options, as the arms of
+    # a bandit; uniform if left out.
     reference: Sequence[float] | None = field(default=None, kw_only=True)
 
     _held = "The policy of a withheld estimate"
@@ -121,13 +115,7 @@ class WithheldPolicy(Withholding):
     def bounded_range(
         self, context: Any = None, candidates: Any = None, *, reference: Any = None
     ) -> float:
-        """Return the length of the interval of one draw's log-ratios; it is public.
-
-        Args:
-            context: What the draw is asked about; None where there is nothing to ask.
-            candidates: The options; None for all arms of a bandit.
-            reference: Their starting probabilities; the policy's own if left out.
-        """
+        """Return the length of the interval of one draw's log-ratios; it is public."""
         return self._sampling(self.estimate.options(context, candidates), reference).bounded_range
 
     def guarantee(
@@ -140,16 +128,6 @@ class WithheldPolicy(Withholding):
         reference: Sequence[float] | None = None,
     ) -> Guarantee:
         """Return what that many draws for one question promise together at a failure probability.
-
-        Args:
-            draws: How many independent draws, made in one call of :meth:`draw_many`.
-            context: What the draws are asked about.
-            candidates: The options.
-            delta: Failure probability in [0, 1).
-            reference: Starting probabilities; the policy's own if left out.
-
-        Returns:
-            The promise, with what was paid before for the estimate (a test of counts).
 
         Guarantee:
             The least bound that the accountant shows: the sum, zCDP, or the exact composition of
@@ -168,19 +146,6 @@ class WithheldPolicy(Withholding):
         simulate_seed: int | None = None,
     ) -> int:
         """Return the index of one drawn option, after recording the spend.
-
-        Args:
-            context: What the draw is asked about: a prompt, a vector of features, or None.
-            candidates: The options: answers, rows of features, or arms; None for all arms.
-            ledger: Where the spend is recorded before anything is drawn.
-            reference: Public starting probabilities of the options; uniform if left out.
-            simulate_seed: A seed for study; the entry then says ``simulated``.
-
-        Raises:
-            UsageError: There is no ledger, or the question is none.
-            BudgetExceeded: The spend would pass the ledger's budget; nothing was drawn.
-            PrivacyError: The ledger is about another unit or relation.
-            LedgerMismatch: The ledger belongs to other public data.
 
         Guarantee:
             Bounded range :meth:`bounded_range` for this one draw, trust ``"central"``. Shown by
@@ -208,26 +173,11 @@ class WithheldPolicy(Withholding):
     ) -> Int64[np.ndarray, " count"]:
         """Return the indices of that many options drawn for one question; one entry pays for all.
 
-        Independent draws from one policy compose more tightly than draws one by one.
-
-        Args:
-            count: How many draws.
-            context: As :meth:`draw`.
-            candidates: As :meth:`draw`.
-            ledger: Where the spend is recorded before anything is drawn.
-            reference: As :meth:`draw`.
-            simulate_seed: As :meth:`draw`.
-
-        Raises:
-            BudgetExceeded: All of them together would pass the budget; not one was drawn.
-            UsageError: As :meth:`draw`.
-            PrivacyError: As :meth:`draw`.
-            LedgerMismatch: As :meth:`draw`.
-
         Guarantee:
             ``count`` independent draws of bounded range :meth:`bounded_range`. Shown by
             tests/soundness/test_withheld_policy.py.
         """
+        # Independent draws from one policy compose more tightly than draws one by one.
         _validate.integer("count", count, at_least=1, at_most=_MOST)
         options = self.estimate.options(context, candidates)
         sampling = self._sampling(options, reference, count)
@@ -243,19 +193,6 @@ class WithheldPolicy(Withholding):
         simulate_seed: int | None = None,
     ) -> Int64[np.ndarray, " n"]:
         """Return the index of one option drawn for each of n questions; one entry pays for all.
-
-        Args:
-            contexts: n contexts; None if only candidates differ.
-            candidates: n lists of options; None for all arms.
-            ledger: Where the spend is recorded before anything is drawn.
-            reference: n lists of starting probabilities; uniform if left out.
-            simulate_seed: As :meth:`draw`.
-
-        Raises:
-            BudgetExceeded: All of them together would pass the budget; not one was drawn.
-            UsageError: As :meth:`draw`, or the lengths disagree.
-            PrivacyError: As :meth:`draw`.
-            LedgerMismatch: As :meth:`draw`.
 
         Guarantee:
             n draws, each of at most the largest bounded range of these questions, from n

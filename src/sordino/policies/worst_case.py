@@ -90,23 +90,16 @@ class WorstCase(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PlausibleRewards:
-    """All θ with ‖θ − center‖_M ≤ radius and, where a ball is given, ‖θ‖ ≤ ball.
+    """All θ with ‖θ − center‖_M ≤ radius and, where a ball is given, ‖θ‖ ≤ ball."""
 
-    Source:
-        docs/planning.md, "The worst case".
+    # Source: docs/planning.md, "The worst case".
 
-    Attributes:
-        center: θ̂, shape (d,).
-        metric: M, symmetric and positive semidefinite, shape (d, d). Where it is singular and no
-            ball is given, nothing bounds the reward in some directions.
-        radius: ≥ 0, finite.
-        ball: B > 0, or None.
-    """
-
-    center: Float[np.ndarray, " d"]
+    center: Float[np.ndarray, " d"]  # θ̂, shape (d,)
+    # M, symmetric and positive semidefinite, shape (d, d). Where it is singular and no ball is
+    # given, nothing bounds the reward in some directions.
     metric: Float[np.ndarray, "d d"]
-    radius: float
-    ball: float | None = None
+    radius: float  # ≥ 0, finite
+    ball: float | None = None  # B > 0, or None
 
     def __post_init__(self) -> None:
         """Refuse what is no such set, and one that is empty."""
@@ -132,20 +125,8 @@ class PlausibleRewards:
         radius_scale: float = 1.0,
         within_ball: bool = True,
     ) -> PlausibleRewards:
-        """Return the rewards that a confidence set does not exclude.
-
-        Source:
-            docs/planning.md, "The worst case".
-
-        Args:
-            known: The confidence set of a fit.
-            confidence: How often it holds the true reward, in (0, 1).
-            radius_scale: What the radius is multiplied by, ≥ 0; below 1 nothing is proved.
-            within_ball: Also require ‖θ‖ ≤ ball, which the set assumes of the true reward.
-
-        Raises:
-            UsageError: A setting is out of range, or no reward is left.
-        """
+        """Return the rewards that a confidence set does not exclude."""
+        # Source: docs/planning.md, "The worst case".
         ball = getattr(known, "ball", None)
         return cls(
             center=known.center,
@@ -185,21 +166,11 @@ class PlausibleRewards:
         return np.asarray(self.center @ self.axes)
 
     def worst(self, moments: Float[np.ndarray, " d"]) -> WorstCase:
-        """Return the least value of θᵀq over the set, and a θ that attains it.
-
-        Where a ball is given the value is a lower bound by duality, whatever the number of steps,
-        and it is −inf where nothing bounds it.
-
-        Source:
-            docs/planning.md, "The worst case": without a ball θ̂ᵀq − radius·‖q‖_{M⁻¹}; with one,
-            the largest such value over the ellipsoids M + γI that hold the intersection.
-
-        Args:
-            moments: q, what the policy's features are on average, less the reference vector.
-
-        Raises:
-            DataError: The number of entries is not d, or one is not finite.
-        """
+        """Return the least value of θᵀq over the set, and a θ that attains it."""
+        # Where a ball is given the value is a lower bound by duality, whatever the number of steps,
+        # and it is −inf where nothing bounds it.
+        # Source: docs/planning.md, "The worst case": without a ball θ̂ᵀq − radius·‖q‖_{M⁻¹}; with
+        # one, the largest such value over the ellipsoids M + γI that hold the intersection.
         found = _validate.finite_array("moments", moments, ndim=1)
         if len(found) != len(self.center):
             raise DataError(f"moments must have {len(self.center)} entries, got {len(found)}.")
@@ -216,14 +187,8 @@ class PlausibleRewards:
         return WorstCase(bounded.value * size, self.axes @ bounded.theta)
 
     def most(self, rows: Any) -> Float[np.ndarray, " m"]:
-        """Return a bound on θᵀrow over the set, for every row.
-
-        Source:
-            docs/planning.md, "Certificate": θ̂ᵀx + radius·‖x‖_{M⁻¹}, and no more than B‖x‖.
-
-        Args:
-            rows: Shape (m, d), dense.
-        """
+        """Return a bound on θᵀrow over the set, for every row."""
+        # Source: docs/planning.md, "Certificate": θ̂ᵀx + radius·‖x‖_{M⁻¹}, and no more than B‖x‖.
         turned = rows @ self.axes
         estimates, squares = turned @ self.middle, np.square(turned, out=turned)
         seen = self._values > 0
@@ -236,13 +201,9 @@ class PlausibleRewards:
         return bound if self.ball is None else np.minimum(bound, self.ball * np.sqrt(total))
 
     def pulled(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return the last point inside the set on the way from :attr:`inner` to θ.
-
-        A solver leaves the set by a rounding; a bound must not.
-
-        Source:
-            docs/planning.md, "The worst case".
-        """
+        """Return the last point inside the set on the way from :attr:`inner` to θ."""
+        # A solver leaves the set by a rounding; a bound must not.
+        # Source: docs/planning.md, "The worst case".
         start, way = self.inner, theta - self.inner
         shares = [share_inside(start - self.center, way, self.radius, self.metric)]
         if self.ball is not None:

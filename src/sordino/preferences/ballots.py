@@ -47,14 +47,8 @@ UNSAID = (
 def consecutive_ranks(
     starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
 ) -> Integer[np.ndarray, " m"]:
-    """Return the same ballots with ranks 1, 2, 3, … that leave no number out.
-
-    ``1, 2, 2, 4`` and ``1, 2, 2, 3`` say the same, and so they become the same.
-
-    Example:
-        >>> consecutive_ranks(np.array([0, 4, 6]), np.array([1, 2, 2, 4, 0, 7])).tolist()
-        [1, 2, 2, 3, 0, 1]
-    """
+    """Return the same ballots with ranks 1, 2, 3, … that leave no number out."""
+    # `1, 2, 2, 4` and `1, 2, 2, 3` say the same, and so they become the same.
     order, new, first = _groups(starts, ranks)
     group = np.cumsum(new)
     before = group[first] - (ranks[order][first] != 0)
@@ -66,19 +60,11 @@ def consecutive_ranks(
 def doubled_average_ranks(
     starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
 ) -> Integer[np.ndarray, " m"]:
-    """Return twice the average rank of every candidate, a whole number from 2 to 2K.
-
-    Candidates in a tie share the average of the places that they take up together, and those that
-    are not listed tie below all that are. In a ballot of K the numbers sum to K(K + 1) whatever
-    it says.
-
-    Source:
-        docs/rankings.md, "Ties and candidates that are not listed".
-
-    Example:
-        >>> doubled_average_ranks(np.array([0, 4]), np.array([2, 1, 0, 0])).tolist()
-        [4, 2, 7, 7]
-    """
+    """Return twice the average rank of every candidate, a whole number from 2 to 2K."""
+    # Candidates in a tie share the average of the places that they take up together, and those that
+    # are not listed tie below all that are. In a ballot of K the numbers sum to K(K + 1) whatever
+    # it says.
+    # Source: docs/rankings.md, "Ties and candidates that are not listed".
     below = np.where(ranks == 0, ranks.max(initial=0) + 1, ranks)
     order, new, first = _groups(starts, below)
     begin = np.flatnonzero(new)
@@ -99,10 +85,8 @@ def complete_ballots(
 def _groups(
     starts: Integer[np.ndarray, " bounds"], ranks: Integer[np.ndarray, " m"]
 ) -> tuple[Integer[np.ndarray, " m"], Bool[np.ndarray, " m"], Integer[np.ndarray, " n"]]:
-    """Return entries by ballot and rank, where another rank begins there, and each ballot's first.
-
-    Ballots stay where they are, so the first entry of ballot i is the one at ``starts[i]``.
-    """
+    """Entries by ballot and rank, where another rank begins there, and each ballot's first."""
+    # Ballots stay where they are, so the first entry of ballot i is the one at `starts[i]`.
     ballot = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     order = np.argsort(ballot * (ranks.max(initial=0) + 1) + ranks, kind="stable")
     new = np.diff(ranks[order], prepend=-1) != 0
@@ -111,12 +95,7 @@ def _groups(
 
 
 def bounds_of(starts: Any, n: int) -> Integer[np.ndarray, " bounds"]:
-    """Return where n ballots begin and the last one ends, which nobody can change afterwards.
-
-    Raises:
-        DataError: They are not n + 1 whole numbers from 0, or a ballot has fewer than two
-            candidates.
-    """
+    """Return where n ballots begin and the last one ends, which nobody can change afterwards."""
     bounds = np.array(starts)
     if bounds.dtype.kind not in "iu" or bounds.shape != (n + 1,) or n < 0 or bounds[0] != 0:
         raise DataError(
@@ -132,11 +111,7 @@ def bounds_of(starts: Any, n: int) -> Integer[np.ndarray, " bounds"]:
 
 
 def flat_ranks(ranks: Any, starts: Integer[np.ndarray, " bounds"]) -> Integer[np.ndarray, " m"]:
-    """Return flat ranks as consecutive numbers, which nobody can change afterwards.
-
-    Raises:
-        DataError: They are not whole numbers of at least 0, one for each candidate.
-    """
+    """Return flat ranks as consecutive numbers, which nobody can change afterwards."""
     flat = np.array(ranks)
     m = int(starts[-1])
     if flat.dtype.kind not in "iu" or flat.shape != (m,) or not _fit(flat):
@@ -155,15 +130,7 @@ def _fit(ranks: np.ndarray) -> bool:
 
 
 def array_ranks(ranks: Any, *, unlisted: float | None) -> Integer[np.ndarray, "n k"]:
-    """Return an array of ranks in which 0 stands for "not listed", from numbers of a user.
-
-    Args:
-        ranks: Whole numbers from 1, the best; NaN or None where a candidate is not listed.
-        unlisted: Another number, below 1, that says the same.
-
-    Raises:
-        DataError: It is no such array; the message gives a row.
-    """
+    """Return an array of ranks in which 0 stands for "not listed", from numbers of a user."""
     given = _two_dimensional(ranks)
     absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
     if unlisted is not None:
@@ -201,26 +168,9 @@ def _two_dimensional(ranks: Any) -> np.ndarray:
 def offered_table(
     ranks: Integer[np.ndarray, "n k"], offered: Any
 ) -> tuple[Bool[np.ndarray, "n k"], bool]:
-    """Return which items each ballot was offered, and whether it names all of them in public.
-
-    An item that a ballot was offered and does not list ties below those that it lists, and that
-    is private. An item that it was not offered says nothing, and that is public.
-
-    Args:
-        ranks: Ranks of the items, a row for each ballot; 0 where not listed.
-        offered: Which items, True or False for each rank. Or ``"all"``: everybody could list
-            every item. Or ``"named"``: each ballot was offered what it names, which makes public
-            what it names. None refuses to guess: every ballot must name every item, and that it
-            does is public then.
-
-    Raises:
-        DataError: A ballot lists what it was not offered, or was offered fewer than two items.
-        UsageError: Nothing is said, and a ballot leaves items out. Which one is not told.
-
-    Example:
-        >>> offered_table(np.array([[1, 0, 2]]), "named")[0].tolist()
-        [[True, False, True]]
-    """
+    """Return which items each ballot was offered, and whether it names all of them in public."""
+    # An item that a ballot was offered and does not list ties below those that it lists, and that
+    # is private. An item that it was not offered says nothing, and that is public.
     listed = ranks > 0
     if offered is None and not listed.all():
         raise UsageError(UNSAID)
@@ -248,23 +198,7 @@ def offered_table(
 def order_ranks(
     order: Any, places: Mapping[Hashable, int], k: int, *, what: str, field: str
 ) -> list[int]:
-    """Return the ranks of k candidates, 0 where not listed, from a list of them, best first.
-
-    Args:
-        order: Names (keys of ``places``); a list of names inside it is a tie.
-        places: The number of each candidate, below k.
-        k: How many candidates there are.
-        what: What a name must be, for messages.
-        field: Where the list stands, for messages.
-
-    Raises:
-        DataError: A name is unknown or stands there twice. It is not quoted.
-
-    Example:
-        >>> places = {"a": 0, "b": 1, "c": 2, "d": 3}
-        >>> order_ranks(["c", ["a", "d"]], places, 4, what="a name", field="x")
-        [2, 0, 1, 2]
-    """
+    """Return the ranks of k candidates, 0 where not listed, from a list of them, best first."""
     if not _is_list(order) or isinstance(order, AbstractSet):
         raise DataError(f"{field} must be a list, best first; a list inside it is a tie.")
     ranks = [0] * k
@@ -310,13 +244,12 @@ _PAIRS = ("chosen", "rejected", "label", "labels", "answer")
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Ballot:
-    """One ballot in canonical order.
+    """One ballot in canonical order."""
 
-    ``candidates`` is empty where all ballots rank the same items. ``ranks`` has one number for each
-    candidate or item: 1 for the best, equal in a tie, 0 where not listed. ``offered`` says of each
-    item whether the ballot was offered it; None where the record does not say. ``key`` identifies
-    the question, not the ranking, of a ballot with candidates; ``where`` says where it stood.
-    """
+    # `candidates` is empty where all ballots rank the same items. `ranks` has one number for each
+    # candidate or item: 1 for the best, equal in a tie, 0 where not listed. `offered` says of each
+    # item whether the ballot was offered it; None where the record does not say. `key` identifies
+    # the question, not the ranking, of a ballot with candidates; `where` says where it stood.
 
     prompt: Text
     candidates: tuple[Text, ...]
@@ -333,12 +266,10 @@ def items_key(items: Sequence[str]) -> bytes:
 
 
 def row_order(rows: Float[np.ndarray, "k d"]) -> tuple[list[int], bytes | None]:
-    """Return the canonical order of candidates known by their features, and the question's key.
-
-    From the largest row to the smallest, by the first entry in which they differ, so that the
-    difference of two neighbors has a positive lead, as pairs made from features have. The key is
-    None if two rows are the same.
-    """
+    """Return the canonical order of candidates known by their features, and the question's key."""
+    # From the largest row to the smallest, by the first entry in which they differ, so that the
+    # difference of two neighbors has a positive lead, as pairs made from features have. The key is
+    # None if two rows are the same.
     values = rows[:, 0].tolist()
     if len(set(values)) < len(values):
         values = rows.tolist()
@@ -349,15 +280,7 @@ def row_order(rows: Float[np.ndarray, "k d"]) -> tuple[list[int], bytes | None]:
 
 
 def item_names(values: Any, what: str) -> tuple[str, ...]:
-    """Return the names of the items that everybody ranks, in the order given.
-
-    Args:
-        values: Texts, at least two, all different.
-        what: Where they stand, for messages.
-
-    Raises:
-        DataError: They are not; none is quoted.
-    """
+    """Return the names of the items that everybody ranks, in the order given."""
     several = isinstance(values, Iterable) and not isinstance(values, (str, Mapping))
     names = tuple(values) if several else ()
     if len(names) < 2:  # noqa: PLR2004 (a ranking compares)
@@ -372,11 +295,7 @@ def item_names(values: Any, what: str) -> tuple[str, ...]:
 
 
 def refuse_person_name(name: str) -> None:
-    """Refuse a field as person id that says what was judged, or how.
-
-    Raises:
-        UsageError: It is such a field.
-    """
+    """Refuse a field as person id that says what was judged, or how."""
     if name in (*FIELDS, *_JUDGED, *_PUBLIC):
         raise UsageError(
             f"The person field must not be {name!r}: person ids are published. Nothing was read."
@@ -386,23 +305,7 @@ def refuse_person_name(name: str) -> None:
 def parse_ballot(
     row: Any, where: str, *, items: tuple[str, ...] | None = None, person_field: str = "person"
 ) -> Ballot:
-    """Return one ballot in canonical order.
-
-    Args:
-        row: A mapping with ``prompt`` and ``candidates`` (texts, or lists of messages), or neither
-            where there are items, of which ``offered`` may list those that this ballot could
-            list; and either ``ranking``, a list, best first, of numbers of candidates (from 0) or
-            of their texts, in which a list is a tie and who is missing was not listed; or
-            ``ranks``, one whole number from 1 (the best) for each candidate, null where not
-            listed.
-        where: Where it stands, for messages: ``"line 3"``.
-        items: All that ballots choose from, in the order that ``ranks`` has them in.
-        person_field: Name of the optional public person id.
-
-    Raises:
-        DataError: A field is missing, of a wrong type, or contradicts another. The message names
-            place and field and never quotes the data.
-    """
+    """Return one ballot in canonical order."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     _refuse_fields(row, where, items=items)

@@ -224,11 +224,7 @@ class BanditLogs:
 
 
 def usable_reward_range(value: Any) -> tuple[float, float]:
-    """Return the ends of a reward range as floats, the lower first.
-
-    Raises:
-        UsageError: They are not two finite numbers a finite distance above zero apart.
-    """
+    """Return the ends of a reward range as floats, the lower first."""
     ends: tuple[float, ...] = ()
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
         ends = tuple(_validate.number("reward_range", end) for end in value)
@@ -359,11 +355,7 @@ class _LogReader:
         self._arms, self._cells = array("q"), array("d")
 
     def add(self, row: Any, where: str) -> None:
-        """Take in one record.
-
-        Raises:
-            DataError: It cannot be used.
-        """
+        """Take in one record."""
         name = whole_text(cell_of(row, self._arm, where))
         if name is None:
             raise DataError(f"{where}: field {self._arm!r} must be a text or a whole number.")

@@ -36,23 +36,15 @@ _CACHED = 1 << 16  # texts of a column whose buckets are remembered while it is 
 
 @dataclass(frozen=True)
 class ContextColumn:
-    """A column that is declared to hold numbers, or texts that are hashed into one-hot vectors.
+    """A column that is declared to hold numbers, or texts that are hashed into one-hot vectors."""
 
-    Which of the two, the user says; it is never guessed from records. The bucket of a text is
-    SHA-256 of the column's name and the text (spaces around it taken off), a public rule without
-    a seed: the same text has the same bucket in every file and on every machine, and a text that
-    nobody has written before has one too.
+    # Which of the two, the user says; it is never guessed from records. The bucket of a text is
+    # SHA-256 of the column's name and the text (spaces around it taken off), a public rule without
+    # a seed: the same text has the same bucket in every file and on every machine, and a text that
+    # nobody has written before has one too.
 
-    Args:
-        name: Of the column.
-        buckets: How many entries a text becomes, one of which is 1; None for a number.
-
-    Example:
-        >>> ContextColumn.of("age"), ContextColumn.of("city:8").width
-        (ContextColumn(name='age', buckets=None), 8)
-    """
-
-    name: str
+    name: str  # of the column
+    # How many entries a text becomes, one of which is 1; None for a number.
     buckets: int | None = None
 
     def __post_init__(self) -> None:
@@ -68,12 +60,7 @@ class ContextColumn:
 
     @classmethod
     def of(cls, declared: str | ContextColumn) -> ContextColumn:
-        """Return the column that ``name`` (a number) or ``name:8`` (hashed) declares.
-
-        Raises:
-            UsageError: It is neither. A column whose own name ends like ``:8`` is declared by a
-                ContextColumn.
-        """
+        """Return the column that ``name`` (a number) or ``name:8`` (hashed) declares."""
         if isinstance(declared, ContextColumn):
             return declared
         hashed = _HASHED.fullmatch(declared) if isinstance(declared, str) else None
@@ -118,12 +105,7 @@ class _Buckets(dict[str, float]):
 
 
 def whole_text(value: Any) -> str | None:
-    """Return a text without spaces around it, or a whole number as decimal text, or else None.
-
-    Example:
-        >>> whole_text(" 14 "), whole_text(14), whole_text(14.0)
-        ('14', '14', None)
-    """
+    """Return a text without spaces around it, or a whole number as decimal text, or else None."""
     if isinstance(value, str):
         return value.strip()
     if isinstance(value, bool) or not isinstance(value, Integral):
@@ -155,15 +137,7 @@ def _number(value: Any) -> float:
 
 
 def columns_of(argument: str, declared: Any) -> tuple[ContextColumn, ...]:
-    """Return declared columns, no two of one name.
-
-    Args:
-        argument: What they were given as, for messages.
-        declared: Each ``"name"``, ``"name:8"`` or a ContextColumn.
-
-    Raises:
-        UsageError: They cannot be used.
-    """
+    """Return declared columns, no two of one name."""
     if isinstance(declared, (str, Mapping)) or not isinstance(declared, Iterable):
         raise UsageError(
             f'{argument} must be a list of columns, "name" for a number or "name:8" for texts '
@@ -189,15 +163,9 @@ def rows_of(
     *,
     empty: bool = False,
 ) -> Iterator[tuple[str, Any]]:
-    """Return (place, record) for every record of JSON Lines, of a table, or of an iterable.
-
-    Columns of a table that have no name (pandas writes its row numbers so) are named
-    :data:`UNNAMED` and their number. Whether JSON Lines may be ``empty`` is said; the others may.
-
-    Raises:
-        DataError: A row is malformed, or the file is of a kind that is not read.
-        FileSystemError: The file cannot be read.
-    """
+    """Return (place, record) for every record of JSON Lines, of a table, or of an iterable."""
+    # Columns of a table that have no name (pandas writes its row numbers so) are named `UNNAMED`
+    # and their number. Whether JSON Lines may be `empty` is said; the others may.
     if not isinstance(source, (str, Path)):
         return ((f"record {number}", row) for number, row in enumerate(source, start=1))
     path = Path(source)
@@ -233,11 +201,7 @@ def _with_names(header: bytes, mark: bytes) -> bytes:
 
 
 def cell_of(row: Any, name: str, where: str) -> Any:
-    """Return one cell of a record.
-
-    Raises:
-        DataError: It is no record with named fields, or the field is missing.
-    """
+    """Return one cell of a record."""
     try:
         return row[name]
     except (LookupError, TypeError, ValueError):
@@ -255,16 +219,7 @@ class CellReader:
         self._readers = [(column.name, column.reader()) for column in self._columns]
 
     def __call__(self, row: Any, where: str) -> list[float]:
-        """Return a number or bucket for each column.
-
-        Args:
-            row: A mapping from names to cells.
-            where: Where it stands, for messages.
-
-        Raises:
-            DataError: It is no mapping, a column is missing, or a cell cannot be used; the
-                message names place and field and does not quote the cell.
-        """
+        """Return a number or bucket for each column."""
         values = [read(cell_of(row, name, where)) for name, read in self._readers]
         if any(map(math.isnan, values)):
             self._refuse(values, where)
@@ -280,11 +235,7 @@ class CellReader:
 def read_cells(
     rows: Iterable[tuple[str, Any]], columns: tuple[ContextColumn, ...]
 ) -> Float[np.ndarray, "n c"]:
-    """Return a number or bucket for each of n records and c declared columns.
-
-    Raises:
-        DataError: As :class:`CellReader`.
-    """
+    """Return a number or bucket for each of n records and c declared columns."""
     read = CellReader(columns)
     cells = array("d")
     for where, row in rows:
@@ -310,13 +261,7 @@ def expanded(
 def bounded_vectors(
     cells: Float[np.ndarray, "n c"], columns: tuple[ContextColumn, ...], context_bound: float
 ) -> Float[np.ndarray, "n p"]:
-    """Return each row over the bound, shortened to norm at most 1 on its own.
-
-    Args:
-        cells: As :func:`read_cells` gives them.
-        columns: What they are; none if they are vectors already.
-        context_bound: As :func:`usable_context_bound` permits.
-    """
+    """Return each row over the bound, shortened to norm at most 1 on its own."""
     width = sum(column.width for column in columns) if columns else cells.shape[1]
     vectors = np.empty((len(cells), width))
     for start in range(0, len(cells), _BLOCK):
@@ -341,23 +286,7 @@ def vectors_of(
     context_bound: float,
     progress: Progress | None = None,
 ) -> Float[np.ndarray, "n p"]:
-    """Return the vectors of records by the rule that makes those of logs.
-
-    Args:
-        source: A file, or mappings, that hold the columns.
-        columns: What the logs were read with.
-        context_bound: Likewise.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A record cannot be used; place and field are named.
-        FileSystemError: The file cannot be read.
-
-    Example:
-        >>> columns = ContextColumn("age"), ContextColumn("city", 2)
-        >>> vectors_of([{"age": 0.5, "city": "Aa"}], columns=columns, context_bound=2.0)
-        array([[0.25, 0.  , 0.5 ]])
-    """
+    """Return the vectors of records by the rule that makes those of logs."""
     return bounded_vectors(read_cells(rows_of(source, progress), columns), columns, context_bound)
 
 
@@ -367,27 +296,15 @@ _ARM = "a text that is not empty, or a whole number"
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Catalogue:
-    """The k arms that can be pulled: public, and never collected from logs.
+    """The k arms that can be pulled: public, and never collected from logs."""
 
-    Names are texts. Spaces around them are taken off, whole numbers are their decimal texts, and
-    apart from that names are compared letter by letter: 14 and "14" are one arm, "14.0" and "014"
-    are others.
+    # Names are texts. Spaces around them are taken off, whole numbers are their decimal texts, and
+    # apart from that names are compared letter by letter: 14 and "14" are one arm, "14.0" and "014"
+    # are others.
 
-    Attributes:
-        names: One for each arm, no two alike.
-        features: What is known of each arm, shape (k, q), as it was given; or None.
-
-    Raises:
-        DataError: There is no arm, a name is used twice, or the features are not k rows of finite
-            numbers.
-
-    Example:
-        >>> Catalogue(("left", "right"), features=np.array([[0.0], [1.0]]))
-        Catalogue(arms=2, features=1)
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # one for each arm, no two alike
     _: KW_ONLY
+    # What is known of each arm, shape (k, q), as it was given; or None.
     features: Float[np.ndarray, "k q"] | None = None
 
     def __post_init__(self) -> None:
@@ -422,26 +339,13 @@ class Catalogue:
 
     @classmethod
     def numbered(cls, k: Any) -> Catalogue:
-        """Return k arms that are called "0", "1", … by their number.
-
-        Raises:
-            UsageError: ``k`` is no whole number from 1 to ten million.
-        """
+        """Return k arms that are called "0", "1", … by their number."""
         count = _validate.integer("The number of arms", k, at_least=1, at_most=_MOST_ARMS)
         return cls(tuple(map(str, range(count))))
 
     @classmethod
     def of(cls, given: Any) -> Catalogue:
-        """Return the catalogue that a number of arms, a list of names, or a file says.
-
-        Args:
-            given: k; names; ``"path:column"``, or k as a text; or a catalogue, which stays.
-
-        Raises:
-            UsageError: It is none of these.
-            DataError: As :meth:`read`.
-            FileSystemError: Likewise.
-        """
+        """Return the catalogue that a number of arms, a list of names, or a file says."""
         if isinstance(given, Catalogue):
             return given
         if isinstance(given, Integral):
@@ -467,23 +371,9 @@ class Catalogue:
         arm: str,
         features: bool | Iterable[str | ContextColumn] | None = None,
     ) -> Catalogue:
-        """Return the catalogue of a file with one record for each arm.
-
-        A catalogue is public, so that it may be looked at: with ``features=True`` its features are
-        all columns besides ``arm`` whose cells are all numbers. Columns without a name are ignored.
-
-        Args:
-            path: A ``.csv``, ``.tsv`` or ``.jsonl`` file, also with ``.gz``.
-            arm: The column of names.
-            features: Columns of what is known of each arm, ``"name"`` for a number or ``"name:8"``
-                for texts that are hashed into 8 entries; True for all columns of numbers.
-
-        Raises:
-            DataError: A record cannot be used, an arm is named twice, there is no record, or no
-                column of numbers; place and field are named.
-            UsageError: A column cannot be declared so.
-            FileSystemError: The file cannot be read.
-        """
+        """Return the catalogue of a file with one record for each arm."""
+        # A catalogue is public, so that it may be looked at: with `features=True` its features are
+        # all columns besides `arm` whose cells are all numbers. Columns without a name are ignored.
         listed = features is not None and not isinstance(features, bool)
         columns = columns_of("features", features) if listed else ()
         rows = list(rows_of(path))
@@ -499,14 +389,7 @@ class Catalogue:
         return self._places.get(name, -1)
 
     def places(self, arms: Any) -> Int64[np.ndarray, " n"]:
-        """Return the number of each arm from 0, −1 for those that the catalogue does not have.
-
-        Args:
-            arms: n texts or whole numbers.
-
-        Raises:
-            DataError: They are not; the message gives index or dtype.
-        """
+        """Return the number of each arm from 0, −1 for those that the catalogue does not have."""
         given = _column(arms)
         if given.dtype.kind in "iu":
             known, inverse = np.unique(given, return_inverse=True)

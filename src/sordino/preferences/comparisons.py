@@ -23,11 +23,7 @@ from .records import Record, Text, person_key
 
 
 class PublicDigest:
-    """A running SHA-256 of the public fields in row order; no label ever enters it.
-
-    Attributes:
-        dropped: How many of the records taken in were left out for identical answers.
-    """
+    """A running SHA-256 of the public fields in row order; no label ever enters it."""
 
     def __init__(self) -> None:
         """Start with no record."""
@@ -45,25 +41,17 @@ class PublicDigest:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Comparisons:
-    """The public part of n comparisons, in canonical order.
+    """The public part of n comparisons, in canonical order."""
 
-    Attributes:
-        keys: One key per record for its question, (prompt, {first, second}).
-        public_digest: SHA-256 of all public fields, before any row was dropped.
-        prompts, first, second: Texts or chat messages; empty when made from features.
-        given: Feature differences φ(first) − φ(second), when made from features.
-        persons: Public person ids, or None.
-        dropped: How many records were left out because their answers are identical.
-    """
-
-    keys: tuple[bytes, ...]
-    public_digest: str
+    keys: tuple[bytes, ...]  # one key per record for its question, (prompt, {first, second})
+    public_digest: str  # SHA-256 of all public fields, before any row was dropped
     prompts: tuple[Text, ...] = ()
     first: tuple[Text, ...] = ()
     second: tuple[Text, ...] = ()
+    # Feature differences φ(first) − φ(second), when made from features.
     given: Float[np.ndarray, "n d"] | None = None
-    persons: tuple[str, ...] | None = None
-    dropped: int = 0
+    persons: tuple[str, ...] | None = None  # public person ids, or None
+    dropped: int = 0  # how many records were left out because their answers are identical
 
     def __post_init__(self) -> None:
         """Read ids in one way, and refuse columns of different lengths: one question, one coin."""
@@ -91,14 +79,7 @@ class Comparisons:
         return f"{type(self).__name__}(n={len(self)})"
 
     def differences(self, features: Features | None) -> Float[np.ndarray, "n d"] | csr_array:
-        """Return φ(first) − φ(second) for every record.
-
-        Args:
-            features: Turns texts into vectors; None if the pairs were made from features.
-
-        Raises:
-            UsageError: Features are missing, or were given twice.
-        """
+        """Return φ(first) − φ(second) for every record."""
         if features is not None and not isinstance(features, Features):
             raise UsageError(
                 "features must be HashedText(...), or a function of yours wrapped as "
@@ -115,11 +96,9 @@ class Comparisons:
         return differences(features, self.prompts, self.first, self.second)
 
     def first_rows(self) -> Bool[np.ndarray, " n"]:
-        """Return which rows are the first of their (person, question).
-
-        A repeated answer of one person to one question is the same observation, so fits and
-        error bars count it once. Without person ids every record is a person of its own.
-        """
+        """Return which rows are the first of their (person, question)."""
+        # A repeated answer of one person to one question is the same observation, so fits and error
+        # bars count it once. Without person ids every record is a person of its own.
         if self.persons is None:
             return np.ones(len(self), dtype=bool)
         seen: set[tuple[str, bytes]] = set()
@@ -133,17 +112,7 @@ class Comparisons:
 def outcomes(
     name: str, values: Any, n: int, *, undecided: bool = False
 ) -> Integer[np.ndarray, " n"]:
-    """Return n outcomes that nobody can change afterwards.
-
-    Args:
-        name: What they are, for messages.
-        values: Each 0 or 1, or also 2 if they may be undecided.
-        n: How many there must be.
-        undecided: Whether they are raw labels, which may be undecided.
-
-    Raises:
-        DataError: They are not; the message does not say what stood there.
-    """
+    """Return n outcomes that nobody can change afterwards."""
     outcomes = np.array(values)
     permitted = (0, 1, UNDECIDED) if undecided else (0, 1)
     if outcomes.shape != (n,) or not np.isin(outcomes, permitted).all():
@@ -157,17 +126,7 @@ def outcomes(
 def kept(
     records: Iterable[Record], digest: PublicDigest, *, drop_identical: bool
 ) -> Iterator[Record]:
-    """Yield the records that carry a preference; every one enters the digest first.
-
-    Args:
-        records: In file order.
-        digest: Takes in the public fields of all of them, and counts what is dropped.
-        drop_identical: Leave out pairs of identical answers, a rule on public fields, instead of
-            refusing them.
-
-    Raises:
-        DataError: A pair has identical answers and they are not to be dropped.
-    """
+    """Yield the records that carry a preference; every one enters the digest first."""
     for record in records:
         digest.add(record.key, record.person)
         if not record.identical:
@@ -183,35 +142,18 @@ def kept(
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Gathered:
-    """All records of one source.
+    """All records of one source."""
 
-    Attributes:
-        public: The columns of :class:`sordino.preferences.comparisons.Comparisons`.
-        outcomes: One label or randomized answer for each record.
-        privatized: Whether they are randomized answers.
-        cut: Whether prompts are what both answers began with.
-    """
-
-    public: dict[str, Any]
-    outcomes: Integer[np.ndarray, " n"]
-    privatized: bool
-    cut: bool
+    public: dict[str, Any]  # the columns of `Comparisons`
+    outcomes: Integer[np.ndarray, " n"]  # one label or randomized answer for each record
+    privatized: bool  # whether they are randomized answers
+    cut: bool  # whether prompts are what both answers began with
 
 
 def gathered(
     records: Iterable[Record], *, drop_identical: bool, hides_records: bool = False
 ) -> Gathered:
-    """Return the columns of all records that carry a preference.
-
-    Args:
-        records: In file order.
-        drop_identical: As for :func:`kept`.
-        hides_records: Whether all of a record is private: then those of identical answers are left
-            out, and there may be none.
-
-    Raises:
-        DataError: There is none, or a pair has identical answers that are not to be dropped.
-    """
+    """Return the columns of all records that carry a preference."""
     digest = PublicDigest()
     rows = list(kept(records, digest, drop_identical=drop_identical or hides_records))
     if not rows and not hides_records:
@@ -226,10 +168,8 @@ def gathered(
 
 
 def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
-    """Return the public columns of records, as :class:`Comparisons` takes them.
-
-    Persons are among them if every record names one.
-    """
+    """Return the public columns of records, as :class:`Comparisons` takes them."""
+    # Persons are among them if every record names one.
     persons = tuple(row.person for row in rows if row.person is not None)
     return {
         "keys": tuple(row.key for row in rows),

@@ -94,15 +94,10 @@ class Numbers(dict[bytes, int]):
 
 @dataclass(frozen=True)
 class Tokens:
-    """The words of n texts in a row, each text followed by one end mark.
+    """The words of n texts in a row, each text followed by one end mark."""
 
-    Attributes:
-        numbers: CRC-32 of each word in the low 32 bits, its flags above.
-        ends: Where the end mark of each text stands.
-    """
-
-    numbers: UInt64[np.ndarray, " m"]
-    ends: Int[np.ndarray, " n"]
+    numbers: UInt64[np.ndarray, " m"]  # CRC-32 of each word in the low 32 bits, its flags above
+    ends: Int[np.ndarray, " n"]  # where the end mark of each text stands
 
     @property
     def starts(self) -> Int[np.ndarray, " n"]:
@@ -135,12 +130,7 @@ class Tokens:
 
 
 def flatten(texts: Sequence[Text], name: str) -> list[str]:
-    """Return each text as one string; one message is its content, several say who speaks.
-
-    Raises:
-        DataError: A text is neither a string nor a list of messages; the message gives its
-            index only.
-    """
+    """Return each text as one string; one message is its content, several say who speaks."""
     if isinstance(texts, str):
         raise DataError(f"{name} must be a sequence of texts, got one text.")
     return [
@@ -168,12 +158,7 @@ def _joined(text: Text, name: str, index: int) -> str:
 
 
 def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
-    """Return the words of the texts, in lower case, without punctuation.
-
-    Args:
-        texts: n texts in any language; words are told apart by spaces and punctuation.
-        numbers: The memory of one call; it changes the speed and not the result.
-    """
+    """Return the words of the texts, in lower case, without punctuation."""
     lower = [text.lower() for text in texts]
     whole = _SEPARATOR.join([*lower, ""])
     if whole.count(_END) != len(texts):
@@ -186,11 +171,8 @@ def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
 
 
 def _mixed(number: UInt64[np.ndarray, "m 2"]) -> UInt64[np.ndarray, "m 2"]:
-    """Return 64 well-mixed bits for each 64-bit number.
-
-    Source:
-        A. Appleby, MurmurHash3 (public domain), ``fmix64``.
-    """
+    """Return 64 well-mixed bits for each 64-bit number."""
+    # Source: A. Appleby, MurmurHash3 (public domain), `fmix64`.
     for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
         number = (number ^ (number >> _FOLD)) * np.uint64(factor)
     mixed: np.ndarray = number ^ (number >> _FOLD)
@@ -198,19 +180,12 @@ def _mixed(number: UInt64[np.ndarray, "m 2"]) -> UInt64[np.ndarray, "m 2"]:
 
 
 def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
-    """Return words and pairs of neighboring words, hashed with signs into rows of norm 1 or 0.
-
-    A bucket holds sign(c)·√|c| / √Σ|c| for signed counts c, so that a repeated word counts less
-    than the same number of different words. The beginning and the end of a text pair with its
-    first and last word.
-
-    Source:
-        Weinberger et al., Feature hashing for large scale multitask learning (2009), definition 1.
-
-    Args:
-        tokens: The words of n texts.
-        width: Number of buckets, at least 1.
-    """
+    """Return words and pairs of neighboring words, hashed with signs into rows of norm 1 or 0."""
+    # A bucket holds sign(c)·√|c| / √Σ|c| for signed counts c, so that a repeated word counts less
+    # than the same number of different words. The beginning and the end of a text pair with its
+    # first and last word.
+    # Source: Weinberger et al., Feature hashing for large scale multitask learning (2009),
+    # definition 1.
     low = tokens.numbers & _LOW
     before = np.concatenate([low[tokens.ends[:1]], low[:-1]])
     bits = _mixed(np.stack([low, ((before + np.uint64(1)) << _HALF) | low], axis=1))
@@ -278,16 +253,9 @@ _Amounts = Float[np.ndarray, " n"]
 
 
 def shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[np.ndarray, "s n"]:
-    """Return the signals of each answer, one row for each of ``SIGNALS``, centered.
-
-    Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
-    answer.
-
-    Args:
-        texts: The n answers.
-        words: Their words.
-        asked: The words of their n prompts.
-    """
+    """Return the signals of each answer, one row for each of ``SIGNALS``, centered."""
+    # Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
+    # answer.
     found = {
         **_lengths(texts, words),
         **_questions(texts),
@@ -534,20 +502,11 @@ class HashedText:
 
 
 def usual_features(n: int | None) -> HashedText:
-    """Return the features that so many private judgments can teach the weights of.
-
-    A word is in few answers. Fewer than 20,000 judgments under noise say nothing about single
-    buckets of words, whatever epsilon is between 0.5 and 4, and hiding records costs noise in
-    each of them; the shape of answers is learned from some hundred. Only the number of judgments
-    decides, and only where it is public.
-
-    Args:
-        n: How many judgments there are; None where that is private.
-
-    Example:
-        >>> usual_features(2_000).dimension, usual_features(50_000).dimension
-        (28, 512)
-    """
+    """Return the features that so many private judgments can teach the weights of."""
+    # A word is in few answers. Fewer than 20,000 judgments under noise say nothing about single
+    # buckets of words, whatever epsilon is between 0.5 and 4, and hiding records costs noise in
+    # each of them; the shape of answers is learned from some hundred. Only the number of judgments
+    # decides, and only where it is public.
     if n is None or n < _MANY:
         return HashedText(dimension=len(SIGNALS), word_norm=0.0)
     return HashedText()
@@ -620,11 +579,7 @@ class FunctionFeatures:
 
 
 def refuse_learned(features: Any) -> None:
-    """Refuse features that were learned from judgments: a fit on them would hide what those paid.
-
-    Raises:
-        PrivacyError: The features state a guarantee of their own.
-    """
+    """Refuse features that were learned from judgments: a fit would hide what those paid."""
     promise = getattr(features, "guarantee", None)
     if promise is not None:
         raise PrivacyError(
@@ -635,16 +590,7 @@ def refuse_learned(features: Any) -> None:
 
 
 def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str, ...]:
-    """Return the caveats of hiding texts from what computes on them; refuse what has read them.
-
-    Args:
-        known: Whether it is known that nothing else was read, and these texts can be told apart.
-        read: Whether some of these texts were read.
-        declared: Whether the user says that none of them was, which is a caveat.
-
-    Raises:
-        PrivacyError: One was read; or nobody knows, and nothing is declared.
-    """
+    """Return the caveats of hiding texts from what computes on them; refuse what has read them."""
     if not (known or declared):
         raise PrivacyError(
             "It cannot be told from the model, tokenizer, reference, reward, judge or features "
@@ -666,18 +612,9 @@ def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str,
 
 
 def caveats_of_features(features: Features | None, private: Any = None) -> tuple[str, ...]:
-    """Return the caveats of features where whole records are hidden; refuse what has read them.
-
-    Hashed words are a public rule, and a sentence model may say what it has read. What a function
-    of the user was made from nobody knows but the user.
-
-    Args:
-        features: As a fit takes them.
-        private: Pairs or rankings of texts that are to be hidden; None to compare with none.
-
-    Raises:
-        PrivacyError: They have read these texts; or nobody knows, and nothing is declared.
-    """
+    """Return the caveats of features where whole records are hidden; refuse what has read them."""
+    # Hashed words are a public rule, and a sentence model may say what it has read. What a function
+    # of the user was made from nobody knows but the user.
     if features is None or isinstance(features, HashedText):
         return ()
     told = getattr(features, "_has_read", None)
@@ -687,11 +624,7 @@ def caveats_of_features(features: Features | None, private: Any = None) -> tuple
 
 
 def features_of_hidden(features: Features | None, private: Any) -> Features | None:
-    """Return features that read each text alone; refuse those that have read these before.
-
-    Raises:
-        PrivacyError: See :func:`caveats_of_features`.
-    """
+    """Return features that read each text alone; refuse those that have read these before."""
     caveats_of_features(features, private)
     alone: Features | None = getattr(features, "_alone", features)
     return alone
@@ -700,24 +633,8 @@ def features_of_hidden(features: Features | None, private: Any) -> Features | No
 def differences(
     features: Features, prompts: Sequence[Text], first: Sequence[Text], second: Sequence[Text]
 ) -> Matrix:
-    """Return the features of the first answers minus those of the second, row by row.
-
-    No row has a norm above 2L. Swapping first and second changes the sign and nothing else.
-
-    Args:
-        features: The public feature map.
-        prompts: n prompts.
-        first: An answer to each.
-        second: Another answer to each.
-
-    Raises:
-        DataError: The lengths differ, or the features cannot be computed.
-        PrivacyError: The features were learned from judgments.
-
-    Example:
-        >>> differences(HashedText(), ["What is a fugue?"], ["No idea."], ["No idea."]).nnz
-        0
-    """
+    """Return the features of the first answers minus those of the second, row by row."""
+    # No row has a norm above 2L. Swapping first and second changes the sign and nothing else.
     refuse_learned(features)
     _same_length(prompts=prompts, first=first, second=second)
     together: Callable[..., Matrix] | None = getattr(features, "_differences", None)
@@ -732,22 +649,7 @@ def features_from_dict(
     function: FeatureFunction | None = None,
     features: Features | None = None,
 ) -> Features:
-    """Return the feature map that ``to_dict`` described.
-
-    Args:
-        settings: What ``to_dict`` returned. Nothing in it is ever executed or imported.
-        function: For kind ``function``: the function, which is not stored.
-        features: The feature map itself, for kinds that settings cannot hold, such as a sentence
-            model; it is checked against the settings.
-
-    Raises:
-        DataError: The kind is unknown, or the settings do not fit it or ``features``.
-        UsageError: What is not stored was not given, or something was given that is stored.
-
-    Example:
-        >>> features_from_dict(HashedText(dimension=64).to_dict())
-        HashedText(dimension=64, feature_bound=1.0, word_norm=0.15)
-    """
+    """Return the feature map that ``to_dict`` described."""
     kind = settings.get("kind") if isinstance(settings, Mapping) else None
     if features is not None and function is None:
         return _same_features(features, settings)
@@ -785,11 +687,7 @@ def _same_features(features: Features, settings: Any) -> Features:
 
 
 def usable_dimension(name: str, value: Any) -> int:
-    """Return a number of hashed features; refuse more than a reward is kept and fitted for.
-
-    Raises:
-        UsageError: It is no whole number, or out of range.
-    """
+    """Return a number of hashed features; refuse more than a reward is kept and fitted for."""
     if (dimension := integer(name, value, at_least=1)) <= _MOST:
         return dimension
     raise UsageError(

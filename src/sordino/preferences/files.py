@@ -29,12 +29,7 @@ _BLANK = b" \r\n"
 
 
 def separator(path: Path) -> str | None:
-    """Return what separates the cells of a table, by the file's name, or None if it is no table.
-
-    Example:
-        >>> separator(Path("a.csv.gz")), separator(Path("a.jsonl.gz"))
-        (',', None)
-    """
+    """Return what separates the cells of a table, by the file's name, or None if it is no table."""
     name = path.name.removesuffix(".gz").lower()
     return next((mark for end, mark in _SEPARATORS.items() if name.endswith(end)), None)
 
@@ -47,19 +42,7 @@ def read_table(
     optional: str,
     answers: bool = False,
 ) -> Iterator[tuple[str, Mapping[str, str | None]]]:
-    """Yield (place, cells by column name) for every record below the header.
-
-    Args:
-        lines: Number and bytes of every line, blank ones too.
-        mark: What separates cells.
-        longest: Bytes that one record may not reach.
-        optional: A column whose empty cells say that there is nothing.
-        answers: Whether a column of randomized answers is read; they have no manifest here.
-
-    Raises:
-        DataError: The header cannot be used, a record has other cells than it, quotes are not in
-            pairs around a whole cell, or a record is too large or not UTF-8.
-    """
+    """Yield (place, cells by column name) for every record below the header."""
     cell = _cell(mark)
     names: list[str] | None = None
     for where, raw in _records(lines, longest):
@@ -190,14 +173,7 @@ class Progress(Protocol):
 
 
 def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, bytes) of every line, without a byte-order mark; unpacks ``.gz``.
-
-    Raises:
-        DataError: The file is no valid gzip, or one line, or the blank lines between two others,
-            are larger than 16 MiB; or what is packed is more than 256 MiB and more than 200 times
-            what packs it.
-        FileSystemError: It cannot be read.
-    """
+    """Yield (line number, bytes) of every line, without a byte-order mark; unpacks ``.gz``."""
     if os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         raise FileSystemError("The input is a folder; give a file.")
     with explained("The input cannot be read"), path.open("rb") as raw:
@@ -235,25 +211,13 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
 
 
 def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked.
-
-    Raises:
-        DataError: The file is no valid gzip, or one line is larger than 16 MiB.
-        FileSystemError: It cannot be read.
-    """
+    """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked."""
     return ((number, line) for number, line in every_line(path, progress) if line.strip())
 
 
 @contextmanager
 def untold(*, hides_records: bool) -> Iterator[None]:
-    """Say of a record that cannot be used nothing but that there is one, where they are private.
-
-    Args:
-        hides_records: Whether they are; else errors stay as they are.
-
-    Raises:
-        DataError: The same one, whatever is wrong with whichever record.
-    """
+    """Say of a record that cannot be used nothing but that there is one, where they are private."""
     try:
         yield
     except DataError:
@@ -267,18 +231,7 @@ def untold(*, hides_records: bool) -> Iterator[None]:
 def read_mappings(
     path: Path, progress: Progress | None = None, *, empty: bool = False
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return (place, object) for every line of a JSON Lines file, one at a time.
-
-    Args:
-        path: The file.
-        progress: Called with (bytes read, size of the file).
-        empty: Whether a file without any line is one like others.
-
-    Raises:
-        DataError: A line is not UTF-8 or not a JSON object, or there is none at all, or the file
-            is one JSON array or of a kind that is not read.
-        FileSystemError: The file cannot be read.
-    """
+    """Return (place, object) for every line of a JSON Lines file, one at a time."""
     _refuse_kind(path)
     rows = _objects(path, progress)
     return rows if empty else _some(rows)
@@ -318,22 +271,9 @@ def read_rows(
     empty: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return (place, row) for every record of JSON Lines or of a table, one at a time.
-
-    A name that ends in ``.csv`` or ``.tsv`` (or that and ``.gz``) is a table with a header;
-    every other is JSON Lines.
-
-    Args:
-        path: The file.
-        person_field: Column of a table that may be empty.
-        answers: Whether a table may hold randomized answers, which have no manifest there.
-        empty: Whether a file without any record is one like others.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A row is malformed, or there is none at all.
-        FileSystemError: The file cannot be read.
-    """
+    """Return (place, row) for every record of JSON Lines or of a table, one at a time."""
+    # A name that ends in `.csv` or `.tsv` (or that and `.gz`) is a table with a header; every other
+    # is JSON Lines.
     mark = separator(path)
     if mark is None:
         return read_mappings(path, progress, empty=empty)
@@ -345,11 +285,7 @@ def read_rows(
 def _some(
     rows: Iterator[tuple[str, Mapping[str, Any]]],
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield rows; refuse an input without any.
-
-    Raises:
-        DataError: There is none.
-    """
+    """Yield rows; refuse an input without any."""
     empty = True
     for place in rows:
         empty = False
@@ -359,11 +295,7 @@ def _some(
 
 
 def _refuse_kind(path: Path) -> None:
-    """Refuse a kind of file that is not read, by its name, and say what to do.
-
-    Raises:
-        DataError: It is Parquet, Arrow, or a spreadsheet.
-    """
+    """Refuse a kind of file that is not read, by its name, and say what to do."""
     suffix = path.suffix.lower()
     if suffix in _PANDAS:
         reader = f'{_PANDAS[suffix]}("x{suffix}")'
@@ -380,17 +312,9 @@ def read_records(
     hides_records: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Record]:
-    """Yield every record of a file in canonical order, one at a time.
-
-    The file is read as :func:`read_rows` reads it. Where all of a record is private it may have
-    none at all, and some records may name a person and others not.
-
-    Raises:
-        DataError: A record cannot be used, or some are raw and some privatized, or some have a
-            person id or a prompt of their own and some do not, or the file is of a kind that is
-            not read.
-        FileSystemError: The file cannot be read.
-    """
+    """Yield every record of a file in canonical order, one at a time."""
+    # The file is read as `read_rows` reads it. Where all of a record is private it may have none at
+    # all, and some records may name a person and others not.
     rows = read_rows(path, person_field=person_field, empty=hides_records, progress=progress)
     placed = ((row, where) for where, row in rows)
     return records_of(placed, person_field=person_field, hides_records=hides_records)
@@ -399,11 +323,7 @@ def read_records(
 def records_of(
     rows: Iterable[tuple[Any, str]], *, person_field: str, hides_records: bool = False
 ) -> Iterator[Record]:
-    """Yield the records of (row, place), one for every label, all of one kind.
-
-    Raises:
-        DataError: As :func:`read_records`.
-    """
+    """Yield the records of (row, place), one for every label, all of one kind."""
     found = (
         record
         for row, where in rows
@@ -413,15 +333,7 @@ def records_of(
 
 
 def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Record]:
-    """Yield records; refuse the first that is of another kind than the first one.
-
-    Args:
-        records: In file order.
-        some_named: Whether some may name a person and others not.
-
-    Raises:
-        DataError: Raw and privatized are mixed, or person ids or prompts are given for some only.
-    """
+    """Yield records; refuse the first that is of another kind than the first one."""
     first: Record | None = None
     for record in records:
         first = first or record
@@ -463,17 +375,7 @@ _MISSING = ("NAType", "NaTType")  # what pandas writes for nothing; known by nam
 def frame_rows(
     frame: Any, *, columns: Mapping[str, str] | None, person_field: str
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield (record, place) for every row of a frame; rows are counted from 0.
-
-    Args:
-        frame: A pandas or polars data frame, a pyarrow table, or what acts like one.
-        columns: The frame's own column for each of our fields that is called otherwise there.
-        person_field: Name of the optional public person id.
-
-    Raises:
-        UsageError: It is no frame, or ``columns`` cannot be used.
-        DataError: Two columns have the same name, or one holds randomized answers.
-    """
+    """Yield (record, place) for every row of a frame; rows are counted from 0."""
     names = _column_names(frame)
     sources = _sources(names, columns or {}, person_field)
     for index, row in enumerate(_rows(frame)):

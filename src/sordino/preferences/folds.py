@@ -26,24 +26,13 @@ MEASURING: Final = 1
 
 
 def held_out_questions(keys: Sequence[bytes]) -> Bool[np.ndarray, " n"]:
-    """Return which questions are kept for metrics: one fifth of them, by their keys alone.
-
-    Args:
-        keys: What identifies each question.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
-    """
+    """Return which questions are kept for metrics: one fifth of them, by their keys alone."""
+    # Source: docs/central.md, "Metrics that are paid for".
     return np.asarray(question_folds(keys, MEASURING) == 0)
 
 
 def question_folds(keys: Sequence[bytes], level: int) -> Integer[np.ndarray, " n"]:
-    """Return a fold for every question by its key alone: a public rule, the same for any data.
-
-    Args:
-        keys: What identifies each question.
-        level: Which of the ways to split; :data:`MEASURING` for what measures.
-    """
+    """Return a fold for every question by its key alone: a public rule, the same for any data."""
     return folds_of(question_numbers(keys), level)
 
 
@@ -59,15 +48,7 @@ def folds_of(questions: Integer[np.ndarray, " n"], level: int) -> Integer[np.nda
 
 
 def refuse_one_side(*, pairs: int, held_out: int) -> None:
-    """Refuse a hold-out of nothing or of everything; only where questions are public.
-
-    Args:
-        pairs: How many there are.
-        held_out: How many of them are held out.
-
-    Raises:
-        DataError: All questions fall on one side.
-    """
+    """Refuse a hold-out of nothing or of everything; only where questions are public."""
     if not 0 < held_out < pairs:
         raise DataError(
             f"{pairs} pairs are too few different questions to hold out a fifth of them; a dozen "

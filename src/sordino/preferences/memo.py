@@ -85,21 +85,13 @@ Key = tuple[bytes, bytes]
 
 
 class Counts(NamedTuple):
-    """What is about to be answered, in numbers that no draw of questions changes.
+    """What is about to be answered, in numbers that no draw of questions changes."""
 
-    Attributes:
-        persons: How many people.
-        labels: The largest number of different questions of one person that are used.
-        fresh: The largest number of those of one person that have no stored answer yet.
-        ever: The largest number of one person, those answered earlier included.
-        left_out: How many questions the cap leaves out, over all people.
-    """
-
-    persons: int
-    labels: int
-    fresh: int
-    ever: int
-    left_out: int
+    persons: int  # how many people
+    labels: int  # the largest number of different questions of one person that are used
+    fresh: int  # the largest number of those of one person that have no stored answer yet
+    ever: int  # the largest number of one person, those answered earlier included
+    left_out: int  # how many questions the cap leaves out, over all people
 
 
 class AnswerMemo:
@@ -112,18 +104,7 @@ class AnswerMemo:
     @classmethod
     @contextmanager
     def open(cls, path: Path, *, settings: dict[str, str], dry_run: bool) -> Iterator[AnswerMemo]:
-        """Yield the memo at ``path``, made if there is none.
-
-        Args:
-            path: The SQLite file beside the ledger.
-            settings: What its answers were drawn with; they cannot be mixed.
-            dry_run: Only look: nothing on disk is touched.
-
-        Raises:
-            PrivacyError: The stored answers were drawn with other settings.
-            LedgerDamaged: The file is no memo.
-            FileSystemError: It cannot be read or written.
-        """
+        """Yield the memo at ``path``, made if there is none."""
         problem = ""
         try:
             with closing(_connected(path, dry_run=dry_run)) as connection:
@@ -156,13 +137,10 @@ class AnswerMemo:
         self._connection.executemany("INSERT OR IGNORE INTO staged VALUES (?, ?)", keys)
 
     def counts(self, cap: int | None) -> Counts:
-        """Return what answering the staged questions takes, at most ``cap`` of one person.
-
-        Source:
-            docs/local.md, "Person-level budgets": of t questions of one person of which s are
-            stored, min(t, cap) are used and min(t, cap) − min(s, cap) are fresh, whichever are
-            chosen.
-        """
+        """Return what answering the staged questions takes, at most ``cap`` of one person."""
+        # Source: docs/local.md, "Person-level budgets": of t questions of one person of which s are
+        # stored, min(t, cap) are used and min(t, cap) − min(s, cap) are fresh, whichever are
+        # chosen.
         at_most = {"cap": _NO_CAP if cap is None else cap}
         found = self._connection.execute(_PEOPLE + _COUNTS, at_most).fetchone()
         (ever,) = self._connection.execute(_PEOPLE + _EVER, at_most).fetchone()
@@ -170,30 +148,20 @@ class AnswerMemo:
         return Counts(persons, labels, fresh, int(ever), left_out)
 
     def coins_on(self, release_id: str, cap: int | None) -> int:
-        """Return the most coins of one person that an entry pays for if it pays for the staged.
-
-        Args:
-            release_id: The entry, of which some answers may be stored.
-            cap: As for :meth:`counts`.
-        """
+        """Return the most coins of one person that an entry pays for if it pays for the staged."""
         given = {"cap": _NO_CAP if cap is None else cap, "release_id": release_id}
         return int(self._connection.execute(_PEOPLE + _ON_ENTRY, given).fetchone()[0])
 
     def choose(self, cap: int, entropy: Entropy) -> None:
         """Keep at most ``cap`` staged questions of every person, chosen uniformly at random.
 
-        Questions that have a stored answer come first: they cost nothing, and a run that was
-        interrupted goes on with what it had chosen. No label is looked at.
-
-        Args:
-            cap: The most questions of one person.
-            entropy: Source of one 64-bit word for every question of a person with more.
-
         Guarantee:
             None of its own: the choice is a function of public fields and of fresh words, so
             what is released of the questions it keeps has the loss of their answers alone. Shown
             by tests/soundness/test_person_level.py.
         """
+        # Questions that have a stored answer come first: they cost nothing, and a run that was
+        # interrupted goes on with what it had chosen. No label is looked at.
         over = self._connection.execute(_OVER, {"cap": cap})
         while keys := over.fetchmany(_CHUNK):
             words = entropy.words(len(keys)).view(np.int64).tolist()  # SQLite's are signed
@@ -213,10 +181,8 @@ class AnswerMemo:
         return {key: row[0] for key, row in found.items() if row}
 
     def remember(self, answers: dict[Key, int], release_id: str) -> None:
-        """Store answers durably, before anybody sees them.
-
-        What another process stored in the meantime stays: :meth:`recall` says what counts.
-        """
+        """Store answers durably, before anybody sees them."""
+        # What another process stored in the meantime stays: `recall` says what counts.
         self._connection.execute("BEGIN IMMEDIATE")
         self._connection.executemany(
             "INSERT OR IGNORE INTO answers VALUES (?, ?, ?, ?)",
@@ -275,11 +241,7 @@ def _nowhere() -> sqlite3.Connection:
 
 
 def _refuse_malformed(connection: sqlite3.Connection, path: Path) -> None:
-    """Refuse stored answers that no run of ours stored: the file's own checks can be taken out.
-
-    Raises:
-        LedgerDamaged: A key is no digest, an answer is not 0 or 1, or a setting is no text.
-    """
+    """Refuse stored answers that no run of ours stored: the file's own checks can be taken out."""
     if connection.execute(_MALFORMED).fetchone():
         raise LedgerDamaged(
             f"{path.name} was changed: it is no memo of answers any more. Nothing was released. "
@@ -288,11 +250,7 @@ def _refuse_malformed(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def refuse_other_settings(path: Path, known: dict[str, str], settings: dict[str, str]) -> None:
-    """Refuse stored answers that were drawn with other settings.
-
-    Raises:
-        PrivacyError: They were, or for another ledger.
-    """
+    """Refuse stored answers that were drawn with other settings."""
     if known != settings:
         differing = [
             f"{name}={value}" for name, value in settings.items() if known.get(name) != value

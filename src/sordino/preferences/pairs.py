@@ -188,11 +188,7 @@ class Pairs(Comparisons):
 def turned_rows(
     rows: Float[np.ndarray, "n d"], outcome: Integer[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, "n d"], Integer[np.ndarray, " n"]]:
-    """Return feature differences and their labels in an order that ignores the labels.
-
-    Raises:
-        DataError: A row is zero.
-    """
+    """Return feature differences and their labels in an order that ignores the labels."""
     lead = _leads(rows)
     if not lead.all():
         index = int(np.flatnonzero(lead == 0)[0])
@@ -202,11 +198,9 @@ def turned_rows(
 
 
 def number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
-    """Return n labels that were given as numbers: 0, 1 or 0.5.
-
-    A 2 is refused although it is how undecided labels are kept: whoever counts the two answers
-    as 1 and 2 would have every other judgment taken for a tie.
-    """
+    """Return n labels that were given as numbers: 0, 1 or 0.5."""
+    # A 2 is refused although it is how undecided labels are kept: whoever counts the two answers as
+    # 1 and 2 would have every other judgment taken for a tie.
     given = np.asarray(labels)
     if given.shape != (n,) or not np.isin(given, (0, 1, 0.5)).all():
         raise DataError(f"labels must be 0 or 1 (or 0.5: undecided), one for each of the {n} rows.")
@@ -319,28 +313,13 @@ def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) ->
 
 
 def label_loss(flips: float) -> float:
-    """Return log((1 − f)/f), the loss of one label that is flipped with probability f.
-
-    Args:
-        flips: Flip probability in [0, 1/2]; 0 is no noise and an infinite loss.
-
-    Source:
-        Warner 1965; docs/local.md, "Randomized response", with e^ε = (1 − f)/f.
-
-    Example:
-        >>> round(label_loss(0.25), 6)
-        1.098612
-    """
+    """Return log((1 − f)/f), the loss of one label that is flipped with probability f."""
+    # Source: Warner 1965; docs/local.md, "Randomized response", with e^ε = (1 − f)/f.
     return math.inf if flips == 0 else math.log1p((1 - 2 * flips) / flips)
 
 
 def most_questions(persons: Sequence[str], keys: Sequence[bytes]) -> int:
-    """Return the largest number of different questions that one person answered.
-
-    Example:
-        >>> most_questions(["ann", "ann", "ann", "bo"], [b"q", b"q", b"r", b"q"])
-        2
-    """
+    """Return the largest number of different questions that one person answered."""
     different = set(zip(persons, keys, strict=True))
     return max(Counter(person for person, _ in different).values(), default=0)
 
@@ -354,13 +333,12 @@ _READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "per
 
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
-    """What a privatized file says of itself: exactly these keys, no counts, no seed.
+    """What a privatized file says of itself: exactly these keys, no counts, no seed."""
 
-    ``flip_probability`` is the chance that an answer is not the judgment; ``epsilon`` is for
-    one ``unit``: per label, or for all labels of one person together, a whole multiple of the
-    loss of one; ``sha256`` is of the privatized file as it lies on disk. ``release_id`` is random:
-    whatever has the same was drawn together, so that its loss counts once.
-    """
+    # `flip_probability` is the chance that an answer is not the judgment; `epsilon` is for one
+    # `unit`: per label, or for all labels of one person together, a whole multiple of the loss of
+    # one; `sha256` is of the privatized file as it lies on disk. `release_id` is random: whatever
+    # has the same was drawn together, so that its loss counts once.
 
     sha256: str
     release_id: str
@@ -392,12 +370,7 @@ def digest_of_files(manifests: Iterable[Manifest]) -> str:
 
 
 def manifest_path(path: Path) -> Path:
-    """Return where the manifest of a privatized file lies.
-
-    Example:
-        >>> manifest_path(Path("p.jsonl.gz")).name
-        'p.manifest.json'
-    """
+    """Return where the manifest of a privatized file lies."""
     return path.with_name(f"{stem(path)}.manifest.json")
 
 
@@ -407,16 +380,7 @@ def stem(path: Path) -> str:
 
 
 def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
-    """Return the manifest of a privatized file, checked against the file itself.
-
-    Args:
-        path: The privatized file.
-        manifest: The manifest, if it does not lie beside the file under its usual name.
-
-    Raises:
-        DataError: There is none, it is malformed, it contradicts itself, or it belongs to
-            another file. Nothing can be promised of such a file.
-    """
+    """Return the manifest of a privatized file, checked against the file itself."""
     manifest = manifest or manifest_path(path)
     problem = "These answers cannot be used without their manifest"
     if not os.path.isfile(manifest):  # noqa: PTH113 (as above)
@@ -432,11 +396,7 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
 
 
 def _known_caveats(names: Any) -> tuple[str, ...]:
-    """Return a list of caveats; one that nobody can explain is no promise.
-
-    Raises:
-        TypeError: It is not a list of names that this version knows.
-    """
+    """Return a list of caveats; one that nobody can explain is no promise."""
     if not isinstance(names, list) or not all(name in CAVEATS for name in names):
         raise TypeError
     return tuple(names)

@@ -44,27 +44,17 @@ DIFFERENCE = "difference"
 
 @dataclass(frozen=True)
 class Columns:
-    """What a file holds of what we read: the same in every file that is read with it.
+    """What a file holds of what we read: the same in every file that is read with it."""
 
-    Attributes:
-        types: (name, type) of every column that is read, in the order of names.
-        dimension: Of the vectors; None where there are texts, 0 where vectors may be of any
-            dimension because there is none.
-    """
-
+    # (name, type) of every column that is read, in the order of names.
     types: tuple[tuple[str, str], ...]
+    # Of the vectors; None where there are texts, 0 where vectors may be of any dimension because
+    # there is none.
     dimension: int | None
 
 
 def schema_of(path: Path, person_field: str) -> Columns:
-    """Return the columns that are read.
-
-    Raises:
-        DataError: The file is no Parquet, or was cut short, or its vectors cannot be used, or a
-            column is there twice, or the person field that was named is not there.
-        FileSystemError: It cannot be read.
-        MissingExtra: pyarrow is not installed.
-    """
+    """Return the columns that are read."""
     with _opened(path) as file:
         schema = _asked(lambda: file.schema_arrow, _damage(path))
         known = {*FIELDS, DIFFERENCE, person_field, f"{person_field}s"}
@@ -78,22 +68,14 @@ def schema_of(path: Path, person_field: str) -> Columns:
 
 
 def _refuse_twice(path: Path, names: Sequence[str]) -> None:
-    """Refuse columns of one name, of which only one could be meant.
-
-    Raises:
-        DataError: There are some.
-    """
+    """Refuse columns of one name, of which only one could be meant."""
     for one, other in pairwise(names):
         if one == other:
             raise DataError(f"{path.name}: column {one!r} is there twice. Nothing was released.")
 
 
 def _refuse_columns(path: Path, names: Sequence[str], person_field: str) -> None:
-    """Refuse columns beside vectors that would be left out, and the lack of one that was named.
-
-    Raises:
-        DataError: Lists of labels or persons, which only texts have, or no such person field.
-    """
+    """Refuse columns beside vectors that would be left out, and the lack of one that was named."""
     for plural in (LABELS, f"{person_field}s"):
         if plural in names:
             raise DataError(
@@ -108,11 +90,7 @@ def _refuse_columns(path: Path, names: Sequence[str], person_field: str) -> None
 
 
 def _dimension(path: Path, file: Any, schema: Any) -> int:
-    """Return how many numbers the first vector has; 0 if there is none and they may have any.
-
-    Raises:
-        DataError: The column is no list of numbers.
-    """
+    """Return how many numbers the first vector has; 0 if there is none and they may have any."""
     problem = f"{path.name}: column {DIFFERENCE!r} must hold lists of numbers."
     kind = schema.field(DIFFERENCE).type
     if not _lists_numbers(kind):
@@ -139,12 +117,7 @@ def _lists_numbers(kind: Any) -> bool:
 
 
 def row_groups(path: Path) -> list[int]:
-    """Return how many rows each row group has.
-
-    Raises:
-        DataError: The file is no Parquet, or was cut short.
-        FileSystemError: It cannot be read.
-    """
+    """Return how many rows each row group has."""
     with _opened(path) as file:
         groups = range(file.metadata.num_row_groups)
         return _asked(
@@ -153,12 +126,7 @@ def row_groups(path: Path) -> list[int]:
 
 
 def place_of(path: Path, groups: Sequence[int]) -> str:
-    """Return where some row groups are, for messages.
-
-    Example:
-        >>> place_of(Path("a.parquet"), range(2, 5))
-        'a.parquet: row groups 2 to 4'
-    """
+    """Return where some row groups are, for messages."""
     if len(groups) == 1:
         return f"{path.name}: row group {groups[0]}"
     return f"{path.name}: row groups {groups[0]} to {groups[-1]}"
@@ -167,18 +135,7 @@ def place_of(path: Path, groups: Sequence[int]) -> str:
 def column_parts(
     path: Path, groups: Sequence[int], columns: Sequence[str], rows: int
 ) -> Iterator[Any]:
-    """Yield record batches of some columns, as far as the file has them.
-
-    Args:
-        path: The file.
-        groups: Which row groups.
-        columns: Their names.
-        rows: Most rows at once.
-
-    Raises:
-        DataError: The file is malformed.
-        FileSystemError: It cannot be read.
-    """
+    """Yield record batches of some columns, as far as the file has them."""
     problem = f"{place_of(path, groups)} cannot be read: cut short or damaged. {_NOTHING}"
     with _opened(path) as file:
         known = [name for name in columns if name in file.schema_arrow.names]
@@ -190,31 +147,13 @@ def column_parts(
 
 
 def column_values(place: str, batch: Any, name: str) -> list[Any]:
-    """Return the values of one column of a batch.
-
-    Args:
-        place: Where it is, from :func:`place_of`.
-        batch: From :func:`column_parts`.
-        name: Of the column.
-
-    Raises:
-        DataError: One cannot be read; the message does not say what stands there.
-    """
+    """Return the values of one column of a batch."""
     values: list[Any] = _asked(lambda: batch.column(name).to_pylist(), _unreadable(place, name))
     return values
 
 
 def numbers(place: str, batch: Any, name: str) -> np.ndarray:
-    """Return one column of numbers as an array; of those that are missing, NaN.
-
-    Args:
-        place: Where it is, from :func:`place_of`.
-        batch: From :func:`column_parts`.
-        name: Of the column.
-
-    Raises:
-        DataError: It holds something else, or cannot be read.
-    """
+    """Return one column of numbers as an array; of those that are missing, NaN."""
     arrow, _ = _library()
 
     def read() -> np.ndarray:
@@ -232,26 +171,12 @@ def numbers(place: str, batch: Any, name: str) -> np.ndarray:
 
 
 def vectors(place: str, column: Any, dimension: int) -> np.ndarray:
-    """Return a column of lists as an array, one row each.
-
-    Args:
-        place: Where it is, from :func:`place_of`.
-        column: Of a batch from :func:`column_parts`.
-        dimension: How long every list must be.
-
-    Raises:
-        DataError: A list has another length, or is missing or holds something missing, or cannot
-            be read.
-    """
+    """Return a column of lists as an array, one row each."""
     return _asked(lambda: _rows_of(place, column, dimension), _unreadable(place, DIFFERENCE))
 
 
 def _rows_of(place: str, column: Any, dimension: int) -> np.ndarray:
-    """Return a column of lists as an array.
-
-    Raises:
-        DataError: As :func:`vectors`.
-    """
+    """Return a column of lists as an array."""
     values = column.flatten()
     if column.null_count or values.null_count or len(values) != len(column) * dimension:
         raise DataError(
@@ -271,13 +196,7 @@ class VectorWriter:
     """A Parquet file of vectors, answers and who gave them, as it is being written."""
 
     def __init__(self, file: BinaryIO, dimension: int, *, persons: bool) -> None:
-        """Start the file.
-
-        Args:
-            file: Where to write.
-            dimension: Of the vectors.
-            persons: Whether it is known who answered.
-        """
+        """Start the file."""
         arrow, parquet = _library()
         columns = [
             (DIFFERENCE, arrow.list_(arrow.float64(), dimension)),
@@ -301,12 +220,7 @@ class VectorWriter:
 
 
 def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
-    """Write the rows of Parquet files one after the other into one; all have the same columns.
-
-    Raises:
-        DataError: One is malformed.
-        FileSystemError: One cannot be read.
-    """
+    """Write the rows of Parquet files one after the other into one; all have the same columns."""
     _, parquet = _library()
     writer = None
     for path in paths:
@@ -321,12 +235,7 @@ def copy_tables(paths: Sequence[Path], file: BinaryIO) -> None:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """Open a Parquet file.
-
-    Raises:
-        DataError: It is malformed.
-        FileSystemError: It cannot be read.
-    """
+    """Open a Parquet file."""
     _, parquet = _library()
     with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         read = partial(parquet.ParquetFile, raw, buffer_size=_BUFFER)
@@ -335,14 +244,9 @@ def _opened(path: Path) -> Iterator[Any]:
 
 
 def _asked(question: Callable[[], T], problem: str) -> T:
-    """Return what a question to pyarrow answers; say of whatever it raises only ``problem``.
-
-    Its errors quote values of the data, and some carry them: none may be seen, not even as the
-    cause of ours. So this is a function: what a context manager raises keeps what it caught.
-
-    Raises:
-        DataError: The question raised something else than an error of ours or of the system.
-    """
+    """Return what a question to pyarrow answers; say of whatever it raises only ``problem``."""
+    # Its errors quote values of the data, and some carry them: none may be seen, not even as the
+    # cause of ours. So this is a function: what a context manager raises keeps what it caught.
     try:
         return question()
     except (SordinoError, MemoryError):
@@ -368,11 +272,7 @@ def _unreadable(place: str, name: str) -> str:
 
 
 def _library() -> tuple[Any, Any]:
-    """Return pyarrow and its Parquet reader.
-
-    Raises:
-        MissingExtra: It is not installed.
-    """
+    """Return pyarrow and its Parquet reader."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

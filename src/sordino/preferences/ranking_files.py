@@ -57,15 +57,7 @@ _Lines = Sequence[tuple[int, str]]
 
 
 def is_preflib(path: Path) -> bool:
-    """Return whether a file is of PrefLib, by its name.
-
-    Raises:
-        DataError: It is of a kind of PrefLib that holds no rankings.
-
-    Example:
-        >>> is_preflib(Path("a.soi.gz")), is_preflib(Path("a.jsonl"))
-        (True, False)
-    """
+    """Return whether a file is of PrefLib, by its name."""
     kind = _kind(path)
     if kind in _OTHERS:
         raise DataError(
@@ -98,29 +90,12 @@ def read_preflib(
     empty: bool = False,
     progress: Progress | None = None,
 ) -> Rankings:
-    """Return the ballots of a PrefLib file, one for every person, in random order.
-
-    The name's ending decides what a ballot may be: ``.soc`` lists everything without ties, ``.soi``
-    may leave out, ``.toc`` may tie, ``.toi`` may do both. A file has its ballots sorted by how
-    many gave them, so a row number would tell something of a ballot; they are shuffled by the
-    operating system's generator, after which it tells nothing.
-
-    Args:
-        path: A ``.soc``, ``.soi``, ``.toc`` or ``.toi`` file, also with ``.gz``.
-        offered: For ``.soi`` and ``.toi``, whose ballots may leave out: ``"all"`` or ``"named"``,
-            as for :func:`sordino.preferences.ballots.offered_table`. The other endings say it.
-        empty: Whether there may be no ballot.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A line cannot be used, or the header does not agree with the ballots. The
-            message gives the line.
-        UsageError: Ballots may leave out, and nothing says whether they were offered it.
-        FileSystemError: The file cannot be read.
-
-    Source:
-        docs/rankings.md, "PrefLib".
-    """
+    """Return the ballots of a PrefLib file, one for every person, in random order."""
+    # The name's ending decides what a ballot may be: `.soc` lists everything without ties, `.soi`
+    # may leave out, `.toc` may tie, `.toi` may do both. A file has its ballots sorted by how many
+    # gave them, so a row number would tell something of a ballot; they are shuffled by the
+    # operating system's generator, after which it tells nothing.
+    # Source: docs/rankings.md, "PrefLib".
     lines = _lines(path, progress)
     if not lines:
         raise DataError("The input is empty: no ballot in it.")
@@ -290,10 +265,8 @@ _FIELDS = {"ranking", "ranks", "items"}
 
 
 def holds_rankings(path: Path) -> bool:
-    """Return whether a file looks like rankings: by its ending, or by the fields of its start.
-
-    It reads one record at most; whether the file can be used is another question.
-    """
+    """Return whether a file looks like rankings: by its ending, or by the fields of its start."""
+    # It reads one record at most; whether the file can be used is another question.
     if is_preflib(path):
         return True
     if separator(path) is not None or not path.is_file():

@@ -36,36 +36,28 @@ from .records import Text, candidate_order
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Slates:
-    """What n ballots are about: lists of candidates, each in canonical order.
+    """What n ballots are about: lists of candidates, each in canonical order."""
 
-    Ballot i is over the K_i >= 2 candidates ``starts[i]:starts[i + 1]`` of the flat columns.
+    # Ballot i is over the K_i >= 2 candidates `starts[i]:starts[i + 1]` of the flat columns.
 
-    Attributes:
-        keys: One key per ballot for its question, (prompt, set of candidates).
-        public_digest: SHA-256 of all public fields.
-        starts: Where each ballot begins, and m at the end; n + 1 numbers.
-        prompts: Texts or chat messages, one per ballot; empty without texts.
-        candidates: Texts or chat messages, m of them; empty without texts.
-        items: The names of all that ballots choose from, sorted; None if ballots have candidates
-            of their own.
-        offered: Which item every flat candidate is, from 0 and rising within a ballot: what this
-            ballot was offered, listed or not. All items, if left out.
-        named: Whether, in public, every ballot names all that it was offered. Then which items a
-            ballot names is public; else it is as private as their order.
-        given: Features of the m candidates, or of the K items, when made from features.
-        persons: Public person ids, or None.
-    """
-
-    keys: tuple[bytes, ...]
-    public_digest: str
+    keys: tuple[bytes, ...]  # one key per ballot for its question, (prompt, set of candidates)
+    public_digest: str  # SHA-256 of all public fields
+    # Where each ballot begins, and m at the end; n + 1 numbers.
     starts: Integer[np.ndarray, " bounds"]
-    prompts: tuple[Text, ...] = ()
-    candidates: tuple[Text, ...] = ()
+    prompts: tuple[Text, ...] = ()  # texts or chat messages, one per ballot; empty without texts
+    candidates: tuple[Text, ...] = ()  # texts or chat messages, m of them; empty without texts
+    # The names of all that ballots choose from, sorted; None if ballots have candidates of their
+    # own.
     items: tuple[str, ...] | None = None
+    # Which item every flat candidate is, from 0 and rising within a ballot: what this ballot was
+    # offered, listed or not. All items, if left out.
     offered: Integer[np.ndarray, " m"] | None = None
+    # Whether, in public, every ballot names all that it was offered. Then which items a ballot
+    # names is public; else it is as private as their order.
     named: bool = False
+    # Features of the m candidates, or of the K items, when made from features.
     given: Float[np.ndarray, "rows d"] | None = None
-    persons: tuple[str, ...] | None = None
+    persons: tuple[str, ...] | None = None  # public person ids, or None
 
     def __post_init__(self) -> None:
         """Read ids in one way, and refuse columns that do not fit together."""
@@ -111,17 +103,9 @@ class Slates:
         ).first_rows()
 
     def flat_features(self, features: Features | None) -> Matrix:
-        """Return the features of all candidates of all ballots, shape (m, d), dense or sparse.
-
-        Of items the rows are repeated for each ballot that was offered them;
-        :meth:`item_features` has them once.
-
-        Args:
-            features: Turns texts into vectors; None if the rankings were made from features.
-
-        Raises:
-            UsageError: Features are missing, or were given twice.
-        """
+        """Return the features of all candidates of all ballots, shape (m, d), dense or sparse."""
+        # Of items the rows are repeated for each ballot that was offered them; `item_features` has
+        # them once.
         if self.items is not None:
             return self.item_features(features)[self.offered]
         self._refuse_features(features, needed=self.given is None)
@@ -134,15 +118,7 @@ class Slates:
         return features.transform(prompts, self.candidates)
 
     def item_features(self, features: Features | None = None) -> Matrix:
-        """Return the features of the items, shape (K, d), in the order of ``items``.
-
-        Args:
-            features: Turns the names into vectors, with an empty prompt. None gives the features
-                that the rankings were made from or, without any, one coordinate for each item.
-
-        Raises:
-            UsageError: There are no items, or features were given twice.
-        """
+        """Return the features of the items, shape (K, d), in the order of ``items``."""
         if self.items is None:
             raise UsageError(
                 "items are needed: these ballots have candidates of their own, so use "
@@ -204,11 +180,7 @@ def keys_of_offers(
 def _offered_items(
     offered: Integer[np.ndarray, " m"] | None, starts: Integer[np.ndarray, " bounds"], k: int
 ) -> Integer[np.ndarray, " m"]:
-    """Return which item every flat candidate is, which nobody can change afterwards.
-
-    Raises:
-        DataError: They are no items, or do not rise within a ballot.
-    """
+    """Return which item every flat candidate is, which nobody can change afterwards."""
     if offered is None:
         if not (np.diff(starts) == k).all():
             raise DataError("starts must be every multiple of the number of items.")

@@ -43,12 +43,7 @@ _QUESTION = ("prompt", "first", "second")
 
 
 def label_value(value: Any) -> int | None:
-    """Return 1, 0 or 2 (undecided) for what a raw label says, or None if it says nothing.
-
-    Example:
-        >>> [label_value(value) for value in (1, "0", "Tie (bothbad)", 0.5, "skip", "", None)]
-        [1, 0, 2, 2, 2, None, None]
-    """
+    """Return 1, 0 or 2 (undecided) for what a raw label says, or None if it says nothing."""
     if isinstance(value, str):
         return _WORDS.get(" ".join(value.lower().split()))
     if isinstance(value, bool) or not isinstance(value, Real):
@@ -57,36 +52,15 @@ def label_value(value: Any) -> int | None:
 
 
 def turned(outcome: Any, *, swap: Any) -> Any:
-    """Return outcomes after their answers were swapped: undecided stays undecided.
-
-    Args:
-        outcome: 1, 0 or 2, one or an array of them.
-        swap: Whether ``first`` and ``second`` change places, one or an array.
-
-    Example:
-        >>> [turned(outcome, swap=True) for outcome in (1, 0, 2)]
-        [0, 1, 2]
-    """
+    """Return outcomes after their answers were swapped: undecided stays undecided."""
     return outcome ^ (swap & (outcome != UNDECIDED))
 
 
 def separate(
     row: Mapping[str, Any], where: str, *, person_field: str
 ) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield (record, place) for every label of a record that holds several, in their order.
-
-    How many labels there are, and who gave them, is public.
-
-    Args:
-        row: ``prompt``, ``first``, ``second``, ``labels`` and, if people are known, the field
-            named as the person field with an "s" behind it: one id for each label.
-        where: Where the record stands, for messages.
-        person_field: Name of the public person id of a record with one label.
-
-    Raises:
-        DataError: There is no label, or not one person for each, or the record also holds what
-            a record with one label does.
-    """
+    """Yield (record, place) for every label of a record that holds several, in their order."""
+    # How many labels there are, and who gave them, is public.
     people = f"{person_field}s"
     if LABELS not in row:
         raise DataError(f"{where}: field {people!r} is for records with {LABELS!r}, a list.")
@@ -128,14 +102,12 @@ FIELDS = ("prompt", "chosen", "rejected", "first", "second", "label", LABELS, "a
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Record:
-    """One comparison in canonical order.
+    """One comparison in canonical order."""
 
-    ``outcome`` is 1 if ``first`` is preferred, 0 if ``second`` is, and :data:`UNDECIDED` if a raw
-    label says neither: the raw label of a raw record, the randomized answer of a privatized one.
-    ``key`` identifies the question (prompt and unordered pair of answers), not the outcome;
-    ``where`` says where it stood, for messages; ``cut`` says that the prompt is what both answers
-    began with.
-    """
+    # `outcome` is 1 if `first` is preferred, 0 if `second` is, and `UNDECIDED` if a raw label says
+    # neither: the raw label of a raw record, the randomized answer of a privatized one. `key`
+    # identifies the question (prompt and unordered pair of answers), not the outcome; `where` says
+    # where it stood, for messages; `cut` says that the prompt is what both answers began with.
 
     prompt: Text
     first: Text
@@ -177,38 +149,19 @@ def encoded(text: Text) -> bytes:
 
 
 def canonical(prompt: Text, one: Text, other: Text) -> tuple[bool, bytes]:
-    """Return whether two answers must be swapped, and the key of their question.
-
-    The order is by SHA-256 of the length-prefixed prompt and answer. It is fixed before any
-    label is looked at, and is the same on every machine.
-
-    Source:
-        docs/local.md, "Order".
-
-    Example:
-        >>> canonical("p", "a", "b")[1] == canonical("p", "b", "a")[1]
-        True
-    """
+    """Return whether two answers must be swapped, and the key of their question."""
+    # The order is by SHA-256 of the length-prefixed prompt and answer. It is fixed before any label
+    # is looked at, and is the same on every machine.
+    # Source: docs/local.md, "Order".
     order, key = candidate_order(prompt, (one, other))
     return order[0] == 1, key
 
 
 def candidate_order(prompt: Text, candidates: Sequence[Text]) -> tuple[list[int], bytes]:
-    """Return the canonical order of a ballot's candidates, and the key of its question.
-
-    The order is by SHA-256 of the length-prefixed prompt and candidate; of two candidates it is
-    that of :func:`canonical`, and so is the key.
-
-    Raises:
-        UnicodeEncodeError: A text is not valid Unicode.
-
-    Source:
-        docs/rankings.md, "Order of candidates".
-
-    Example:
-        >>> candidate_order("p", ["a", "b", "c"])[1] == candidate_order("p", ["c", "b", "a"])[1]
-        True
-    """
+    """Return the canonical order of a ballot's candidates, and the key of its question."""
+    # The order is by SHA-256 of the length-prefixed prompt and candidate; of two candidates it is
+    # that of `canonical`, and so is the key.
+    # Source: docs/rankings.md, "Order of candidates".
     start = hashlib.sha256(framed(encoded(prompt)))
     digests = []
     for candidate in candidates:
@@ -225,17 +178,7 @@ def person_key(person: str) -> bytes:
 
 
 def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iterator[Record]:
-    """Yield one record for every label of a row: one, or as many as its ``labels`` hold.
-
-    Args:
-        row: As :func:`parse_record` takes it, or with ``labels`` (a list) and the plural of the
-            person field (``persons``, a list as long) instead of ``label`` and ``person``.
-        where: Where it stands, for messages.
-        person_field: Name of the optional public person id.
-
-    Raises:
-        DataError, UsageError: As :func:`parse_record`.
-    """
+    """Yield one record for every label of a row: one, or as many as its ``labels`` hold."""
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
         yield parse_record(row, where, person_field=person_field)
         return
@@ -245,23 +188,7 @@ def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iter
 
 
 def parse_record(row: Any, where: str, *, person_field: str = "person") -> Record:
-    """Return one record in canonical order.
-
-    Args:
-        row: A mapping with ``prompt`` and either ``chosen`` and ``rejected``, or ``first``,
-            ``second`` and ``label`` (raw) or ``answer`` (privatized), 1 if ``first`` is
-            preferred, else 0. A label may also be undecided: "tie", "both bad", "both good",
-            "skip" or 0.5, which is a judgment like any other and as private. Raw judgments may
-            leave ``prompt`` out: it is then what both answers begin with.
-        where: Where it stands, for messages: ``"line 3"``.
-        person_field: Name of the optional public person id.
-
-    Raises:
-        DataError: A field is missing, of a wrong type, or contradicts another. The message
-            names place and field and never quotes the data.
-        UsageError: ``person_field`` is one of the other fields, so that a judgment, or which of
-            two answers was chosen, would be published as a person id.
-    """
+    """Return one record in canonical order."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, outcome = _sides(row, where)
@@ -314,13 +241,8 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
 def question_of(
     row: Mapping[str, Any], one: str, other: str, where: str
 ) -> tuple[Text, Text, Text]:
-    """Return prompt and answers in the order of two fields, which must be of one kind.
-
-    An error names both fields: which of two answers is malformed tells which was chosen.
-
-    Raises:
-        DataError: A text is missing or malformed.
-    """
+    """Return prompt and answers in the order of two fields, which must be of one kind."""
+    # An error names both fields: which of two answers is malformed tells which was chosen.
     if one not in row or other not in row:
         raise DataError(f"{where}: fields {one!r} and {other!r} are both needed; one is missing.")
     texts = _as_text(row[one]), _as_text(row[other])
@@ -343,11 +265,9 @@ def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
 
 
 def _as_text(value: Any) -> Text | None:
-    """Return a text, or messages of role and content alone, or None if it is neither.
-
-    Other fields of a message, and the order of its fields, go nowhere: they may differ between
-    the chosen and the rejected answer.
-    """
+    """Return a text, or messages of role and content alone, or None if it is neither."""
+    # Other fields of a message, and the order of its fields, go nowhere: they may differ between
+    # the chosen and the rejected answer.
     if isinstance(value, str):
         return value
     if not isinstance(value, Sequence) or isinstance(value, bytes):
@@ -380,20 +300,14 @@ def _label(row: Mapping[str, Any], where: str) -> int:
 
 
 def person_text(value: Any, where: str) -> str | None:
-    """Return the public person id of a record as text, or None if there is none.
-
-    Raises:
-        DataError: As :func:`sordino._validate.person_id`.
-    """
+    """Return the public person id of a record as text, or None if there is none."""
     return None if value is None else _validate.person_id(where, value)
 
 
 def _shared_prompt(one: Text, other: Text) -> tuple[Text, Text, Text]:
-    """Return the prompt that both sides begin with, and what is left of each.
-
-    Messages share whole messages; transcripts share up to their last common "Assistant:" turn;
-    other texts share up to a common space. The rule is symmetric in the two sides.
-    """
+    """Return the prompt that both sides begin with, and what is left of each."""
+    # Messages share whole messages; transcripts share up to their last common "Assistant:" turn;
+    # other texts share up to a common space. The rule is symmetric in the two sides.
     cut = 0
     if isinstance(one, str) and isinstance(other, str):
         common = os.path.commonprefix([one, other])  # noqa: RUF071 (by character is meant)

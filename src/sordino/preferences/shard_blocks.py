@@ -47,52 +47,26 @@ _RAW: Final = (
 
 
 def judgments(shards: Shards, piece: Piece) -> Iterator[Pairs]:
-    """Yield the raw judgments of a piece, block by block, with all that is public of them.
-
-    Raises:
-        DataError: A record cannot be used, or is randomized already; file and place are named.
-        FileSystemError: The file cannot be read.
-    """
+    """Yield the raw judgments of a piece, block by block, with all that is public of them."""
     _refuse_kind(shards, privatized=False)
     yield from _without_dropped(shards, piece)
 
 
 def comparisons(shards: Shards, piece: Piece) -> Iterator[Comparisons]:
-    """Yield what is public of a piece, block by block, of raw judgments or randomized answers.
-
-    Raises:
-        DataError: As :func:`judgments`.
-        FileSystemError: As :func:`judgments`.
-    """
+    """Yield what is public of a piece, block by block, of raw judgments or randomized answers."""
     yield from _without_dropped(shards, piece)
 
 
 def questions(shards: Shards, piece: Piece) -> Iterator[tuple[Comparisons, Sequence[Record], bool]]:
-    """Yield what :func:`comparisons` does, and the records left out for identical answers.
-
-    Last comes whether prompts are what both answers began with.
-
-    Raises:
-        DataError: As :func:`judgments`.
-        FileSystemError: As :func:`judgments`.
-    """
+    """Yield what :func:`comparisons` does, and the records left out for identical answers."""
+    # Last comes whether prompts are what both answers began with.
     yield from _pairs(shards, piece)
 
 
 def judged_vectors(
     shards: Shards, piece: Piece, features: Features | None
 ) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, labels) of a piece, block by block, in canonical order.
-
-    Args:
-        shards: How to read.
-        piece: What to read.
-        features: Turns texts into vectors; None where the files hold vectors.
-
-    Raises:
-        DataError: As :func:`judgments`.
-        FileSystemError: As :func:`judgments`.
-    """
+    """Yield (differences, labels) of a piece, block by block, in canonical order."""
     _refuse_kind(shards, privatized=False)
     yield from _turned_vectors(shards, piece, features)
 
@@ -100,22 +74,13 @@ def judged_vectors(
 def answered_vectors(
     shards: Shards, piece: Piece, features: Features | None
 ) -> Iterator[tuple[Any, Integer[np.ndarray, " n"]]]:
-    """Yield (differences, randomized answers) of a piece, as :func:`judged_vectors` does labels.
-
-    Raises:
-        DataError: A record cannot be used, or is a raw judgment; file and place are named.
-        FileSystemError: The file cannot be read.
-    """
+    """Yield (differences, randomized answers) of a piece, as :func:`judged_vectors` does labels."""
     _refuse_kind(shards, privatized=True)
     yield from _turned_vectors(shards, piece, features)
 
 
 def _refuse_kind(shards: Shards, *, privatized: bool) -> None:
-    """Refuse answers where judgments are wanted, and the reverse.
-
-    Raises:
-        DataError: The files hold the other kind.
-    """
+    """Refuse answers where judgments are wanted, and the reverse."""
     if shards.privatized != privatized:
         raise DataError(f"{shards.pieces[0].name}: {_RAW if privatized else _ALREADY}")
 
@@ -156,10 +121,8 @@ def _turned_vectors(
 
 
 def _gathered(shards: Shards, piece: Piece) -> Iterator[tuple[Gathered, list[Record]]]:
-    """Yield the records of a piece, some thousands at a time; a block may be empty.
-
-    Those whose answers are identical stand apart.
-    """
+    """Yield the records of a piece, some thousands at a time; a block may be empty."""
+    # Those whose answers are identical stand apart.
     numbered = _mappings(shards, piece)
     placed = ((row, where) for where, row in numbered)
     hidden = shards.hides_records
@@ -216,11 +179,7 @@ def _lines(path: Path, piece: Piece) -> Iterator[tuple[int, bytes]]:
 
 
 def _object(line: bytes, number: int) -> Mapping[str, Any]:
-    """Return what a line says.
-
-    Raises:
-        DataError: It is no JSON object.
-    """
+    """Return what a line says."""
     try:
         value = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -255,11 +214,7 @@ def _vector_parts(
 
 
 def _outcome_column(names: Sequence[str], *, privatized: bool) -> str:
-    """Return what the column of labels, or of answers, is called.
-
-    Raises:
-        DataError: It is not there, or the other one is.
-    """
+    """Return what the column of labels, or of answers, is called."""
     label, answer = _OUTCOMES
     if label in names and answer in names:
         raise DataError(
@@ -276,10 +231,8 @@ def _outcome_column(names: Sequence[str], *, privatized: bool) -> str:
 
 @contextmanager
 def _named(shards: Shards, piece: Piece) -> Iterator[None]:
-    """Put the name of the file in front of what refuses a piece; refuse a file that changed.
-
-    Where all of a record is private nothing else is said than that one cannot be used.
-    """
+    """Put the name of the file in front of what refuses a piece; refuse a file that changed."""
+    # Where all of a record is private nothing else is said than that one cannot be used.
     piece.refuse_change()
     try:
         with untold(hides_records=shards.hides_records):

@@ -38,12 +38,7 @@ from .shards import Piece, Shards
 
 
 def digest_of_part(rows: np.ndarray) -> bytes:
-    """Return a digest of who answered what, for the persons of one part.
-
-    Args:
-        rows: Entries with ``who`` and ``rank``, 128 bits each, in any order; each counts as often
-            as it is there.
-    """
+    """Return a digest of who answered what, for the persons of one part."""
     order = np.lexsort([*rows["rank"].T[::-1], *rows["who"].T[::-1]])
     both = np.concatenate([rows["who"], rows["rank"]], axis=1)[order]
     return hashlib.sha256(both.astype("<u8").tobytes()).digest()
@@ -56,24 +51,14 @@ def digest_of_parts(parts: Mapping[int, bytes]) -> str:
 
 
 def sum_of_questions(rows: np.ndarray) -> tuple[int, int, int]:
-    """Return how many records there are, and the sum of their digests, in whatever order.
-
-    It finds copies that nobody made to deceive; it binds nothing.
-    """
+    """Return how many records there are, and the sum of their digests, in whatever order."""
+    # It finds copies that nobody made to deceive; it binds nothing.
     high, low = rows["rank"].sum(axis=0, dtype=np.uint64)  # of 2⁶⁴, whatever is carried
     return len(rows), int(high), int(low)
 
 
 def refuse_copies(shards: Shards, sums: Mapping[int, tuple[int, int, int]]) -> None:
-    """Refuse two files of the same questions where nothing says who answered.
-
-    Args:
-        shards: The files.
-        sums: What :func:`sum_of_questions` says of every piece.
-
-    Raises:
-        DataError: There are two.
-    """
+    """Refuse two files of the same questions where nothing says who answered."""
     totals: dict[int, np.ndarray] = {}
     for piece in shards.pieces:
         mine = np.array(sums[piece.number], dtype=np.uint64)
@@ -105,13 +90,9 @@ ROW_BITS: Final = 40
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of the pieces count, kept in a file that all machines see.
+    """Which rows of the pieces count, kept in a file that all machines see."""
 
-    Attributes:
-        path: Sorted numbers of the rows that do not; None if all rows count.
-    """
-
-    path: str | None
+    path: str | None  # sorted numbers of the rows that do not; None if all rows count
 
     @cached_property
     def _left_out(self) -> Any:
@@ -139,25 +120,14 @@ class Selection:
 
 @dataclass(frozen=True)
 class PartSelection(Selection):
-    """Which rows of one part count, where every question is on one of two sides.
+    """Which rows of one part count, where every question is on one of two sides."""
 
-    Attributes:
-        path: Sorted numbers of the rows of this part that do not count; None if all do.
-        folder: Where :func:`write_sides` left a file for each piece.
-        held_out: Whether this part is what is held out.
-        others: How many rows of the other part come before each piece.
-    """
-
-    folder: str
-    held_out: bool
-    others: tuple[int, ...]
+    folder: str  # where `write_sides` left a file for each piece
+    held_out: bool  # whether this part is what is held out
+    others: tuple[int, ...]  # how many rows of the other part come before each piece
 
     def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a piece do not count, or are of the other part.
-
-        Raises:
-            FileSystemError: The folder is not seen here.
-        """
+        """Return which rows of a piece do not count, or are of the other part."""
         with explained("A file of the survey cannot be read"):
             sides = np.frombuffer(_sides_of(self.folder, piece).read_bytes(), dtype=np.bool_)
         others = np.flatnonzero(sides != self.held_out)
@@ -174,11 +144,7 @@ class PartSelection(Selection):
 
 
 def write_sides(folder: str, piece: int, held_out: Bool[np.ndarray, " n"]) -> None:
-    """Leave which rows of one piece are held out, where every machine sees it.
-
-    Raises:
-        FileSystemError: The folder is not seen here, or cannot be written.
-    """
+    """Leave which rows of one piece are held out, where every machine sees it."""
     with atomic_writer(_sides_of(folder, piece), force=True, held=False) as file:
         file.write(held_out.astype(np.bool_).tobytes())
 
@@ -208,23 +174,17 @@ ENTRY: Final = [
 
 @dataclass
 class Facts:
-    """What some pieces say: the sum of two is all that both say.
+    """What some pieces say: the sum of two is all that both say."""
 
-    Attributes:
-        pieces: How many say it.
-        rows, digests, held_out, questions: By the number of the piece.
-        forms: Whether persons are named, and whether prompts are what both answers began with,
-            by the number of the piece.
-        dropped: Of all of them.
-    """
-
-    pieces: int = 1
+    pieces: int = 1  # how many say it
     rows: dict[int, int] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
+    # Whether persons are named, and whether prompts are what both answers began with, by the number
+    # of the piece.
     forms: dict[int, tuple[bool, bool]] = field(default_factory=dict)
     held_out: dict[int, int] = field(default_factory=dict)
     questions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    dropped: int = 0
+    dropped: int = 0  # of all of them
 
     def plus(self, other: Facts) -> Facts:
         """Take in what others say."""
@@ -290,10 +250,8 @@ def _left_out_entries(records: Sequence[Record]) -> np.ndarray:
 
 
 def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
-    """Return 128 bits of who answered, and of who answered what, for every row.
-
-    Without persons the question stands for both: it tells whether one occurs twice.
-    """
+    """Return 128 bits of who answered, and of who answered what, for every row."""
+    # Without persons the question stands for both: it tells whether one occurs twice.
     entries = np.zeros(len(keys), ENTRY)
     if persons is None:
         ranks = who = list(keys)
@@ -309,12 +267,7 @@ def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.n
 
 
 def digest_of_piece(shards: Shards, piece: Piece) -> bytes:
-    """Return the digest of all public fields of a piece, as :class:`Facts` keeps it.
-
-    Raises:
-        DataError: A record cannot be used.
-        FileSystemError: The file cannot be read.
-    """
+    """Return the digest of all public fields of a piece, as :class:`Facts` keeps it."""
     digest = hashlib.sha256()
     for pairs, _, _ in questions(shards, piece):
         digest.update(bytes.fromhex(pairs.public_digest))
@@ -327,52 +280,35 @@ Part = Literal["all", "fitted", "held-out"]
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSurvey:
-    """What is public of judgments in many files.
+    """What is public of judgments in many files."""
 
-    Attributes:
-        shards: The files.
-        n: How many records carry a preference.
-        counted: How many of them count: each question of a person once, and no more of one
-            person than are permitted.
-        dropped: How many were left out for identical answers.
-        public_digest: Binds a ledger to the questions and who answered, how often, with those
-            that were left out for identical answers; in whatever order the records are, and in
-            whatever files. It is not that of the same records in one file that is read as a whole.
-        linked: Whether it is known who answered.
-        repeats: Whether a question occurs twice, and nothing says who answered.
-        selection: Which rows count.
-        starts: Number of the first record of each piece, and of all records at the end.
-        most: How many rows of one person count; None for all.
-        largest: The largest number of different questions of one person, whether they count or
-            not; 1 where persons are not known.
-        digests: Of all public fields of each piece.
-        part: What ``counted`` and ``selection`` are about; all else is about all records.
-        parts: What is fitted and what is held out, if that was asked for. In each of them no more
-            rows of one person count than are permitted; here, both count.
-    """
-
-    shards: Shards
-    n: int
+    shards: Shards  # the files
+    n: int  # how many records carry a preference
+    # How many of them count: each question of a person once, and no more of one person than are
+    # permitted.
     counted: int
-    dropped: int
+    dropped: int  # how many were left out for identical answers
+    # Binds a ledger to the questions and who answered, how often, with those that were left out for
+    # identical answers; in whatever order the records are, and in whatever files. It is not that of
+    # the same records in one file that is read as a whole.
     public_digest: str
-    linked: bool
-    repeats: bool
-    selection: Selection
+    linked: bool  # whether it is known who answered
+    repeats: bool  # whether a question occurs twice, and nothing says who answered
+    selection: Selection  # which rows count
+    # Number of the first record of each piece, and of all records at the end.
     starts: tuple[int, ...]
-    most: int | None
+    most: int | None  # how many rows of one person count; None for all
+    # The largest number of different questions of one person, whether they count or not; 1 where
+    # persons are not known.
     largest: int
-    digests: tuple[bytes, ...]
-    part: Part = "all"
+    digests: tuple[bytes, ...]  # of all public fields of each piece
+    part: Part = "all"  # what `counted` and `selection` are about; all else is about all records
+    # What is fitted and what is held out, if that was asked for. In each of them no more rows of
+    # one person count than are permitted; here, both count.
     parts: tuple[ShardSurvey, ShardSurvey] | None = None
 
     def divided(self) -> tuple[ShardSurvey, ShardSurvey]:
-        """Return the same with only the rows that a fit may see, and with only the held-out ones.
-
-        Raises:
-            UsageError: It was not surveyed for that.
-            DataError: All questions fall on one side.
-        """
+        """The same with only the rows that a fit may see, and with only the held-out ones."""
         if self.parts is None:
             raise UsageError(
                 "The files were surveyed for a fit on all rows. Nothing was released. Survey them "
@@ -385,21 +321,14 @@ class ShardSurvey:
 
 @dataclass(frozen=True)
 class _Doubts:
-    """What some parts of persons say: the sum of two is all that both say.
+    """What some parts of persons say: the sum of two is all that both say."""
 
-    Attributes:
-        parts: How many say it.
-        digests: Of every part.
-        doubled: Whether a question occurs twice.
-        left_out: Rows that do not count, of those that are not held out and of those that are.
-        largest: Most questions of one person.
-    """
-
-    parts: int
-    digests: dict[int, bytes]
-    doubled: bool
+    parts: int  # how many say it
+    digests: dict[int, bytes]  # of every part
+    doubled: bool  # whether a question occurs twice
+    # Rows that do not count, of those that are not held out and of those that are.
     left_out: tuple[np.ndarray, np.ndarray]
-    largest: int
+    largest: int  # most questions of one person
 
     def plus(self, other: _Doubts) -> _Doubts:
         """Return what both say."""
@@ -423,28 +352,9 @@ def survey_shards(
     scratch: str | Path | None = None,
     taken: Taken | None = None,
 ) -> Iterator[ShardSurvey]:
-    """Read all public fields once; keep which rows count for as long as the context is open.
-
-    Labels are checked and not used. Digests of questions and persons pass through a folder,
-    which is taken away at the end.
-
-    Args:
-        shards: The files.
-        engine: Where they are read.
-        most: How many rows of one person count; all if left out.
-        hold_out: Whether to find out, too, which rows the public rule holds out for metrics, so
-            that the survey can be divided.
-        scratch: A folder that all machines see; the system's own place for temporary files if
-            left out.
-        taken: Called as pieces are done.
-
-    Raises:
-        DataError: A record cannot be used, or there is none, or persons or prompts are given in
-            some files only, or persons in none although the rows of a person are limited, or two
-            files hold an answer of the same person to the same question, or are copies.
-        EngineError: The engine lost pieces, or added them twice.
-        FileSystemError: A file or the folder cannot be used.
-    """
+    """Read all public fields once; keep which rows count for as long as the context is open."""
+    # Labels are checked and not used. Digests of questions and persons pass through a folder, which
+    # is taken away at the end.
     with opened_exchange(ENTRY, scratch) as shuffle:
         read = FactsOf(shards, shuffle, hold_out)
         facts = engine.fold(shards.pieces, read, Facts.plus, taken=taken)
@@ -474,11 +384,7 @@ def survey_shards(
 
 
 def _refuse_loss(expected: int, added: int, known: Collection[int]) -> None:
-    """Refuse a sum that is not of everything, once: what was lost would count without limit.
-
-    Raises:
-        EngineError: It is not.
-    """
+    """Refuse a sum that is not of everything, once: what was lost would count without limit."""
     if added != expected or len(known) != expected:
         raise EngineError(
             f"The engine returned a sum of {added} parts, {len(known)} of them different, where "
@@ -550,11 +456,7 @@ class _Look:
         return _places(same, again) > self.most
 
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
-        """Refuse two files that hold the same answer of one person.
-
-        Raises:
-            DataError: They do.
-        """
+        """Refuse two files that hold the same answer of one person."""
         numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
         shards = np.array([piece.shard for piece in self.pieces])[numbers]
         across = np.flatnonzero(again[1:] & (shards[1:] != shards[:-1])) + 1
@@ -568,12 +470,7 @@ class _Look:
 
 
 def _places(same: np.ndarray, again: np.ndarray) -> np.ndarray:
-    """Return which question of its person, or of its part of that person, every row is, from 1.
-
-    Args:
-        same: Whether a row is of the same person, or of the same part, as the one before.
-        again: Whether it is a repeat of the one before.
-    """
+    """Return which question of its person, or of its part of that person, every row is, from 1."""
     first = ~same
     different = np.cumsum(~again)  # questions so far, of all persons
     before = different[np.flatnonzero(first)] - 1
@@ -588,12 +485,7 @@ def _same(values: np.ndarray) -> np.ndarray:
 
 
 def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
-    """Return whether persons are known; refuse some here and none there.
-
-    Raises:
-        DataError: Persons or prompts are given in some files only, or persons in none although
-            they must be known, or there is no record, or files are copies.
-    """
+    """Return whether persons are known; refuse some here and none there."""
     if not facts.forms and not shards.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
     if shards.hides_records:

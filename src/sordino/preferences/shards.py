@@ -30,15 +30,7 @@ _MANIFEST: Final = manifest_path(Path("a.jsonl")).name.removeprefix("a")
 
 
 def refuse_half_published(folders: Iterable[Path]) -> None:
-    """Refuse folders whose files are not all there: a reward from some would pass as one of all.
-
-    Args:
-        folders: In which privatized files lie.
-
-    Raises:
-        DataError: A run has not ended there, or a manifest is without its file.
-        FileSystemError: A folder cannot be read.
-    """
+    """Refuse folders whose files are not all there: a reward from some would pass as one of all."""
     for folder in sorted(set(folders)):
         with explained(f"{folder.name} cannot be read"):
             left = sorted(folder.glob(WORK))
@@ -76,40 +68,24 @@ _Span = tuple[int, int, int, int | None]
 
 @dataclass(frozen=True)
 class Piece:
-    """A part of one file that is read at once; it holds no data.
+    """A part of one file that is read at once; it holds no data."""
 
-    Attributes:
-        path: The file, as every machine that reads it must know it.
-        shard: Which file of all.
-        number: Which piece of all.
-        first, last: Bytes of JSON Lines, or row groups of Parquet: from the first to before the
-            last. A packed file is read as a whole.
-        start: How many lines, or rows of Parquet, stand before it in the file.
-        rows: How many lines or rows it has; None of a packed file.
-        stamp: Size, times and number of the file when it was found: it must not change
-            afterwards. It is a first line of defense: whoever can set clocks can also forge it.
-    """
-
-    path: str
-    shard: int
-    number: int
+    path: str  # the file, as every machine that reads it must know it
+    shard: int  # which file of all
+    number: int  # which piece of all
     first: int
     last: int
-    start: int
-    rows: int | None
+    start: int  # how many lines, or rows of Parquet, stand before it in the file
+    rows: int | None  # how many lines or rows it has; None of a packed file
+    # Size, times and number of the file when it was found: it must not change afterwards. It is a
+    # first line of defense: whoever can set clocks can also forge it.
     stamp: tuple[int, ...]
 
     def refuse_change(self) -> None:
-        """Refuse a file that is no longer the one that was found.
-
-        Which rows count is decided when it is first read, so it must be the same ever after. All
-        machines see one file system, on which size, times and number of a file are the same
-        everywhere, as on NFS: copies of a file on each machine's own disk are other files.
-
-        Raises:
-            DataError: It was written to, or is another file.
-            FileSystemError: It is gone.
-        """
+        """Refuse a file that is no longer the one that was found."""
+        # Which rows count is decided when it is first read, so it must be the same ever after. All
+        # machines see one file system, on which size, times and number of a file are the same
+        # everywhere, as on NFS: copies of a file on each machine's own disk are other files.
         if _stamp(Path(self.path)) != self.stamp:
             raise DataError(
                 f"{self.name} changed while it was read, or this machine sees another file there "
@@ -125,25 +101,16 @@ class Piece:
 
 @dataclass(frozen=True, kw_only=True)
 class Shards:
-    """Judgments in files too large for memory, and how to read them.
+    """Judgments in files too large for memory, and how to read them."""
 
-    Attributes:
-        pieces: All parts of all files, in order.
-        layout: What the files hold.
-        dimension: Of vectors; None for texts.
-        person_field: Name of the optional public person id.
-        drop_identical: Leave out pairs of identical answers instead of refusing them.
-        privatized: Whether these are randomized answers, and not raw judgments.
-        hides_records: Whether all of a record is private: then persons are not read, records of
-            identical answers are left out, and no message says which record cannot be used.
-    """
-
-    pieces: tuple[Piece, ...]
-    layout: Layout
-    dimension: int | None
-    person_field: str = "person"
-    drop_identical: bool = False
-    privatized: bool = False
+    pieces: tuple[Piece, ...]  # all parts of all files, in order
+    layout: Layout  # what the files hold
+    dimension: int | None  # of vectors; None for texts
+    person_field: str = "person"  # name of the optional public person id
+    drop_identical: bool = False  # leave out pairs of identical answers instead of refusing them
+    privatized: bool = False  # whether these are randomized answers, and not raw judgments
+    # Whether all of a record is private: then persons are not read, records of identical answers
+    # are left out, and no message says which record cannot be used.
     hides_records: bool = False
 
     def __repr__(self) -> str:
@@ -158,10 +125,8 @@ class Shards:
 
     @property
     def bytes(self) -> int:
-        """Return how large all files are together: it tells how long labels are, so it stays here.
-
-        Whatever is printed or written says :attr:`rows` instead.
-        """
+        """How large all files are together: it tells how long labels are, so it stays here."""
+        # Whatever is printed or written says `rows` instead.
         return sum(os.path.getsize(path) for path in {piece.path for piece in self.pieces})  # noqa: PTH202
 
 
@@ -231,25 +196,15 @@ def find_shards(
 
 
 def _stamp(path: Path) -> tuple[int, ...]:
-    """Return size, times and number of a file.
-
-    The time of its last change of any kind cannot be set back, as that of its content can.
-
-    Raises:
-        FileSystemError: It is missing.
-    """
+    """Return size, times and number of a file."""
+    # The time of its last change of any kind cannot be set back, as that of its content can.
     with explained(f"{path.name} cannot be read"):
         status = path.stat()
     return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
 
 
 def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
-    """Return all files as absolute paths.
-
-    Raises:
-        UsageError: There is none, or they are of several kinds, or one is given twice.
-        FileSystemError: One is missing.
-    """
+    """Return all files as absolute paths."""
     given = [sources] if isinstance(sources, (str, Path)) else list(sources)
     paths = [path for source in given for path in _inside(Path(source).absolute())]
     if not paths:
@@ -274,12 +229,7 @@ def _files(sources: str | Path | Iterable[str | Path]) -> list[Path]:
 
 
 def _inside(path: Path) -> Sequence[Path]:
-    """Return a file itself, or the files of a folder that are ours by name.
-
-    Raises:
-        UsageError: A file's name ends in nothing that is read.
-        FileSystemError: It is missing.
-    """
+    """Return a file itself, or the files of a folder that are ours by name."""
     with explained(f"{path.name} cannot be read"):
         if path.is_dir():
             found = [item for item in sorted(path.iterdir()) if not _is_hidden(item.name)]
@@ -311,11 +261,7 @@ def _looks_like_data(name: str) -> bool:
 
 
 def _refuse_unread(item: Path) -> None:
-    """Refuse what lies in a folder, looks like data and would be left out.
-
-    Raises:
-        UsageError: It does.
-    """
+    """Refuse what lies in a folder, looks like data and would be left out."""
     if item.is_dir():
         if any(map(_looks_like_data, _names_below(item))):
             raise UsageError(
@@ -339,12 +285,7 @@ def _names_below(folder: Path) -> Iterator[str]:
 
 
 def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int | None:
-    """Return the dimension of vectors, or None for texts.
-
-    Raises:
-        DataError: A file has other columns than the first one, or lists of any size where they
-            must be of a fixed one.
-    """
+    """Return the dimension of vectors, or None for texts."""
     first, dimension = schema_of(paths[0], person_field), 0
     if fixed and any("fixed" not in kind for name, kind in first.types if name == DIFFERENCE):
         raise DataError(
@@ -378,13 +319,8 @@ def _bundles(sizes: Sequence[int]) -> list[_Span]:
 
 
 def _stretches(path: Path) -> list[_Span]:
-    """Return spans of bytes, each of as many lines.
-
-    How many is a constant: nothing that is said of a piece may depend on how long a label is.
-
-    Raises:
-        FileSystemError: The file cannot be read.
-    """
+    """Return spans of bytes, each of as many lines."""
+    # How many is a constant: nothing that is said of a piece may depend on how long a label is.
     if path.suffix == ".gz":  # cannot be entered in the middle
         return [] if _is_empty(path) else [(0, 1, 0, None)]
     ends, lines = _line_ends(path)
@@ -396,11 +332,7 @@ def _stretches(path: Path) -> list[_Span]:
 
 
 def _line_ends(path: Path) -> tuple[list[int], int]:
-    """Return 0, the end of every so many-th line and that of the file; and how many lines it has.
-
-    Raises:
-        FileSystemError: It cannot be read.
-    """
+    """0, the end of every so many-th line and that of the file; and how many lines it has."""
     ends, lines, size, chunk = [0], 0, 0, b""
     with explained(f"{path.name} cannot be read"), path.open("rb") as file:
         while some := file.read(_CHUNK):
@@ -415,11 +347,7 @@ def _line_ends(path: Path) -> tuple[list[int], int]:
 
 
 def _is_empty(path: Path) -> bool:
-    """Return whether nothing is packed in a file; damage is said when it is read.
-
-    Raises:
-        FileSystemError: It cannot be read.
-    """
+    """Return whether nothing is packed in a file; damage is said when it is read."""
     with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
         try:
             return not unpacked(path, raw).read(1)

@@ -187,13 +187,8 @@ class Trajectories:
 
 
 def steps_of(trajectory: Any, where: str) -> Float[np.ndarray, "h d"]:
-    """Return the features of the steps of one trajectory.
-
-    Messages do not say which of two is wrong: it may be known which was preferred.
-
-    Raises:
-        DataError: They are no array of numbers, or one is not finite.
-    """
+    """Return the features of the steps of one trajectory."""
+    # Messages do not say which of two is wrong: it may be known which was preferred.
     steps = _validate.finite_array(f"{where}: each trajectory", trajectory, ndim=2)
     if 0 in steps.shape:
         raise DataError(f"{where}: each trajectory must have at least one step and one feature.")
@@ -208,20 +203,8 @@ def step_sum(
     horizon: int,
     feature_bound: float | None,
 ) -> Float[np.ndarray, " d"]:
-    """Return Σ_h (φ_h(one) − φ_h(other)) for two trajectories, each step clipped on its own.
-
-    Swapping the two changes the sign and nothing else.
-
-    Args:
-        one: φ of each step, as :func:`steps_of` gives it.
-        other: The same of the other trajectory.
-        where: Where they stand, for messages.
-        horizon: H, which both must have.
-        feature_bound: L, or None to leave the steps as they are.
-
-    Raises:
-        DataError: A length differs, or the number of features.
-    """
+    """Return Σ_h (φ_h(one) − φ_h(other)) for two trajectories, each step clipped on its own."""
+    # Swapping the two changes the sign and nothing else.
     _validate.integer("horizon", horizon, at_least=1)
     steps = [one, other]
     if any(len(side) != horizon for side in steps):
@@ -385,10 +368,8 @@ def _judgment(row: Any, where: str, person_field: str) -> tuple[list[Any], float
 
 
 def _steps(side: Any, table: np.ndarray | None, where: str) -> Float[np.ndarray, "h d"]:
-    """Return the features of the steps of one trajectory, which a table may know.
-
-    Messages do not say which of two trajectories is wrong.
-    """
+    """Return the features of the steps of one trajectory, which a table may know."""
+    # Messages do not say which of two trajectories is wrong.
     visits = isinstance(side, Mapping)
     if visits != (table is not None):
         raise DataError(

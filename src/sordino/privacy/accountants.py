@@ -66,17 +66,7 @@ def samples(counts: Mapping[Event, int]) -> Samples:
 def samples_interval(
     sums: Samples, neighbors: NeighboringRelation, rest: float = 0.0
 ) -> float | None:
-    """Return the width of a cell, or None if no width would do.
-
-    Args:
-        sums: What ``samples`` returned; not empty.
-        neighbors: What one change is.
-        rest: Largest loss of all other releases that are composed with them.
-
-    Returns:
-        About 1e-4, or a 16th of what one sum loses typically, where that is not too narrow. It
-        moves no promise: any width gives an upper bound.
-    """
+    """Return the width of a cell, or None if no width would do."""
     norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
     span, interval = 2 * rest, _WIDEST
     for (noise, chance), steps in sums.items():
@@ -110,21 +100,11 @@ def samples_losses(
 ) -> Any:
     """Return the loss distribution of so many sums, as dp_accounting holds it.
 
-    Args:
-        noise: Standard deviation over the bound on the norm of one contribution, not over the
-            sensitivity: dp_accounting puts two contributions 2 apart under REPLACE_ONE.
-        chance: Of each contribution to be drawn.
-        steps: Number of sums.
-        neighbors: What one change is.
-        interval: Width of a cell.
-
-    Source:
-        Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), Algorithm 1 (connect the dots);
-        docs/privacy.md, "Poisson-sampled Gaussian".
-
     Guarantee:
         dominates each of ``steps`` such sums, chosen adaptively, under the relation.
     """
+    # Source: Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), Algorithm 1 (connect the dots);
+    # docs/privacy.md, "Poisson-sampled Gaussian".
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
     one = pld.from_gaussian_mechanism(
@@ -198,15 +178,7 @@ SUPPORT: Mapping[tuple[str, NeighboringRelation, str], tuple[bool, str]] = Mappi
 
 
 def support_table() -> list[dict[str, str | bool]]:
-    """Return the support table as rows that print: event, relation, accountant, supported, why.
-
-    Returns:
-        One new dict per cell, in a fixed order.
-
-    Example:
-        >>> sum(row["supported"] for row in support_table() if row["accountant"] == "closed")
-        23
-    """
+    """Return the support table as rows that print: event, relation, accountant, supported, why."""
     return [
         {
             "event": kind,
@@ -260,21 +232,12 @@ def loss_distribution_bound(
 ) -> LossDistributionBound | None:
     """Return the composition of these releases by loss distributions, or None.
 
-    Args:
-        counts: How often each event happened.
-        neighbors: What one change is.
-
-    Returns:
-        None if an event is not supported, or the arrays would be too long.
-
-    Source:
-        Sommer, Meiser, Mohammadi (2019); Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022), as
-        built in dp_accounting 0.6.0 with pessimistic rounding.
-
     Guarantee:
         an upper bound: losses are rounded up onto the grid, cut tails count as infinite, and 1e-12
         per distribution plus 1e-14 per release is added for the transforms.
     """
+    # Source: Sommer, Meiser, Mohammadi (2019); Doroshenko, Ghazi, Kamath, Kumar, Manurangsi (2022),
+    # as built in dp_accounting 0.6.0 with pessimistic rounding.
     from dp_accounting.pld import privacy_loss_distribution as pld  # noqa: PLC0415 - slow
 
     if not _supported(counts, neighbors, "pld") or len(counts) > _MOST_DISTINCT:
@@ -344,11 +307,9 @@ def _total(losses: Mapping[Event, tuple[float, int]], mu: float) -> float:
 
 
 def _interval(losses: Mapping[Event, tuple[float, int]], mu: float) -> float | None:
-    """Return the width of a cell, or None if no width would do.
-
-    It is the loss that weighs most, divided by a power of two: repeated releases of that loss
-    then lie on the grid exactly, and their composition is exact.
-    """
+    """Return the width of a cell, or None if no width would do."""
+    # It is the loss that weighs most, divided by a power of two: repeated releases of that loss
+    # then lie on the grid exactly, and their composition is exact.
     if _total(losses, mu) > _MOST_LOSS:
         return None
     spans = [min(n * e, n * e * e / 2 + 10 * math.sqrt(n) * e) for e, n in losses.values()]
@@ -394,21 +355,12 @@ class RenyiBound:
 def renyi_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> RenyiBound | None:
     """Return the composition of these releases by Rényi orders, or None if one is unsupported.
 
-    Args:
-        counts: How often each event happened.
-        neighbors: What one change is.
-
-    Returns:
-        None if an event is not supported: under REPLACE_ONE every Gaussian.
-
-    Source:
-        Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12, with the
-        Rényi losses of dp_accounting 0.6.0.
-
     Guarantee:
         an upper bound: the losses are raised by more than the rounding of the logarithms that they
         come from.
     """
+    # Source: Mironov (2017), Proposition 1; Canonne, Kamath, Steinke (2020), Proposition 12, with
+    # the Rényi losses of dp_accounting 0.6.0.
     import dp_accounting as dp  # noqa: PLC0415 - only where it runs
     from dp_accounting.rdp import RdpAccountant  # noqa: PLC0415 - slow
 

@@ -54,35 +54,14 @@ class _Shown(Protocol):
 def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: float) -> float:
     """Return the least epsilon that these releases are shown to keep together at delta.
 
-    Args:
-        events: How often each event happened, as a mapping or as pairs (event, count).
-        neighbors: What one change is, for all of them.
-        delta: Failure probability in [0, 1).
-
-    Returns:
-        0 for no events; infinity if a release is non-private, or if no epsilon is finite (a
-        Gaussian at delta 0).
-
-    Raises:
-        PrivacyError: If no accountant supports an event under the relation.
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Composition through dp_accounting 0.6.0"; the formulas are cited in
-        ``closed_forms``.
-
     Guarantee:
         an upper bound for adaptively chosen releases on one data set under the one relation.
         Settings are read as the decimal numbers that they print as; arithmetic is rounded up, and
         loss distributions carry an allowance for their Fourier transforms. Shown by
         ``tests/soundness/test_accounting.py``.
-
-    Example:
-        >>> composed_epsilon(
-        ...     {PureEvent(0.1): 20}, neighbors=NeighboringRelation.REPLACE_ONE, delta=0.0
-        ... )
-        2.0
     """
+    # Source: docs/privacy.md, "Composition through dp_accounting 0.6.0"; the formulas are cited in
+    # `closed_forms`.
     counts = _counted(events, neighbors)
     delta = failure_probability("delta", delta)
     if not counts:
@@ -96,30 +75,10 @@ def composed_epsilon(events: Events, *, neighbors: NeighboringRelation, delta: f
 def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: float) -> float:
     """Return the least delta that these releases are shown to keep together at epsilon.
 
-    Args:
-        events: How often each event happened, as a mapping or as pairs (event, count).
-        neighbors: What one change is, for all of them.
-        epsilon: Privacy loss, at least 0.
-
-    Returns:
-        0 for no events; 1, which promises nothing, if a release is non-private.
-
-    Raises:
-        PrivacyError: If no accountant supports an event under the relation.
-        UsageError: If an argument is out of range.
-
-    Source:
-        as ``composed_epsilon``.
-
     Guarantee:
         as ``composed_epsilon``.
-
-    Example:
-        >>> composed_delta(
-        ...     {PureEvent(0.1): 20}, neighbors=NeighboringRelation.REPLACE_ONE, epsilon=2.0
-        ... )
-        0.0
     """
+    # Source: as `composed_epsilon`.
     counts = _counted(events, neighbors)
     epsilon = non_negative("epsilon", epsilon)
     if not counts:
@@ -133,36 +92,11 @@ def composed_delta(events: Events, *, neighbors: NeighboringRelation, epsilon: f
 def fits(events: Events, *, neighbors: NeighboringRelation, epsilon: float, delta: float) -> bool:
     """Return whether these releases are shown to keep (epsilon, delta) together.
 
-    Cheap bounds come first; loss distributions only where they could help.
-
-    Args:
-        events: How often each event happened, as a mapping or as pairs (event, count).
-        neighbors: What one change is, for all of them.
-        epsilon: Budget, at least 0; an infinite one takes everything.
-        delta: Budget for the failure probability in [0, 1).
-
-    Returns:
-        True only if an accountant shows it.
-
-    Raises:
-        PrivacyError: If no accountant supports an event under the relation.
-        UsageError: If an argument is out of range.
-
-    Source:
-        as ``composed_epsilon``.
-
     Guarantee:
         True is a proof, as in ``composed_epsilon``; False may only mean not shown.
-
-    Example:
-        >>> fits(
-        ...     {PureEvent(0.1): 21},
-        ...     neighbors=NeighboringRelation.REPLACE_ONE,
-        ...     epsilon=2.0,
-        ...     delta=0.0,
-        ... )
-        False
     """
+    # Cheap bounds come first; loss distributions only where they could help.
+    # Source: as `composed_epsilon`.
     counts = _counted(events, neighbors)
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     return _fits(counts, neighbors, epsilon, delta, numerical=True)
@@ -173,32 +107,11 @@ def largest_pure_epsilon(
 ) -> float:
     """Return the largest loss x such that one more pure release of x still fits the budget.
 
-    Args:
-        events: What was spent, as a mapping or as pairs (event, count).
-        neighbors: What one change is, for all of them.
-        epsilon: Budget, at least 0.
-        delta: Budget for the failure probability in [0, 1).
-
-    Returns:
-        The lower end of the final bracket; 0 if nothing is left, infinity for an infinite budget.
-
-    Raises:
-        PrivacyError: If no accountant supports an event under the relation.
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Ledger" (bisection on the composed guarantee).
-
     Guarantee:
         ``fits`` holds with one more ``PureEvent(result)``, unless the result is 0 (the budget may
         then be spent already).
-
-    Example:
-        >>> largest_pure_epsilon(
-        ...     {PureEvent(0.1): 3}, neighbors=NeighboringRelation.REPLACE_ONE, epsilon=2, delta=0
-        ... )
-        1.7
     """
+    # Source: docs/privacy.md, "Ledger" (bisection on the composed guarantee).
     counts = _counted(events, neighbors)
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if epsilon == math.inf:
@@ -232,37 +145,11 @@ def calibrate(
 ) -> float:
     """Return the largest parameter whose event fits the budget on top of what was spent.
 
-    Args:
-        make_event: From a parameter to an event whose loss grows with the parameter
-            (``GaussianEvent`` of mu, ``BoundedRangeEvent`` of its length, ...).
-        budget_epsilon: Budget, at least 0.
-        budget_delta: Budget for the failure probability in [0, 1).
-        neighbors: What one change is.
-        bracket: Where to look: two positive numbers, the smaller first.
-        spent: What was already spent, as a mapping or as pairs (event, count).
-        count: How often the event is to happen.
-        rtol: Relative width of the final bracket.
-
-    Returns:
-        The lower end of the final bracket; the upper end of ``bracket`` if even that fits.
-
-    Raises:
-        PrivacyError: If not even the smallest parameter fits, or an event is unsupported.
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Ledger" (bisection on the composed guarantee).
-
     Guarantee:
         ``fits`` was true of the event at the result, whether or not the loss really grows with the
         parameter.
-
-    Example:
-        >>> from sordino.privacy.events import GaussianEvent
-        >>> mu = calibrate(GaussianEvent, 1.0, 1e-6, neighbors=NeighboringRelation.REPLACE_ONE)
-        >>> round(mu, 6)
-        0.236704
     """
+    # Source: docs/privacy.md, "Ledger" (bisection on the composed guarantee).
     counts, (low, high) = _counted(spent, neighbors), bracket
     epsilon = non_negative("budget_epsilon", budget_epsilon)
     delta = failure_probability("budget_delta", budget_delta)
@@ -401,34 +288,12 @@ def calibrated_noise_multiplier(
 ) -> float:
     """Return the least noise multiplier whose noised sums of Poisson samples fit a budget.
 
-    Args:
-        epsilon: Budget; finite, greater than 0.
-        delta: Budget for the failure probability in (0, 1).
-        sampling_probability: Chance of each contribution to be drawn; in (0, 1].
-        steps: Number of sums; at least 1.
-        neighbors: What one change is.
-
-    Returns:
-        The upper end of a bracket that is 1e-4 wide, relative; about twenty loss distributions.
-
-    Raises:
-        PrivacyError: If no noise is shown to fit.
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Poisson-sampled Gaussian" (bisection; the start is the central limit of
-        Bu, Dong, Long, Su (2020), Section 3).
-
     Guarantee:
         ``fits`` was true of ``PoissonGaussianEvent(result, sampling_probability, steps)``. Below a
         delta of 1e-10 sampling is not made use of. Shown by ``tests/soundness/test_poisson.py``.
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> settings = {"sampling_probability": 0.01, "steps": 1000, "neighbors": REPLACE_SPECIAL}
-        >>> round(calibrated_noise_multiplier(2.0, 1e-5, **settings), 2)
-        0.96
     """
+    # Source: docs/privacy.md, "Poisson-sampled Gaussian" (bisection; the start is the central limit
+    # of Bu, Dong, Long, Su (2020), Section 3).
     epsilon, delta = positive("epsilon", epsilon), failure_probability("delta", delta, zero=False)
 
     def holds(noise: float) -> bool:

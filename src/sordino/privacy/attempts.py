@@ -51,28 +51,15 @@ CREATE TABLE IF NOT EXISTS drawn (
 
 @dataclass
 class Attempt:
-    """One command on its way, on one ledger.
+    """One command on its way, on one ledger."""
 
-    Attributes:
-        request: Its name: a digest of settings and output.
-        entries: Ids of the entries that are noted under it.
-        used: Those that this process took over or wrote.
-        held: Whether this process holds the name.
-    """
-
-    request: str
-    entries: list[str] = field(default_factory=list)
-    used: set[str] = field(default_factory=set)
-    held: bool = False
+    request: str  # its name: a digest of settings and output
+    entries: list[str] = field(default_factory=list)  # ids of the entries that are noted under it
+    used: set[str] = field(default_factory=set)  # those that this process took over or wrote
+    held: bool = False  # whether this process holds the name
 
     def entry_like(self, rows: Sequence[Row], columns: Mapping[str, Any]) -> Row | None:
-        """Return the first entry noted under this name, and not used yet, that says the same.
-
-        Args:
-            rows: Of the ledger.
-            columns: What must be equal; ``count`` is what one unit needs, and no more than the
-                entry has.
-        """
+        """Return the first entry noted under this name, and not used yet, that says the same."""
         spends = {row.release_id: row for row in rows if row.kind == "reserve"}
         for release_id in self.entries:
             row = spends.get(release_id)
@@ -85,11 +72,7 @@ class Attempt:
 
 
 def request_of(settings: Mapping[str, Any]) -> str:
-    """Return the name of a command: one digest of its settings.
-
-    Args:
-        settings: By name; files are meant by their absolute path, and never read.
-    """
+    """Return the name of a command: one digest of its settings."""
     said = {
         name: str(value.absolute()) if isinstance(value, Path) else _plain(value)
         for name, value in settings.items()
@@ -105,12 +88,7 @@ def _plain(value: Any) -> Any:
 
 
 def is_begun(path: Path, request: str | None) -> bool:
-    """Return whether a command that is not over paid something on the ledger at a path.
-
-    Raises:
-        LedgerDamaged: The file is no ledger.
-        FileSystemError: It cannot be read.
-    """
+    """Return whether a command that is not over paid something on the ledger at a path."""
     if request is None or not exists(path):
         return False
     with connect_reader(path) as connection:
@@ -133,11 +111,7 @@ def note(connection: sqlite3.Connection, release_id: str, request: str) -> None:
 
 
 def stored(connection: sqlite3.Connection, release_id: str, part: int) -> np.ndarray | None:
-    """Return what an entry drew, or one part of it; None if nothing is stored.
-
-    Raises:
-        LedgerDamaged: It cannot be read.
-    """
+    """Return what an entry drew, or one part of it; None if nothing is stored."""
     query = "SELECT value FROM drawn WHERE release_id = ? AND part = ?"
     found = connection.execute(query, (release_id, part)).fetchone()
     if found is None:

@@ -45,29 +45,12 @@ _BLOCK = 1 << 20  # numbers held at once
 def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
     """Return the worst delta of one draw whose log-ratios lie in an interval of length b.
 
-    ``(e^{b/2} − e^{ε/2})² / (e^b − 1)`` for epsilon below b, else 0.
-
-    Args:
-        epsilon: Privacy loss, at least 0.
-        bounded_range: Length b of the interval, at least 0.
-
-    Returns:
-        The failure probability, in [0, 1].
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Dong, Durfee, Rogers (2020), Lemma 3.2; docs/privacy.md, "Bounded range".
-
     Guarantee:
         an upper bound for every pair of bounded range b, reached by the pair with log-ratios at
         both ends of the worst interval; valid for every accepted argument.
-
-    Example:
-        >>> round(bounded_range_delta(0.5, 1.0), 6)
-        0.077405
     """
+    # `(e^{b/2} − e^{ε/2})² / (e^b − 1)` for epsilon below b, else 0.
+    # Source: Dong, Durfee, Rogers (2020), Lemma 3.2; docs/privacy.md, "Bounded range".
     epsilon = non_negative("epsilon", epsilon)
     bounded_range = non_negative("bounded_range", bounded_range)
     if epsilon >= bounded_range:
@@ -80,29 +63,12 @@ def bounded_range_delta(epsilon: float, bounded_range: float) -> float:
 def bounded_range_for(epsilon: float, delta: float) -> float:
     """Return the largest bounded range of which one draw is (epsilon, delta)-private.
 
-    With ``g = e^{ε/2}``: ``2 log((g + √(δ(g² − 1 + δ)))/(1 − δ))``.
-
-    Args:
-        epsilon: Privacy loss, finite and at least 0.
-        delta: Failure probability in [0, 1).
-
-    Returns:
-        The bounded range, at least epsilon.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Bounded range" (the inverse of ``bounded_range_delta``).
-
     Guarantee:
         ``bounded_range_delta(epsilon, result) <= delta`` for every accepted argument (rounded
         down).
-
-    Example:
-        >>> round(bounded_range_for(1.0, 1e-3), 6)
-        1.051678
     """
+    # With `g = e^{ε/2}`: `2 log((g + √(δ(g² − 1 + δ)))/(1 − δ))`.
+    # Source: docs/privacy.md, "Bounded range" (the inverse of `bounded_range_delta`).
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if epsilon == math.inf:
         raise UsageError("epsilon must be finite.")
@@ -116,25 +82,10 @@ def bounded_range_for(epsilon: float, delta: float) -> float:
 def total_variation_of_bounded_range(bounded_range: float) -> float:
     """Return the largest total variation of a pair of bounded range b: tanh(b/4).
 
-    Args:
-        bounded_range: Length b of the interval, at least 0.
-
-    Returns:
-        The total variation, in [0, 1].
-
-    Raises:
-        UsageError: If bounded_range is out of range.
-
-    Source:
-        docs/privacy.md, "Bounded range" (``bounded_range_delta`` at epsilon 0).
-
     Guarantee:
         an upper bound for every pair of bounded range b, and reached by one.
-
-    Example:
-        >>> round(total_variation_of_bounded_range(1.0), 6)
-        0.244919
     """
+    # Source: docs/privacy.md, "Bounded range" (`bounded_range_delta` at epsilon 0).
     value = math.tanh(non_negative("bounded_range", bounded_range) / 4)
     return min(1.0, value * _UP)
 
@@ -142,34 +93,16 @@ def total_variation_of_bounded_range(bounded_range: float) -> float:
 def bounded_range_composition_delta(epsilon: float, bounded_range: float, draws: int) -> float:
     """Return a delta that T independent draws from one policy keep together.
 
-    ``sup_t Σ_i C(T,i) p_t^{T−i} (1−p_t)^i (1 − e^{ε − (Tt − ib)})_+`` with
-    ``p_t = (e^b − e^t)/(e^b − 1)``, bounded from above over cells of t.
-
-    Args:
-        epsilon: Privacy loss, at least 0.
-        bounded_range: Length b of the interval of one draw's log-ratios, at least 0, finite.
-        draws: Number T of draws from the same policy; at least 1.
-
-    Returns:
-        The failure probability, in [0, 1].
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Dong, Durfee, Rogers (2020), Theorem 2 and Lemma 4.4; the cell bound is docs/privacy.md,
-        "Bounded range".
-
     Guarantee:
         an upper bound for T draws that are independent given the data, from one policy of bounded
         range b; within 2 % of the supremum for T up to 1e5 and delta down to 1e-15. Not for
         adaptively chosen contexts: those compose through zCDP. Shown by
         ``tests/soundness/test_conversions_soundness.py``.
-
-    Example:
-        >>> bounded_range_composition_delta(3.58, 0.5, 10) <= 1.01e-6
-        True
     """
+    # `sup_t Σ_i C(T,i) p_t^{T−i} (1−p_t)^i (1 − e^{ε − (Tt − ib)})_+` with `p_t = (e^b − e^t)/(e^b
+    # − 1)`, bounded from above over cells of t.
+    # Source: Dong, Durfee, Rogers (2020), Theorem 2 and Lemma 4.4; the cell bound is
+    # docs/privacy.md, "Bounded range".
     epsilon, bounded_range, draws = _checked(epsilon, bounded_range, draws)
     if draws * bounded_range <= epsilon:
         return 0.0
@@ -231,32 +164,13 @@ def bounded_range_composition_epsilon(delta: float, bounded_range: float, draws:
 def two_point_delta(epsilon: float, high: float, low: float, draws: int) -> float:
     """Return the exact delta of T draws from the pair whose log-ratios are high or low.
 
-    This pair dominates every pair with log-ratios in [low, high]; at high = -low it is the
-    optimal homogeneous composition of pure releases.
-
-    Args:
-        epsilon: Privacy loss, at least 0.
-        high: Larger log-ratio, finite and greater than 0.
-        low: Smaller log-ratio, finite and less than 0.
-        draws: Number T of draws; at least 1.
-
-    Returns:
-        The failure probability, in [0, 1].
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Kairouz, Oh, Viswanath (2017), Theorem 3.3; docs/privacy.md, "Bounded range".
-
     Guarantee:
         an upper bound (rounded up by at most 1e-8, relative) for every adaptive composition of T
         releases whose log-ratios lie in [low, high]; valid for T up to 1e6.
-
-    Example:
-        >>> round(two_point_delta(0.0, 1.0, -1.0, 1), 6)
-        0.462117
     """
+    # This pair dominates every pair with log-ratios in [low, high]; at high = -low it is the
+    # optimal homogeneous composition of pure releases.
+    # Source: Kairouz, Oh, Viswanath (2017), Theorem 3.3; docs/privacy.md, "Bounded range".
     epsilon, draws = non_negative("epsilon", epsilon), integer("draws", draws, at_least=1)
     high, low = positive("high", high), -positive("-low", -low)
     if draws > _MOST_DRAWS:
@@ -290,10 +204,8 @@ def composition_keeps(epsilon: float, delta: float, bounded_range: float, draws:
 
 
 def _search(epsilon: float, bounded_range: float, draws: int, target: float) -> tuple[float, float]:
-    """Return (lower, upper) around the supremum over t, by branch and bound.
-
-    Stops when upper <= 1.005 lower, or as soon as both lie on one side of a positive target.
-    """
+    """Return (lower, upper) around the supremum over t, by branch and bound."""
+    # Stops when upper <= 1.005 lower, or as soon as both lie on one side of a positive target.
     if draws > _MOST_DRAWS or bounded_range > _WIDEST:
         return 0.0, 1.0
     edges = np.linspace(0.0, bounded_range, _CELLS + 1)
@@ -346,11 +258,9 @@ def _two_point(epsilon: float, high: np.ndarray, low: np.ndarray, draws: int) ->
 
 
 def _window_sum(epsilon: float, columns: np.ndarray, draws: int, width: int) -> np.ndarray:
-    """Return the sum over the window of outcomes, plus a bound on all that it leaves out.
-
-    The terms are log-concave in i with their peak inside the window, so each one left out is at
-    most the term at the nearer edge.
-    """
+    """Return the sum over the window of outcomes, plus a bound on all that it leaves out."""
+    # The terms are log-concave in i with their peak inside the window, so each one left out is at
+    # most the term at the nearer edge.
     high, low, log_p, log_rest, slack, top, last = (column[:, None] for column in columns)
     i = (top - np.arange(width)).astype(np.int64)
     inside = (i >= 0) & (top >= 0)

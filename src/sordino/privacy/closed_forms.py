@@ -64,22 +64,13 @@ def randomized_response_loss(
 ) -> float:
     """Return the pure loss of one answer under a relation.
 
-    Under REPLACE_ONE it is the event's own epsilon. Under REPLACE_SPECIAL the null record answers
-    uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c q)).
-
-    Args:
-        event: What was done.
-        neighbors: REPLACE_ONE or REPLACE_SPECIAL; the caller has refused the third.
-
-    Returns:
-        The loss, rounded up.
-
-    Source:
-        Warner (1965); dp_accounting 0.6.0, ``RandomizedResponseDpEvent``.
-
     Guarantee:
         an upper bound for a mechanism whose realized loss is at most the event's.
     """
+    # Under REPLACE_ONE it is the event's own epsilon. Under REPLACE_SPECIAL the null record answers
+    # uniformly, so with p = e^ε/(e^ε + c − 1) and q = 1/(e^ε + c − 1) it is max(log(c p), −log(c
+    # q)).
+    # Source: Warner (1965); dp_accounting 0.6.0, `RandomizedResponseDpEvent`.
     if neighbors == NeighboringRelation.REPLACE_ONE:
         return event.epsilon
     growth = -math.expm1(-event.epsilon) / event.categories
@@ -94,21 +85,10 @@ def plain(
 ) -> tuple[Event, int]:
     """Return what a release is without sampling, and how often; other releases are unchanged.
 
-    Args:
-        event: What was done.
-        count: How often.
-        neighbors: What one change is.
-        least_chance: Samples that are drawn with a smaller chance are unchanged, too.
-
-    Returns:
-        Of Poisson samples, one Gaussian release for every sum.
-
-    Source:
-        docs/privacy.md, "Poisson-sampled Gaussian" (more sampling never loses less).
-
     Guarantee:
         loses at least as much, and as much if everybody was drawn.
     """
+    # Source: docs/privacy.md, "Poisson-sampled Gaussian" (more sampling never loses less).
     if not isinstance(event, PoissonGaussianEvent) or event.sampling_probability < least_chance:
         return event, count
     norm = 2.0 if neighbors == NeighboringRelation.REPLACE_ONE else 1.0
@@ -166,24 +146,14 @@ class Bound:
 def closed_bounds(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> Iterator[Bound]:
     """Yield every closed-form bound on these releases, cheapest first.
 
-    Args:
-        counts: How often each event happened; all supported under the relation, none of them
-            non-private.
-        neighbors: What one change is.
-
-    Yields:
-        Bounds that all hold; the least may be reported.
-
-    Source:
-        Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3 (√Σμ²);
-        Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
-        (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
-
     Guarantee:
         each bound holds for adaptively chosen releases on one data set under one relation; draws
         inside one bounded-range event are independent, and different such events compose through
         zCDP or their pure losses only.
     """
+    # Source: Dwork, Roth (2014), Theorem 3.16 (losses add); Dong, Roth, Su (2022), Corollary 3.3
+    # (√Σμ²); Bun, Steinke (2016), Lemma 1.7 (ρ adds); Kairouz, Oh, Viswanath (2017), Theorem 3.3
+    # (homogeneous pure releases); Dong, Durfee, Rogers (2020) (draws from one policy).
     totals = _Totals.of(counts, neighbors)
     if totals.zero_concentrated == 0:
         yield totals.gaussian_rest()
@@ -353,32 +323,22 @@ _TWO = 2
 
 @dataclass(frozen=True, eq=False)
 class MixedBound:
-    """δ(ε) of two-point losses and one Gaussian, as a mixture of Gaussian curves.
+    """δ(ε) of two-point losses and one Gaussian, as a mixture of Gaussian curves."""
 
-    Attributes:
-        shifts: What the two-point losses add up to, in every case.
-        weights: How likely each case is, rounded up.
-        failed: Chance that some approximate release fails outright.
-        mu: Of all Gaussian releases together.
-        exact: Whether some releases attain it.
-    """
-
-    shifts: Float[np.ndarray, " k"]
-    weights: Float[np.ndarray, " k"]
-    failed: float
-    mu: float
-    exact: bool
+    shifts: Float[np.ndarray, " k"]  # what the two-point losses add up to, in every case
+    weights: Float[np.ndarray, " k"]  # how likely each case is, rounded up
+    failed: float  # chance that some approximate release fails outright
+    mu: float  # of all Gaussian releases together
+    exact: bool  # whether some releases attain it
 
     def fits(self, epsilon: float, delta: float) -> bool:
         """Return whether this bound shows (epsilon, delta)."""
         return self.delta(epsilon) <= delta
 
     def delta(self, epsilon: float) -> float:
-        """Return the delta that this bound shows at epsilon.
-
-        Source:
-            docs/privacy.md, "Mixed releases": 1 − Π(1 − δᵢ)·(1 − Σ w·gaussian_delta(ε − shift, μ)).
-        """
+        """Return the delta that this bound shows at epsilon."""
+        # Source: docs/privacy.md, "Mixed releases": 1 − Π(1 − δᵢ)·(1 − Σ w·gaussian_delta(ε −
+        # shift, μ)).
         if epsilon == math.inf or self.failed >= 1:
             return min(1.0, self.failed)
         rounding = 1e-15 * (epsilon + float(np.max(np.abs(self.shifts))))
@@ -411,24 +371,14 @@ def attained(event: Event, neighbors: NeighboringRelation) -> bool:
 def mixed_bound(counts: Mapping[Event, int], neighbors: NeighboringRelation) -> MixedBound | None:
     """Return the composition of these releases as a short sum, or None.
 
-    Args:
-        counts: How often each event happened.
-        neighbors: What one change is; what events state holds under it.
-
-    Returns:
-        None if another kind of event is among them, if there is nothing but Gaussians, if the sum
-        would be long, or if the losses add up to nothing that is worth a promise.
-
-    Source:
-        Kairouz, Oh, Viswanath (2017): a release of (ε, δ) is dominated by two answers and an
-        outright failure; Dong, Roth, Su (2022), Corollary 3.3, for the Gaussians; docs/privacy.md,
-        "Mixed releases".
-
     Guarantee:
         an upper bound for adaptively chosen releases: dominating pairs compose. It is attained,
         and there is nothing to gain by a grid, unless a randomized response has more than two
         answers.
     """
+    # Source: Kairouz, Oh, Viswanath (2017): a release of (ε, δ) is dominated by two answers and an
+    # outright failure; Dong, Roth, Su (2022), Corollary 3.3, for the Gaussians; docs/privacy.md,
+    # "Mixed releases".
     if not all(isinstance(event, _KNOWN) for event in counts):
         return None
     atoms = [(_loss(event, neighbors), n) for event, n in counts.items() if _has_atoms(event)]
@@ -481,11 +431,8 @@ def _loss(event: Event, neighbors: NeighboringRelation) -> float:
 
 
 def _cases(loss: float, count: int) -> Iterator[tuple[float, float]]:
-    """Yield (sum of losses, chance) of so many answers: k of them tell one way, the rest the other.
-
-    Source:
-        Kairouz, Oh, Viswanath (2017), Theorem 3.3: binomial with chance e^ε/(1 + e^ε).
-    """
+    """Yield (sum of losses, chance) of so many answers: k tell one way, the rest the other."""
+    # Source: Kairouz, Oh, Viswanath (2017), Theorem 3.3: binomial with chance e^ε/(1 + e^ε).
     up, down = -math.log1p(math.exp(-loss)), -loss - math.log1p(math.exp(-loss))
     for k in range(count + 1):
         ways = float(gammaln(count + 1) - gammaln(k + 1) - gammaln(count - k + 1))

@@ -18,29 +18,12 @@ _LARGEST_ORDER = 1e150
 def zcdp_delta(epsilon: float, rho: float) -> float:
     """Return a delta for which every rho-zCDP release is (epsilon, delta)-private.
 
-    The least over orders α > 1 of ``exp((α−1)(αρ − ε))/(α−1) · (1 − 1/α)^α``.
-
-    Args:
-        epsilon: Privacy loss, at least 0.
-        rho: Zero-concentrated loss, at least 0.
-
-    Returns:
-        The failure probability, in [0, 1].
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Canonne, Kamath, Steinke (2020), Proposition 12 and Corollary 13.
-
     Guarantee:
         an upper bound for every accepted argument: every order is valid, so an order that is not
         quite the best costs tightness and not soundness.
-
-    Example:
-        >>> round(zcdp_delta(4.0, 10 * 0.5**2 / 8), 8)
-        1.07e-06
     """
+    # The least over orders α > 1 of `exp((α−1)(αρ − ε))/(α−1) · (1 − 1/α)^α`.
+    # Source: Canonne, Kamath, Steinke (2020), Proposition 12 and Corollary 13.
     epsilon, rho = non_negative("epsilon", epsilon), non_negative("rho", rho)
     if rho == 0 or epsilon == math.inf:
         return 0.0
@@ -56,26 +39,10 @@ def zcdp_delta(epsilon: float, rho: float) -> float:
 def zcdp_epsilon(delta: float, rho: float) -> float:
     """Return an epsilon, at least 0, that every rho-zCDP release keeps at this delta.
 
-    Args:
-        delta: Failure probability in [0, 1); at 0 only rho = 0 has a finite answer.
-        rho: Zero-concentrated loss, at least 0.
-
-    Returns:
-        The upper end of the final bracket around the root of ``zcdp_delta``.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Canonne, Kamath, Steinke (2020), Corollary 13.
-
     Guarantee:
         ``zcdp_delta(result, rho) <= delta``: an upper bound for every accepted argument.
-
-    Example:
-        >>> round(zcdp_epsilon(1e-6, 10 * 0.5**2 / 8), 2)
-        4.01
     """
+    # Source: Canonne, Kamath, Steinke (2020), Corollary 13.
     delta, rho = failure_probability("delta", delta), non_negative("rho", rho)
     if zcdp_delta(0.0, rho) <= delta:
         return 0.0
@@ -91,25 +58,10 @@ def zcdp_epsilon(delta: float, rho: float) -> float:
 def pure_to_zcdp(epsilon: float) -> float:
     """Return the rho of every pure epsilon-private release: epsilon²/2.
 
-    Args:
-        epsilon: Pure loss, at least 0.
-
-    Returns:
-        The zero-concentrated loss.
-
-    Raises:
-        UsageError: If epsilon is out of range.
-
-    Source:
-        Bun, Steinke (2016), Proposition 1.4.
-
     Guarantee:
         an upper bound for every pure epsilon-private release (up to one rounding).
-
-    Example:
-        >>> pure_to_zcdp(1.0)
-        0.5
     """
+    # Source: Bun, Steinke (2016), Proposition 1.4.
     epsilon = raised(non_negative("epsilon", epsilon))
     return epsilon * epsilon / 2
 
@@ -117,34 +69,17 @@ def pure_to_zcdp(epsilon: float) -> float:
 def bounded_range_to_zcdp(bounded_range: float) -> float:
     """Return the rho of one draw of bounded range b: b²/8.
 
-    Args:
-        bounded_range: Length of the interval that holds the log-ratios, at least 0.
-
-    Returns:
-        The zero-concentrated loss.
-
-    Raises:
-        UsageError: If bounded_range is out of range.
-
-    Source:
-        Cesar, Rogers (2021), Lemma 3.4; docs/privacy.md, "Bounded range".
-
     Guarantee:
         an upper bound for every pair of distributions of this bounded range.
-
-    Example:
-        >>> bounded_range_to_zcdp(2.0)
-        0.5
     """
+    # Source: Cesar, Rogers (2021), Lemma 3.4; docs/privacy.md, "Bounded range".
     bounded_range = raised(non_negative("bounded_range", bounded_range))
     return bounded_range * bounded_range / 8
 
 
 def _best_order_less_one(epsilon: float, rho: float) -> float:
-    """Return α − 1 for an order α close to the best one: the root of an increasing function.
-
-    The logarithm of delta is convex in the order α, with slope (2α − 1)ρ − ε + log(1 − 1/α).
-    """
+    """Return α − 1 for an order α close to the best one: the root of an increasing function."""
+    # The logarithm of delta is convex in the order α, with slope (2α − 1)ρ − ε + log(1 − 1/α).
     # log(1 + 1/x) <= 1/x makes the slope positive here; any order is valid, so cutting it is too.
     high = min((epsilon + math.sqrt(epsilon * epsilon + 8 * rho)) / (4 * rho), _LARGEST_ORDER)
     low = 0.0

@@ -61,56 +61,22 @@ _UP = 1 + 1e-15
 def group_pure(epsilon: float, size: int) -> float:
     """Return the pure loss of a group, from the pure loss of one: size · epsilon.
 
-    Args:
-        epsilon: Pure loss of one change, at least 0.
-        size: Number of changes; at least 1.
-
-    Returns:
-        The pure loss of all of them together.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Dwork, Roth (2014), Theorem 2.2.
-
     Guarantee:
         an upper bound for every group of that size, under the same relation.
-
-    Example:
-        >>> group_pure(0.5, 4)
-        2.0
     """
+    # Source: Dwork, Roth (2014), Theorem 2.2.
     return integer("size", size, at_least=1) * non_negative("epsilon", epsilon)
 
 
 def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, float]:
     """Return (epsilon, delta) of a group, from those of one change.
 
-    ``(g ε, δ (e^{gε} − 1)/(e^ε − 1))``; at epsilon 0 the second is g δ.
-
-    Args:
-        epsilon: Loss of one change, at least 0.
-        delta: Failure probability of one change, in [0, 1).
-        size: Number g of changes; at least 1.
-
-    Returns:
-        The pair of the group. A delta of 1 promises nothing.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Vadhan (2017), Lemma 2.2, with the geometric sum written out.
-
     Guarantee:
         an upper bound for every group of that size, under the same relation. For Gaussian noise and
         bounded range the own functions are tighter.
-
-    Example:
-        >>> group_approximate(0.0, 1e-6, 3)
-        (0.0, 3e-06)
     """
+    # `(g ε, δ (e^{gε} − 1)/(e^ε − 1))`; at epsilon 0 the second is g δ.
+    # Source: Vadhan (2017), Lemma 2.2, with the geometric sum written out.
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     size = integer("size", size, at_least=1)
     if delta == 0 or size == 1:
@@ -131,53 +97,21 @@ def group_approximate(epsilon: float, delta: float, size: int) -> tuple[float, f
 def group_gaussian(mu: float, size: int) -> float:
     """Return mu of a group, from mu of one change: size · mu.
 
-    Args:
-        mu: Sensitivity of one change divided by the standard deviation, at least 0.
-        size: Number of changes; at least 1.
-
-    Returns:
-        The mu of all of them together.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Dong, Roth, Su (2022), Theorem 2.14.
-
     Guarantee:
         an upper bound for every group of that size: sensitivities of single changes add by the
         triangle inequality.
-
-    Example:
-        >>> group_gaussian(0.25, 4)
-        1.0
     """
+    # Source: Dong, Roth, Su (2022), Theorem 2.14.
     return integer("size", size, at_least=1) * non_negative("mu", mu)
 
 
 def group_bounded_range(bounded_range: float, size: int) -> float:
     """Return the bounded range of a group, from that of one change: size · bounded range.
 
-    Args:
-        bounded_range: Length of the interval of one change's log-ratios, at least 0.
-        size: Number of changes; at least 1.
-
-    Returns:
-        The length for all of them together.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
-
     Guarantee:
         an upper bound for every group of that size, under the same relation.
-
-    Example:
-        >>> group_bounded_range(0.5, 2)
-        1.0
     """
+    # Source: Durfee, Rogers (2019); log-ratios of a chain of changes add, so intervals do.
     size = integer("size", size, at_least=1)
     return size * non_negative("bounded_range", bounded_range)
 
@@ -185,28 +119,11 @@ def group_bounded_range(bounded_range: float, size: int) -> float:
 def replace_from_add_remove(epsilon: float, delta: float) -> tuple[float, float]:
     """Return (epsilon, delta) under REPLACE_ONE, from those under ADD_OR_REMOVE_ONE.
 
-    One replacement is a removal and an addition: ``(2ε, (1 + e^ε) δ)``.
-
-    Args:
-        epsilon: Loss under ADD_OR_REMOVE_ONE, at least 0.
-        delta: Failure probability under ADD_OR_REMOVE_ONE, in [0, 1).
-
-    Returns:
-        The pair under REPLACE_ONE. A delta of 1 promises nothing.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        docs/privacy.md, "Relations" (a group of two).
-
     Guarantee:
         an upper bound for every mechanism. The converse is false: see ``add_remove_from_replace``.
-
-    Example:
-        >>> replace_from_add_remove(1.0, 0.0)
-        (2.0, 0.0)
     """
+    # One replacement is a removal and an addition: `(2ε, (1 + e^ε) δ)`.
+    # Source: docs/privacy.md, "Relations" (a group of two).
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if delta == 0:
         return 2 * epsilon, 0.0
@@ -219,33 +136,12 @@ def add_remove_from_replace(
 ) -> tuple[float, float]:
     """Return (epsilon, delta) under ADD_OR_REMOVE_ONE, from those under REPLACE_ONE.
 
-    The same pair, and only where the universe holds a null record that the mechanism ignores:
-    removing a record then equals replacing it by the null record.
-
-    Args:
-        epsilon: Loss under REPLACE_ONE, at least 0.
-        delta: Failure probability under REPLACE_ONE, in [0, 1).
-        ignored_null_record: Whether such a null record exists; True is a claim about the
-            mechanism that its author has proved.
-
-    Returns:
-        The pair, unchanged.
-
-    Raises:
-        PrivacyError: If there is no such record. A mechanism that reveals only the number of
-            records loses nothing when one is replaced and everything when one is removed.
-        UsageError: If epsilon or delta is out of range.
-
-    Source:
-        docs/privacy.md, "Relations".
-
     Guarantee:
         an upper bound for every mechanism that ignores a null record of its universe.
-
-    Example:
-        >>> add_remove_from_replace(1.0, 0.0, ignored_null_record=True)
-        (1.0, 0.0)
     """
+    # The same pair, and only where the universe holds a null record that the mechanism ignores:
+    # removing a record then equals replacing it by the null record.
+    # Source: docs/privacy.md, "Relations".
     epsilon, delta = non_negative("epsilon", epsilon), failure_probability("delta", delta)
     if ignored_null_record is not True:
         raise PrivacyError(

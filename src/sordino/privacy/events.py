@@ -41,21 +41,12 @@ class Event:
 
 @dataclass(frozen=True)
 class RandomizedResponseEvent(Event):
-    """One label answered by a coin: kept, or made uniform on the other categories.
+    """One label answered by a coin: kept, or made uniform on the other categories."""
 
-    Args:
-        epsilon: Pure loss of one label when it is replaced; finite, greater than 0.
-        categories: Number of possible labels; at least 2.
+    # Source: Warner (1965); Kairouz, Oh, Viswanath (2016).
 
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Warner (1965); Kairouz, Oh, Viswanath (2016).
-    """
-
-    epsilon: float
-    categories: int = 2
+    epsilon: float  # pure loss of one label when it is replaced; finite, greater than 0
+    categories: int = 2  # number of possible labels; at least 2
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -67,19 +58,11 @@ class RandomizedResponseEvent(Event):
 
 @dataclass(frozen=True)
 class GaussianEvent(Event):
-    """A value released with Gaussian noise.
+    """A value released with Gaussian noise."""
 
-    Args:
-        mu: Sensitivity under the entry's relation divided by the standard deviation; finite, at
-            least 0.
+    # Source: Dong, Roth, Su (2022), Theorem 2.7 (mu-GDP).
 
-    Raises:
-        UsageError: If mu is out of range.
-
-    Source:
-        Dong, Roth, Su (2022), Theorem 2.7 (mu-GDP).
-    """
-
+    # Sensitivity under the entry's relation divided by the standard deviation; finite, at least 0.
     mu: float
 
     def __post_init__(self) -> None:
@@ -89,19 +72,11 @@ class GaussianEvent(Event):
 
 @dataclass(frozen=True)
 class PureEvent(Event):
-    """Any release whose log-ratios are at most epsilon.
+    """Any release whose log-ratios are at most epsilon."""
 
-    Args:
-        epsilon: Pure loss; finite, at least 0.
+    # Source: Dwork, McSherry, Nissim, Smith (2006), Definition 1.
 
-    Raises:
-        UsageError: If epsilon is out of range.
-
-    Source:
-        Dwork, McSherry, Nissim, Smith (2006), Definition 1.
-    """
-
-    epsilon: float
+    epsilon: float  # pure loss; finite, at least 0
 
     def __post_init__(self) -> None:
         """Check the setting."""
@@ -110,21 +85,12 @@ class PureEvent(Event):
 
 @dataclass(frozen=True)
 class ApproximateEvent(Event):
-    """Any release that is (epsilon, delta)-private, of which nothing else is known.
+    """Any release that is (epsilon, delta)-private, of which nothing else is known."""
 
-    Args:
-        epsilon: Loss; finite, at least 0.
-        delta: Failure probability; from 0 to below 1.
+    # Source: Dwork, Kenthapadi, McSherry, Mironov, Naor (2006), Definition 1.
 
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Dwork, Kenthapadi, McSherry, Mironov, Naor (2006), Definition 1.
-    """
-
-    epsilon: float
-    delta: float
+    epsilon: float  # loss; finite, at least 0
+    delta: float  # failure probability; from 0 to below 1
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -136,19 +102,11 @@ class ApproximateEvent(Event):
 
 @dataclass(frozen=True)
 class ZeroConcentratedEvent(Event):
-    """Any release that is rho-zCDP.
+    """Any release that is rho-zCDP."""
 
-    Args:
-        rho: Zero-concentrated loss; finite, at least 0.
+    # Source: Bun, Steinke (2016), Definition 1.1.
 
-    Raises:
-        UsageError: If rho is out of range.
-
-    Source:
-        Bun, Steinke (2016), Definition 1.1.
-    """
-
-    rho: float
+    rho: float  # zero-concentrated loss; finite, at least 0
 
     def __post_init__(self) -> None:
         """Check the setting."""
@@ -157,21 +115,12 @@ class ZeroConcentratedEvent(Event):
 
 @dataclass(frozen=True)
 class BoundedRangeEvent(Event):
-    """Independent draws from one policy whose log-ratios lie in an interval of known length.
+    """Independent draws from one policy whose log-ratios lie in an interval of known length."""
 
-    Args:
-        bounded_range: Length of the interval, per draw; finite, at least 0.
-        draws: Number of independent draws from this one policy; at least 1.
+    # Source: Durfee, Rogers (2019), Definition 3.1.
 
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Durfee, Rogers (2019), Definition 3.1.
-    """
-
-    bounded_range: float
-    draws: int = 1
+    bounded_range: float  # length of the interval, per draw; finite, at least 0
+    draws: int = 1  # number of independent draws from this one policy; at least 1
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -183,26 +132,16 @@ class BoundedRangeEvent(Event):
 
 @dataclass(frozen=True)
 class PoissonGaussianEvent(Event):
-    """Noised sums of a fresh Poisson sample each, as in the steps of DP-SGD.
+    """Noised sums of a fresh Poisson sample each, as in the steps of DP-SGD."""
 
-    Only the noised sums are released: neither who was drawn nor how many.
+    # Only the noised sums are released: neither who was drawn nor how many.
+    # Source: Abadi et al. (2016), Algorithm 1; docs/privacy.md, "Poisson-sampled Gaussian".
 
-    Args:
-        noise_multiplier: Standard deviation of the noise divided by the bound on the norm of one
-            contribution, whatever the relation; finite, greater than 0.
-        sampling_probability: Chance of each contribution to be drawn, on its own; in (0, 1].
-        steps: Number of such sums; at least 1.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1; docs/privacy.md, "Poisson-sampled Gaussian".
-    """
-
+    # Standard deviation of the noise divided by the bound on the norm of one contribution, whatever
+    # the relation; finite, greater than 0.
     noise_multiplier: float
-    sampling_probability: float
-    steps: int
+    sampling_probability: float  # chance of each contribution to be drawn, on its own; in (0, 1]
+    steps: int  # number of such sums; at least 1
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -237,21 +176,7 @@ _KINDS: Mapping[type[Event], str] = MappingProxyType({cls: kind for kind, cls in
 
 
 def event_to_row(event: Event) -> tuple[str, dict[str, float | int]]:
-    """Return the kind and the parameters of an event, as the ledger stores them.
-
-    Args:
-        event: One of the events of this module; a subclass is refused.
-
-    Returns:
-        The name in ``EVENTS`` and a new dict of plain numbers.
-
-    Raises:
-        UsageError: If the value is not one of the closed set.
-
-    Example:
-        >>> event_to_row(PureEvent(0.5))
-        ('pure', {'epsilon': 0.5})
-    """
+    """Return the kind and the parameters of an event, as the ledger stores them."""
     kind = _KINDS.get(type(event))
     if kind is None:
         raise UsageError(f"event must be one of {', '.join(EVENTS)}; got {type(event).__name__}.")
@@ -259,23 +184,7 @@ def event_to_row(event: Event) -> tuple[str, dict[str, float | int]]:
 
 
 def event_from_row(kind: str, params: Mapping[str, Any]) -> Event:
-    """Return the event that a ledger row describes, reading the closed table only.
-
-    Args:
-        kind: A name in ``EVENTS``.
-        params: Exactly the parameters of that kind: floats, and whole numbers for counts.
-
-    Returns:
-        The event, equal to the one that was stored.
-
-    Raises:
-        LedgerDamaged: If the kind is unknown, a parameter is missing, unknown or of another type,
-            or a value is out of range.
-
-    Example:
-        >>> event_from_row("gaussian", {"mu": 0.25})
-        GaussianEvent(mu=0.25)
-    """
+    """Return the event that a ledger row describes, reading the closed table only."""
     cls = EVENTS.get(kind) if isinstance(kind, str) else None
     if cls is None:
         raise LedgerDamaged(f"A ledger entry of an unknown kind; known: {', '.join(EVENTS)}.")

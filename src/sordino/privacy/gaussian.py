@@ -24,12 +24,10 @@ _TINIEST = 1e-120
 
 
 def float_up(value: Decimal) -> float:
-    """Return a float whose printed decimal number is at least value.
-
-    What counts is what is written, here as everywhere in accounting: 0.1 is written for a float
-    that is a little larger, other numbers for one that is smaller, and whoever adds up what is
-    written must not be told too little.
-    """
+    """Return a float whose printed decimal number is at least value."""
+    # What counts is what is written, here as everywhere in accounting: 0.1 is written for a float
+    # that is a little larger, other numbers for one that is smaller, and whoever adds up what is
+    # written must not be told too little.
     result = float(value)
     while Decimal(repr(result)) < value:
         result = math.nextafter(result, math.inf)
@@ -37,21 +35,17 @@ def float_up(value: Decimal) -> float:
 
 
 def raised(value: float) -> float:
-    """Return a loss or a ratio, or 1e-120 if it is positive but smaller.
-
-    Squares of smaller numbers would underflow to "no loss at all"; more loss is always safe.
-    """
+    """Return a loss or a ratio, or 1e-120 if it is positive but smaller."""
+    # Squares of smaller numbers would underflow to "no loss at all"; more loss is always safe.
     return max(value, _TINIEST) if value > 0 else value
 
 
 def narrow(
     holds: Callable[[float], bool], fails: float, succeeds: float, *, rtol: float = 1e-15
 ) -> tuple[float, float]:
-    """Return a bracket (last that fails, last that succeeds), at most rtol apart.
-
-    ``fails`` may lie on either side of ``succeeds``. ``holds`` was true of every value returned
-    second, so that end is safe even where rounding makes ``holds`` not monotone.
-    """
+    """Return a bracket (last that fails, last that succeeds), at most rtol apart."""
+    # `fails` may lie on either side of `succeeds`. `holds` was true of every value returned second,
+    # so that end is safe even where rounding makes `holds` not monotone.
     while abs(succeeds - fails) > rtol * max(abs(succeeds), abs(fails)):
         middle = _middle(fails, succeeds)
         if middle in (fails, succeeds):
@@ -74,10 +68,8 @@ def _middle(one: float, other: float) -> float:
 
 
 def bracket_up(holds: Callable[[float], bool], start: float) -> tuple[float, float]:
-    """Return (last that fails, first that succeeds) of start, 2 start, 4 start, ...
-
-    The second is infinite if nothing finite succeeds; the first is 0 if start succeeds.
-    """
+    """Return (last that fails, first that succeeds) of start, 2 start, 4 start, ..."""
+    # The second is infinite if nothing finite succeeds; the first is 0 if start succeeds.
     fails = 0.0
     while start < _LARGEST:
         if holds(start):
@@ -105,31 +97,14 @@ _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(24)
 def gaussian_delta(epsilon: float, mu: float) -> float:
     """Return the smallest delta for which Gaussian noise is (epsilon, delta)-private.
 
-    ``Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)``, computed as ``φ(u)[R(u) − R(u + μ)]`` with
-    ``u = ε/μ − μ/2`` and R the Mills ratio.
-
-    Args:
-        epsilon: Any real number; a negative one asks how far a composition may dip below zero.
-        mu: Sensitivity divided by standard deviation, at least 0 (0 releases nothing).
-
-    Returns:
-        The failure probability, in [0, 1].
-
-    Raises:
-        UsageError: If an argument is not a number or mu is negative.
-
-    Source:
-        Balle, Wang (2018), Theorem 8; Dong, Roth, Su (2022), Corollary 2.13.
-
     Guarantee:
         an upper bound within 1e-9 (relative) of the exact value for epsilon in [1e-3, 50] and delta
         in [1e-12, .5], and an upper bound elsewhere too: a value that underflows is rounded up to
         the smallest normal float. Shown by ``tests/soundness/test_conversions_soundness.py``.
-
-    Example:
-        >>> round(gaussian_delta(1.0, 1.0), 6)
-        0.126937
     """
+    # `Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ)`, computed as `φ(u)[R(u) − R(u + μ)]` with `u = ε/μ − μ/2`
+    # and R the Mills ratio.
+    # Source: Balle, Wang (2018), Theorem 8; Dong, Roth, Su (2022), Corollary 2.13.
     epsilon, mu = number("epsilon", epsilon), non_negative("mu", mu)
     if epsilon < 0:
         # The two directions are mirror images: 1 - e^ε + e^ε δ(-ε), a sum of positive terms.
@@ -145,28 +120,11 @@ def gaussian_delta(epsilon: float, mu: float) -> float:
 def gaussian_epsilon(delta: float, mu: float) -> float:
     """Return the smallest epsilon, at least 0, that Gaussian noise keeps at this delta.
 
-    Args:
-        delta: Failure probability in [0, 1); at 0 only mu = 0 has a finite answer.
-        mu: Sensitivity divided by standard deviation, at least 0.
-
-    Returns:
-        The upper end of the final bracket around the root of ``gaussian_delta``; infinity if
-        delta is 0 or mu infinite.
-
-    Raises:
-        UsageError: If an argument is out of range.
-
-    Source:
-        Balle, Wang (2018), Theorem 8.
-
     Guarantee:
         ``gaussian_delta(result, mu) <= delta`` for every accepted argument; within 1e-9 (relative)
         of the exact value for results in [1e-3, 50] and delta in [1e-12, .5].
-
-    Example:
-        >>> round(gaussian_epsilon(1e-6, 0.25), 6)
-        1.060702
     """
+    # Source: Balle, Wang (2018), Theorem 8.
     delta, mu = failure_probability("delta", delta), non_negative("mu", mu)
     if gaussian_delta(0.0, mu) <= delta:
         return 0.0

@@ -77,12 +77,7 @@ _LABELS_ONLY = {
 
 
 def never_less(value: float, digits: int = 6) -> str:
-    """Return a bound in at most ``digits`` significant digits, rounded up, never down.
-
-    Example:
-        >>> never_less(2.0), never_less(0.1), never_less(1 / 3, 3)
-        ('2', '0.1', '0.334')
-    """
+    """Return a bound in at most ``digits`` significant digits, rounded up, never down."""
     if value == 0 or math.isinf(value):
         return f"{value:g}"
     with localcontext(prec=digits, rounding=ROUND_CEILING) as context:
@@ -90,12 +85,7 @@ def never_less(value: float, digits: int = 6) -> str:
 
 
 def never_more(value: float, digits: int = 6) -> str:
-    """Return what is left, ≥ 0, in at most ``digits`` significant digits, never rounded up.
-
-    Example:
-        >>> never_more(2.0), never_more(0.99999999), never_more(0.0)
-        ('2', '0.999999', '0')
-    """
+    """Return what is left, ≥ 0, in at most ``digits`` significant digits, never rounded up."""
     return never_less(-value, digits).lstrip("-")
 
 
@@ -260,18 +250,8 @@ def _known(caveats: Iterable[str]) -> tuple[str, ...]:
 
 
 def merge(guarantees: Iterable[Guarantee], *, epsilon: float, delta: float) -> Guarantee:
-    """Return one promise of the given size that speaks for several of the same relation.
-
-    Trust is central if any is, randomness is simulated if any is, and caveats add up.
-
-    Args:
-        guarantees: At least one; all of one unit and one relation.
-        epsilon: The composed bound, from :mod:`sordino.privacy.accounting`.
-        delta: The failure probability that it was composed for.
-
-    Raises:
-        PrivacyError: Units or relations differ: such promises cannot be composed.
-    """
+    """Return one promise of the given size that speaks for several of the same relation."""
+    # Trust is central if any is, randomness is simulated if any is, and caveats add up.
     parts = list(guarantees)
     if len({(part.unit, part.neighbors) for part in parts}) != 1:
         raise PrivacyError(
@@ -307,24 +287,14 @@ class _Account(Protocol):
 
 
 def size(guarantee: Guarantee | None) -> str:
-    """Return ε and δ in one phrase, rounded up; "nothing" where there is no promise.
-
-    Example:
-        >>> size(None)
-        'nothing'
-    """
+    """Return ε and δ in one phrase, rounded up; "nothing" where there is no promise."""
     if guarantee is None:
         return "nothing"
     return f"epsilon={never_less(guarantee.epsilon)}, delta={never_less(guarantee.delta)}"
 
 
 def anchor(head: tuple[str, int]) -> str:
-    """Return the head of a ledger as a reader compares it.
-
-    Example:
-        >>> anchor(("0123456789abcdef", 3))
-        '0123456789ab… after 3 rows'
-    """
+    """Return the head of a ledger as a reader compares it."""
     digest, rows = head
     return f"{digest[:_SHORT]}… after {rows} row{'' if rows == 1 else 's'}"
 

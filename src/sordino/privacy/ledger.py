@@ -40,11 +40,9 @@ T = TypeVar("T")
 
 
 def _moment(budget: Guarantee) -> str:
-    """Return when a row is written: to the second for labels, else the day alone.
-
-    How long reading and fitting took tells of the number of records and of their texts, and of
-    how long people took to answer; the first row comes after reading, like all others.
-    """
+    """Return when a row is written: to the second for labels, else the day alone."""
+    # How long reading and fitting took tells of the number of records and of their texts, and of
+    # how long people took to answer; the first row comes after reading, like all others.
     return _random.today() if budget.unit in {"record", "person"} else _random.now()
 
 
@@ -83,16 +81,7 @@ class Reservation:
     release_id: str
 
     def commit(self, artifact_digest: str, *, drawn: Iterable[bytes] = ()) -> None:
-        """Record the SHA-256 of what was released.
-
-        Args:
-            artifact_digest: That SHA-256.
-            drawn: What the entry drew, where it is stored: later releases may be made of it, and
-                of nothing else (see :meth:`Ledger.repeat`).
-
-        Raises:
-            PrivacyError: This reservation was committed before: one entry, one draw.
-        """
+        """Record the SHA-256 of what was released."""
         self.ledger._outcome("commit", self.release_id, artifact_digest, drawn)  # noqa: SLF001 (its own ledger)
 
     @property
@@ -101,31 +90,18 @@ class Reservation:
         return self.ledger._notes(self.release_id)  # noqa: SLF001 (its own ledger)
 
     def drawn_once(self, draw: Callable[[], np.ndarray], *, part: int = 0) -> np.ndarray:
-        """Return what this entry released: as it was stored, or drawn now and then stored.
-
-        Outside :meth:`Ledger.attempt` nothing is stored, and each entry is drawn on once.
-
-        Args:
-            draw: Draws the noise and returns what may be seen. If it raises an error, that was
-                seen too, and the entry is never drawn on again.
-            part: Which part of the release, where it is drawn bit by bit.
-        """
+        """Return what this entry released: as it was stored, or drawn now and then stored."""
+        # Outside `attempt` nothing is stored, and each entry is drawn on once.
         return self.ledger._drawn(self.release_id, part, draw)  # noqa: SLF001 (its own ledger)
 
 
 @dataclass(frozen=True)
 class Release(Generic[T]):
-    """What one entry of a ledger paid for.
+    """What one entry of a ledger paid for."""
 
-    Attributes:
-        value: What was drawn, as it may be seen.
-        release_id: The random id of the entry.
-        artifact: SHA-256 of the value, as the ledger has it.
-    """
-
-    value: T
-    release_id: str
-    artifact: str
+    value: T  # what was drawn, as it may be seen
+    release_id: str  # the random id of the entry
+    artifact: str  # SHA-256 of the value, as the ledger has it
 
 
 class Ledger:
@@ -236,11 +212,9 @@ class Ledger:
 
     @contextmanager
     def _writing(self) -> Iterator[Callable[..., None]]:
-        """Hold the write lock, with every row of other processes taken in first.
-
-        What is written counts here only when it is durable; if this process is interrupted in
-        between, its next write reads the row from the file.
-        """
+        """Hold the write lock, with every row of other processes taken in first."""
+        # What is written counts here only when it is durable; if this process is interrupted in
+        # between, its next write reads the row from the file.
         if not ledger_chain.exists(self.path):
             raise LedgerDamaged(f"The ledger {self.path.name} is gone. Nothing was released.")
         written: list[Row] = []
@@ -601,14 +575,9 @@ class Ledger:
             write(kind=kind, release_id=release_id, payload=payload)
 
     def _refuse_undrawn(self, release_id: str, found: Mapping[str, str]) -> None:
-        """Refuse to say of an entry that it paid for what it did not draw.
-
-        An entry whose run died before its commit may still be gone on with, so what it drew is
-        known, and fixed, when it is committed.
-
-        Raises:
-            PrivacyError: It did not.
-        """
+        """Refuse to say of an entry that it paid for what it did not draw."""
+        # An entry whose run died before its commit may still be gone on with, so what it drew is
+        # known, and fixed, when it is committed.
         known = self._committed(release_id)
         same = "drawn" in found if not known else known.get("drawn") == found.get("drawn")
         if not same:

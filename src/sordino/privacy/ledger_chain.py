@@ -167,12 +167,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def exists(path: Path) -> bool:
-    """Return whether there is a file at ``path``.
-
-    Raises:
-        UsageError: It is a folder, a device or a pipe, for which a ledger would wait for ever.
-        FileSystemError: The system refuses to say.
-    """
+    """Return whether there is a file at ``path``."""
     with _explained(path):
         if path.name in {"", ".."} or path.is_dir():
             raise UsageError(
@@ -206,12 +201,10 @@ def connect(path: Path, options: str = "mode=rw") -> Iterator[sqlite3.Connection
 
 @contextmanager
 def connect_reader(path: Path) -> Iterator[sqlite3.Connection]:
-    """Yield a connection for reading, also from a folder that cannot be written.
-
-    SQLite needs to write beside the file unless it is told that the file cannot change. That is
-    said only where nothing can be written and no row waits beside the file; if a writer comes after
-    all, the chain shows it. Where rows wait, their writer has made what is needed.
-    """
+    """Yield a connection for reading, also from a folder that cannot be written."""
+    # SQLite needs to write beside the file unless it is told that the file cannot change. That is
+    # said only where nothing can be written and no row waits beside the file; if a writer comes
+    # after all, the chain shows it. Where rows wait, their writer has made what is needed.
     options = "mode=rw"
     try:
         with connect(path, options) as connection:
@@ -260,11 +253,7 @@ def _refuse_other_end(connection: sqlite3.Connection, row: Row) -> None:
 
 
 def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[Row]:
-    """Return the rows after ``last``, each checked against the chain.
-
-    Raises:
-        LedgerDamaged: A row was edited, inserted or removed.
-    """
+    """Return the rows after ``last``, each checked against the chain."""
     query = f"SELECT {','.join(_COLUMNS)} FROM rows"  # noqa: S608 (our own names)
     if last:
         _refuse_other_end(connection, last)
@@ -286,11 +275,7 @@ def read_rows(connection: sqlite3.Connection, last: Row | None = None) -> list[R
 def verified(
     connection: sqlite3.Connection, path: Path, expected_head: str | None = None
 ) -> list[Row]:
-    """Return every row; refuse what is no ledger, is too new, or is older than a noted head.
-
-    Raises:
-        LedgerDamaged: See above, or a row was edited.
-    """
+    """Return every row; refuse what is no ledger, is too new, or is older than a noted head."""
     first = connection.execute("SELECT payload FROM rows ORDER BY sequence LIMIT 1").fetchone()
     try:
         payload = json.loads(first[0])
@@ -314,13 +299,7 @@ def verified(
 
 
 def create(path: Path, **first: Any) -> None:
-    """Create a ledger file with its first row, whole or not at all.
-
-    Raises:
-        FileExistsError: Another process was faster.
-        LedgerDamaged: Rows of a ledger that was deleted still wait beside it.
-        FileSystemError: The folder cannot be written.
-    """
+    """Create a ledger file with its first row, whole or not at all."""
     draft = new_release_id()
     partial = path.with_name(f".{path.name}.{draft}")
     try:

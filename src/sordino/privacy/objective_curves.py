@@ -61,12 +61,10 @@ class Curve:
     losses: Float[np.ndarray, " ends"]
 
     def delta(self, epsilon: float, mu_output: float) -> float:
-        """Return an upper bound on E[gaussian_delta(ε − loss, μ_output)].
-
-        gaussian_delta falls in ε, has a second derivative of at least −1, and of at least 0 above
-        μ²/2. On a cell it therefore exceeds its chord by at most (rise of the loss)²/8, or not at
-        all.
-        """
+        """Return an upper bound on E[gaussian_delta(ε − loss, μ_output)]."""
+        # gaussian_delta falls in ε, has a second derivative of at least −1, and of at least 0 above
+        # μ²/2. On a cell it therefore exceeds its chord by at most (rise of the loss)²/8, or not at
+        # all.
         epsilon = min(max(epsilon, -LARGEST_LOSS), LARGEST_LOSS)
         spare = epsilon - self.losses
         missed = _missed(spare, mu_output)
@@ -94,20 +92,16 @@ def chi_cells(ends: Float[np.ndarray, " ends"], rank: int) -> Cells:
 def _mean(
     ends: Float[np.ndarray, " ends"], slope: Float[np.ndarray, " m"]
 ) -> Float[np.ndarray, " m"]:
-    """Return where the mean of every cell lies at most, as a share of the cell.
-
-    A log-density of slope at most k on a cell of width h has its mean at most k h²/12 past the
-    middle: that is so of the exponential of slope k, and the ratio to it falls.
-    """
+    """Return where the mean of every cell lies at most, as a share of the cell."""
+    # A log-density of slope at most k on a cell of width h has its mean at most k h²/12 past the
+    # middle: that is so of the exponential of slope k, and the ratio to it falls.
     return np.asarray(np.minimum(1.0, 0.5 + np.maximum(slope, 0.0) * np.diff(ends) / 12))
 
 
 def _missed(spare: Float[np.ndarray, " m"], mu: float) -> Float[np.ndarray, " m"]:
-    """Return an upper bound on gaussian_delta of many ε, within about 1e-8 where μ ≥ 1e-5.
-
-    δ(ε) = φ(u)(R(u) − R(u + μ)), u = ε/μ − μ/2, R the Mills ratio; for ε < 0 the mirror image.
-    The difference loses digits in proportion to 1/μ, which the last factor makes up for.
-    """
+    """Return an upper bound on gaussian_delta of many ε, within about 1e-8 where μ ≥ 1e-5."""
+    # δ(ε) = φ(u)(R(u) − R(u + μ)), u = ε/μ − μ/2, R the Mills ratio; for ε < 0 the mirror image.
+    # The difference loses digits in proportion to 1/μ, which the last factor makes up for.
     missed = np.asarray(-np.expm1(np.minimum(0.0, spare)))
     if mu > 0:
         mu = max(mu, _LEAST_MU)
@@ -145,34 +139,16 @@ _LARGEST_MU, _LARGEST_KAPPA = 1e4, 1e100  # beyond, only a simple bound
 
 
 def slack_of_jacobian(kappa: float) -> float:
-    """Return J = log(1 + κ/4), the most that curvature adds to the loss.
-
-    Source:
-        docs/central.md, "Objective perturbation": the logistic loss has slope s and curvature
-        s(1 − s), so that log(1 + κ s(1 − s)) ≤ log(1 + κ/4).
-
-    Example:
-        >>> slack_of_jacobian(0.0)
-        0.0
-    """
+    """Return J = log(1 + κ/4), the most that curvature adds to the loss."""
+    # Source: docs/central.md, "Objective perturbation": the logistic loss has slope s and curvature
+    # s(1 − s), so that log(1 + κ s(1 − s)) ≤ log(1 + κ/4).
     return math.log1p(non_negative("kappa", kappa) / 4)
 
 
 def objective_perturbation_delta_closed_form(epsilon: float, mu: float, kappa: float) -> float:
-    """Return a simple upper bound on the δ of objective perturbation, under zero-out or add/remove.
-
-    Args:
-        epsilon: Any real number.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, ≥ 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-
-    Source:
-        docs/central.md, "Objective perturbation": the Jacobian is split off, J = log(1 + κ/4).
-
-    Example:
-        >>> round(objective_perturbation_delta_closed_form(1.0, 0.25, 1.0) * 1e5, 4)
-        9.5259
-    """
+    """A simple upper bound on the δ of objective perturbation, under zero-out or add/remove."""
+    # Source: docs/central.md, "Objective perturbation": the Jacobian is split off, J = log(1 +
+    # κ/4).
     spare, mu = number("epsilon", epsilon) - slack_of_jacobian(kappa), non_negative("mu", mu)
     if math.isnan(spare):  # ∞ − ∞
         return 1.0
@@ -188,30 +164,13 @@ def objective_perturbation_delta(
 ) -> float:
     """Return δ of objective perturbation under zero-out or add/remove.
 
-    Args:
-        epsilon: Any real number.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, ≥ 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        mu_output: 0 for an exact minimizer. Otherwise twice the distance from it over the
-            standard deviation of the noise that is added to it; composed with it (root of the
-            sum of squares), μ of a further Gaussian release.
-
-    Returns:
-        An upper bound, within about 0.05 % of the expectation below.
-
     Guarantee:
         (ε, result) for one record replaced by an empty one, added or removed; the bound on its
         features is enforced by clipping. Shown by tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": δ(ε) = E[(1 − e^{ε − f*(N)})₊], N standard
-        normal, f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2. Given the exact
-        minimizer, what else is released is Gaussian: E[gaussian_delta(ε − f*(N), μ_output)].
-
-    Example:
-        >>> 2.924e-6 < objective_perturbation_delta(1.0, 0.25, 1.0) < 2.926e-6
-        True
     """
+    # Source: docs/central.md, "Objective perturbation": δ(ε) = E[(1 − e^{ε − f*(N)})₊], N standard
+    # normal, f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2. Given the exact
+    # minimizer, what else is released is Gaussian: E[gaussian_delta(ε − f*(N), μ_output)].
     epsilon, mu, kappa = _checked(epsilon, mu, kappa)
     mu_output = non_negative("mu_output", mu_output)
     simple = 1.0 if mu_output else objective_perturbation_delta_closed_form(epsilon, mu, kappa)
@@ -227,18 +186,11 @@ def objective_perturbation_curve(
 ) -> Callable[[float], float]:
     """Return :func:`objective_perturbation_delta` as a function of ε, for many of them.
 
-    Args:
-        mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        mu_output: As for :func:`objective_perturbation_delta`.
-
     Guarantee:
         As :func:`objective_perturbation_delta`; shown by tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": as :func:`objective_perturbation_delta`; the
-        largest loss on every cell is found once.
     """
+    # Source: docs/central.md, "Objective perturbation": as `objective_perturbation_delta`; the
+    # largest loss on every cell is found once.
     mu, kappa = positive("mu", mu), non_negative("kappa", kappa)
     mu_output = non_negative("mu_output", mu_output)
     if not _moderate(0.0, mu, kappa, mu_output):
@@ -251,28 +203,14 @@ def objective_perturbation_curve(
 def amp_delta(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
     """Return a simple upper bound on δ where the minimizer is inexact and noised once more.
 
-    The Jacobian is split off, so that :func:`objective_perturbation_delta` with ``mu_output`` is
-    never larger and often far smaller.
-
-    Args:
-        epsilon: Any real number.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, ≥ 0.
-        kappa: Squared bound on a record's features over the ridge; 0 for the leg of a removal,
-            which has no Jacobian.
-        mu_output: As for :func:`objective_perturbation_delta`.
-
     Guarantee:
         As :func:`objective_perturbation_delta`, for any minimizer within that distance; shown by
         tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": E[gaussian_delta(ε − J − max(0, μN + μ²/2),
-        μ_output)].
-
-    Example:
-        >>> 6.371e-7 < amp_delta(1.0, 0.2, 0.5, 0.05) < 6.38e-7
-        True
     """
+    # The Jacobian is split off, so that `objective_perturbation_delta` with `mu_output` is never
+    # larger and often far smaller.
+    # Source: docs/central.md, "Objective perturbation": E[gaussian_delta(ε − J − max(0, μN + μ²/2),
+    # μ_output)].
     epsilon, mu, kappa = _checked(epsilon, mu, kappa)
     mu_output, spare = non_negative("mu_output", mu_output), epsilon - slack_of_jacobian(kappa)
     if mu == 0 or not _moderate(epsilon, mu, kappa, mu_output):
@@ -287,24 +225,12 @@ def objective_perturbation_delta_ranked(
 ) -> float:
     """Return δ of objective perturbation where one record's curvature has a rank above one.
 
-    Args:
-        epsilon: Any real number.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, ≥ 0.
-        jacobian: J, the bound on the log-determinant that one record can add, ≥ 0.
-        rank: Rank of that record's Hessian, ≥ 1.
-
     Guarantee:
         (ε, result) for one record replaced by an empty one, added or removed; shown by
         tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": E[(1 − e^{ε − J − μQ − μ²/2})₊], Q chi
-        distributed with ``rank`` degrees of freedom.
-
-    Example:
-        >>> 9.01e-6 < objective_perturbation_delta_ranked(1.0, 0.2, math.log(1.1), 3) < 9.02e-6
-        True
     """
+    # Source: docs/central.md, "Objective perturbation": E[(1 − e^{ε − J − μQ − μ²/2})₊], Q chi
+    # distributed with `rank` degrees of freedom.
     epsilon, mu = number("epsilon", epsilon), non_negative("mu", mu)
     spare = epsilon - non_negative("jacobian", jacobian)
     rank = integer("rank", rank, at_least=1)
@@ -358,11 +284,9 @@ def _edges(first: float) -> Float[np.ndarray, " ends"]:
 def _largest_loss(
     noise: Float[np.ndarray, " m"], mu: float, kappa: float
 ) -> Float[np.ndarray, " m"]:
-    """Return f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2, rounded up.
-
-    The loss is convex in t in the middle and concave on both sides, so its maximum lies on one of
-    the sides; with t → 1 − t the right side becomes a left one.
-    """
+    """Return f*(N) = max over t in [0, 1] of log(1 + κt(1 − t)) + tμN + t²μ²/2, rounded up."""
+    # The loss is convex in t in the middle and concave on both sides, so its maximum lies on one of
+    # the sides; with t → 1 − t the right side becomes a left one.
     tilt, end = mu * noise, _convex_from(mu, kappa)
     left = _side_maximum(tilt, mu, kappa, end)
     right = _side_maximum(-(tilt + mu * mu), mu, kappa, end) + tilt + mu * mu / 2
@@ -370,11 +294,9 @@ def _largest_loss(
 
 
 def _convex_from(mu: float, kappa: float) -> float:
-    """Return the t ≤ 1/2 from which the loss is convex in t, up to 1 − t.
-
-    Its second derivative in t is μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)): at least 0 once
-    1/w is at least (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
-    """
+    """Return the t ≤ 1/2 from which the loss is convex in t, up to 1 − t."""
+    # Its second derivative in t is μ² − (κ² + 4κ)w² + 2κw, w = 1/(1 + κt(1 − t)): at least 0 once
+    # 1/w is at least (κ + 4)/(1 + √(1 + μ²(1 + 4/κ))).
     if kappa == 0:
         return 0.0
     root = math.sqrt(1 + mu * mu + 4 * (mu / kappa) * mu)
@@ -385,10 +307,8 @@ def _convex_from(mu: float, kappa: float) -> float:
 def _side_maximum(
     tilt: Float[np.ndarray, " m"], mu: float, kappa: float, end: float
 ) -> Float[np.ndarray, " m"]:
-    """Return the maximum of log(1 + κt(1 − t)) + t·tilt + t²μ²/2 over t in [0, end].
-
-    It is concave there: bisection on the slope, and below the tangent at the bracket's left end.
-    """
+    """Return the maximum of log(1 + κt(1 − t)) + t·tilt + t²μ²/2 over t in [0, end]."""
+    # It is concave there: bisection on the slope, and below the tangent at the bracket's left end.
     end = min(end, 0.5)
     low, high = np.zeros_like(tilt), np.full_like(tilt, end)
     for _ in range(_HALVINGS if end > 0 else 0):
@@ -423,27 +343,12 @@ def objective_perturbation_delta_replace_one(
 ) -> float:
     """Return δ of objective perturbation when one record is replaced.
 
-    Args:
-        epsilon: At least 0.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        mu_output: As :func:`objective_perturbation_delta` takes it, for each of two legs.
-
-    Returns:
-        An upper bound, within about 0.1 % of the supremum that it bounds.
-
     Guarantee:
         (ε, result) for one record replaced by any other; the bound on its features is enforced by
         clipping. Shown by tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": sup over q of F(Φ(Φ⁻¹(q) + μ)) − e^ε q, with
-        F(x) = min over e of e^e x + δ(e).
-
-    Example:
-        >>> 1.3247e-6 < objective_perturbation_delta_replace_one(1.0, 0.12, 0.25) < 1.329e-6
-        True
     """
+    # Source: docs/central.md, "Objective perturbation": sup over q of F(Φ(Φ⁻¹(q) + μ)) − e^ε q,
+    # with F(x) = min over e of e^e x + δ(e).
     epsilon, mu = non_negative("epsilon", epsilon), positive("mu", mu)
     mu_output = non_negative("mu_output", mu_output)
     forward = objective_perturbation_curve(mu, kappa, mu_output)
@@ -453,23 +358,14 @@ def objective_perturbation_delta_replace_one(
 def amp_delta_replace_one(epsilon: float, mu: float, kappa: float, mu_output: float) -> float:
     """Return a simple upper bound on δ of an inexact, noised minimizer when a record is replaced.
 
-    As :func:`sordino.privacy.objective_curves.amp_delta` it splits the Jacobian off, so that
-    :func:`objective_perturbation_delta_replace_one` with ``mu_output`` is never larger.
-
-    Args:
-        epsilon: At least 0.
-        mu: Bound on one record's gradient over the standard deviation of the tilt, > 0.
-        kappa: Squared bound on a record's features over the ridge, ≥ 0.
-        mu_output: As for :func:`objective_perturbation_delta_replace_one`.
-
     Guarantee:
         As :func:`objective_perturbation_delta_replace_one`, for any minimizer within the distance
         that ``mu_output`` stands for; shown by tests/soundness/test_curves.py.
-
-    Source:
-        docs/central.md, "Objective perturbation": F_forward(F_reverse(q)), the reverse leg
-        without a Jacobian.
     """
+    # As `amp_delta` it splits the Jacobian off, so that `objective_perturbation_delta_replace_one`
+    # with `mu_output` is never larger.
+    # Source: docs/central.md, "Objective perturbation": F_forward(F_reverse(q)), the reverse leg
+    # without a Jacobian.
     epsilon, mu = non_negative("epsilon", epsilon), positive("mu", mu)
     forward = partial(_amp, mu, kappa, non_negative("mu_output", mu_output))
     return _two_legs(epsilon, forward, _removal(mu, mu_output))
@@ -495,10 +391,8 @@ class _Lines:
 
     @classmethod
     def of(cls, curve: Callable[[float], float], losses: Float[np.ndarray, " m"]) -> _Lines:
-        """Return the lines at these losses.
-
-        δ is taken at slightly smaller ones, so that rounding of the slopes is paid for.
-        """
+        """Return the lines at these losses."""
+        # δ is taken at slightly smaller ones, so that rounding of the slopes is paid for.
         return cls(losses, np.array([curve(max(0.0, x - _MARGIN * (1 + x))) for x in losses]))
 
     def __add__(self, other: _Lines) -> _Lines:
@@ -521,10 +415,8 @@ class _Lines:
 def _two_legs(
     epsilon: float, forward: Callable[[float], float], reverse: Callable[[float], float]
 ) -> float:
-    """Return an upper bound on sup over q of F(F_reverse(q)) − e^ε q.
-
-    Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
-    """
+    """Return an upper bound on sup over q of F(F_reverse(q)) − e^ε q."""
+    # Any finite set of lines bounds both legs. More of them are drawn where the supremum lies.
     epsilon = min(epsilon, _LARGEST_EPSILON)  # δ falls in ε
     losses, width = np.linspace(0.0, epsilon, _LINES), epsilon / (_LINES - 1)
     ahead, back = _Lines.of(forward, losses), _Lines.of(reverse, losses)
@@ -555,11 +447,9 @@ def _active(ahead: _Lines, back: _Lines, epsilon: float) -> list[tuple[int, int]
 
 
 def _bound(ahead: _Lines, back: _Lines, pairs: list[tuple[int, int]], epsilon: float) -> float:
-    """Return what two pairs of lines prove.
-
-    A pair is one line of slope e^{e₁ + e₂} above everything. So is any mixture of two of them,
-    and one of slope at most e^ε bounds the difference by its height.
-    """
+    """Return what two pairs of lines prove."""
+    # A pair is one line of slope e^{e₁ + e₂} above everything. So is any mixture of two of them,
+    # and one of slope at most e^ε bounds the difference by its height.
     # relative to e^ε, which the slopes' margin keeps from rounding
     slopes = [float(ahead.losses[i] + back.losses[j]) - epsilon for i, j in pairs]
     heights = [
@@ -578,20 +468,9 @@ _LARGEST_RANKED_MU, _LARGEST_RANKED_EPSILON = 1e4, 1e9  # beyond, nothing is sta
 
 
 def slack_of_trace(trace_over_ridge: float, rank: int) -> float:
-    """Return J = r·log(1 + t/(rΛ)), the most that curvature of trace t and rank r adds to the loss.
-
-    Args:
-        trace_over_ridge: t/Λ ≥ 0.
-        rank: r, at least 1.
-
-    Source:
-        docs/central.md, "Rankings": log det(I + B/Λ) with the eigenvalues of B equal, which is
-        the most by concavity.
-
-    Example:
-        >>> round(slack_of_trace(1.0, 2), 6)
-        0.81093
-    """
+    """J = r·log(1 + t/(rΛ)), the most that curvature of trace t and rank r adds to the loss."""
+    # Source: docs/central.md, "Rankings": log det(I + B/Λ) with the eigenvalues of B equal, which
+    # is the most by concavity.
     rank = integer("rank", rank, at_least=1)
     return rank * math.log1p(non_negative("trace_over_ridge", trace_over_ridge) / rank)
 
@@ -601,29 +480,14 @@ def ranked_amp_delta(
 ) -> float:
     """Return δ of a tilted minimizer that is inexact and noised once more, for curvature of a rank.
 
-    Args:
-        epsilon: Any real number.
-        mu: Bound on the change of the gradient over the standard deviation of the tilt, > 0.
-        jacobian: J, the bound on the log-determinant that the change can add, ≥ 0.
-        rank: Dimension of a space that holds every change of the gradient, ≥ 1.
-        mu_output: Twice the distance from the exact minimizer over the standard deviation of the
-            noise that is added; 0 for an exact one.
-
     Guarantee:
         (ε, result) for any minimizer within that distance, and any change whose gradients stay in
         one space of that dimension; an upper bound on the expectation below. Shown by
         tests/soundness/test_ranking_objective_perturbation.py.
-
-    Source:
-        docs/central.md, "Rankings": the exact minimizer's loss is at most J + μQ + μ²/2, Q the
-        length of the tilt in that space over its standard deviation, chi distributed; given it,
-        the output is Gaussian, so that δ(ε) ≤ E[gaussian_delta(ε − J − μQ − μ²/2, μ_output)].
-
-    Example:
-        >>> exact = ranked_amp_delta(1.0, 0.2, math.log(1.1), 3, 0.0)
-        >>> 9.01e-6 < exact < 9.02e-6 < ranked_amp_delta(1.0, 0.2, math.log(1.1), 3, 0.02)
-        True
     """
+    # Source: docs/central.md, "Rankings": the exact minimizer's loss is at most J + μQ + μ²/2, Q
+    # the length of the tilt in that space over its standard deviation, chi distributed; given it,
+    # the output is Gaussian, so that δ(ε) ≤ E[gaussian_delta(ε − J − μQ − μ²/2, μ_output)].
     mu, mu_output = positive("mu", mu), non_negative("mu_output", mu_output)
     spare = number("epsilon", epsilon) - non_negative("jacobian", jacobian)
     rank = integer("rank", rank, at_least=1)

@@ -67,12 +67,11 @@ its slot, so only relations that keep the number of slots may use it.
 
 @dataclass
 class Spend:
-    """Events per scope, and which scopes are disjoint by a public rule.
+    """Events per scope, and which scopes are disjoint by a public rule."""
 
-    Inside a scope events compose. Scopes of one declaration touch different units, so only the
-    largest of them counts. Scopes of different declarations may share units (two ways to split
-    the same people), so the largest of each declaration add up, as do all other scopes.
-    """
+    # Inside a scope events compose. Scopes of one declaration touch different units, so only the
+    # largest of them counts. Scopes of different declarations may share units (two ways to split
+    # the same people), so the largest of each declaration add up, as do all other scopes.
 
     events: dict[str, Counter[Event]] = field(default_factory=dict)
     groups: list[frozenset[str]] = field(default_factory=list)
@@ -127,10 +126,8 @@ class Spend:
         )
 
     def finite_above(self, budget: Guarantee) -> tuple[float, float] | None:
-        """Return (ε, δ) at a delta above a budget's where epsilon is finite; None if none is found.
-
-        One of a few round multiples, for a message: not the least.
-        """
+        """Return (ε, δ) at a delta above a budget's where epsilon is finite; or None."""
+        # One of a few round multiples, for a message: not the least.
         start = budget.delta or _LEAST_OFFERED
         for times in _OFFERED:
             delta = float(f"{start * times:.3g}")
@@ -154,12 +151,7 @@ class Spend:
 def check_disjoint(
     scopes: Sequence[str], rule: str, budget: Guarantee, groups: Sequence[frozenset[str]] = ()
 ) -> None:
-    """Refuse a rule that one change could alter, and scopes of which that cannot be said.
-
-    Raises:
-        UsageError: The rule is not in the closed list, or does not fit the ledger's relation; or
-            a scope is the one that concerns everything, or was declared before.
-    """
+    """Refuse a rule that one change could alter, and scopes of which that cannot be said."""
     if DISJOINT_RULES.get(rule) != budget.unit:
         raise UsageError(
             f"Scopes of a ledger that counts {budget.unit} changes cannot be disjoint by "
@@ -192,11 +184,7 @@ def check_disjoint(
 
 
 def event_of(row: Row) -> Event:
-    """Return the event that a row says took place.
-
-    Raises:
-        LedgerDamaged: The row names an event that is not in the closed table.
-    """
+    """Return the event that a row says took place."""
     return event_from_row(row.event, json.loads(row.parameters))
 
 
@@ -219,11 +207,7 @@ def promise_of(row: Row, *, delta: float = 0.0) -> Guarantee:
 
 
 def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Guarantee]) -> None:
-    """Refuse a promise that cannot be composed with what a ledger counts.
-
-    Raises:
-        PrivacyError: It is of another unit or relation, of weaker trust, or of another grade.
-    """
+    """Refuse a promise that cannot be composed with what a ledger counts."""
     if (promise.unit, promise.neighbors) != (budget.unit, budget.neighbors):
         raise PrivacyError(
             f"This ledger counts {budget.unit} changes under {budget.neighbors.name}; the "
@@ -245,33 +229,20 @@ def refuse_mixing(budget: Guarantee, promise: Guarantee, earlier: Iterable[Guara
 
 @dataclass
 class Books:
-    """What the rows of one ledger say, added up; every row is checked as it is taken in.
+    """What the rows of one ledger say, added up; every row is checked as it is taken in."""
 
-    Attributes:
-        data: Name of the data set.
-        budget: The limit that holds now.
-        spend: What was spent.
-        promises: What spending rows promise, sizes apart, each kind once.
-        public_digest: Digest of the public fields, once one was recorded.
-        paid: Ids of the entries that spent or received.
-        committed: Ids of the entries whose outcome is recorded.
-    """
-
-    data: str
-    budget: Guarantee
-    spend: Spend = field(default_factory=Spend)
+    data: str  # name of the data set
+    budget: Guarantee  # the limit that holds now
+    spend: Spend = field(default_factory=Spend)  # what was spent
+    # What spending rows promise, sizes apart, each kind once.
     promises: set[Guarantee] = field(default_factory=set)
-    public_digest: str | None = None
-    paid: set[str] = field(default_factory=set)
-    committed: set[str] = field(default_factory=set)
+    public_digest: str | None = None  # digest of the public fields, once one was recorded
+    paid: set[str] = field(default_factory=set)  # ids of the entries that spent or received
+    committed: set[str] = field(default_factory=set)  # ids of the entries whose outcome is recorded
 
     @classmethod
     def of(cls, first: Row) -> Books:
-        """Return the books that a ledger's first row opens.
-
-        Raises:
-            LedgerDamaged: It does not name a data set and a budget.
-        """
+        """Return the books that a ledger's first row opens."""
         try:
             payload = json.loads(first.payload)
             if first.kind == "open" and isinstance(payload["data"], str):
@@ -281,11 +252,7 @@ class Books:
         raise LedgerDamaged("The first row does not open a ledger. Nothing was released.")
 
     def take(self, row: Row) -> None:
-        """Take in the next row.
-
-        Raises:
-            LedgerDamaged: It says something that this library never writes.
-        """
+        """Take in the next row."""
         try:
             payload, parameters = json.loads(row.payload), json.loads(row.parameters)
             {
@@ -303,12 +270,7 @@ class Books:
             ) from None
 
     def check(self, event: Event, promise: Guarantee, scope: str, count: int, *, name: str) -> None:
-        """Refuse a spend that does not belong here, or that would pass the budget.
-
-        Raises:
-            PrivacyError: The promise is of another unit, relation or weaker trust.
-            BudgetExceeded: The total would pass the budget.
-        """
+        """Refuse a spend that does not belong here, or that would pass the budget."""
         budget = self.budget
         refuse_mixing(budget, promise, self.promises)
         after = self.spend.with_one_more(scope, event, count)
@@ -395,11 +357,7 @@ def _delta_too_small(before: Spend, budget: Guarantee, way: tuple[float, float],
 
 
 def refuse_other_terms(old: Guarantee, new: Guarantee) -> None:
-    """Refuse a budget that counts something else than the one before.
-
-    Raises:
-        PrivacyError: Unit, relation or trust differ.
-    """
+    """Refuse a budget that counts something else than the one before."""
     fixed = ("unit", "neighbors", "trust")
     if any(getattr(new, name) != getattr(old, name) for name in fixed):
         raise PrivacyError(

@@ -114,13 +114,7 @@ def privatize(
 
 
 def plan_pairs(pairs: Pairs, randomization: Randomization, *, data: str) -> dict[str, Any]:
-    """Return what :func:`privatize` would spend and promise; nothing is written.
-
-    Raises:
-        BudgetExceeded: The ledger has not enough left.
-        LedgerMismatch: The ledger belongs to another data set.
-        DataError: Person ids are missing.
-    """
+    """Return what :func:`privatize` would spend and promise; nothing is written."""
     with randomization.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
         survey = _surveyed(pairs, randomization, memo)
         return randomization.plan(survey, pairs.public_digest, data=data, in_memory=True)
@@ -138,21 +132,15 @@ _SLACK = 1e-9  # relative, of an ε that was rounded
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PrivateChoices(Slates):
-    """Randomized first choices with the promise they carry: everything done with them is free.
+    """Randomized first choices with the promise they carry: everything done with them is free."""
 
-    Attributes:
-        answers: Which candidate of its ballot each answer is, from 0.
-        mechanism: What randomized them.
-        guarantee: What the answers promise.
-        release_ids: Ledger entries that paid for them.
-        artifact: SHA-256 of the released answers.
-    """
-
+    # Which candidate of its ballot each answer is, from 0.
     answers: Integer[np.ndarray, " n"] = field(kw_only=True)
-    mechanism: KaryRandomizedResponse = field(kw_only=True)
-    guarantee: Guarantee = field(kw_only=True)
+    mechanism: KaryRandomizedResponse = field(kw_only=True)  # what randomized them
+    guarantee: Guarantee = field(kw_only=True)  # what the answers promise
+    # Ledger entries that paid for them.
     release_ids: tuple[str, ...] = field(default=(), kw_only=True)
-    artifact: str = field(kw_only=True)
+    artifact: str = field(kw_only=True)  # SHA-256 of the released answers
 
     def __post_init__(self) -> None:
         """Refuse answers that are none, and a promise of another mechanism."""
@@ -272,10 +260,8 @@ def _promise(
 
 
 def _first_choices(rankings: Rankings, entropy: _random.Entropy) -> Integer[np.ndarray, " n"]:
-    """Return the place of the best candidate of every ballot; a fair die decides a tie.
-
-    A word is drawn for every candidate, whatever the ballot says.
-    """
+    """Return the place of the best candidate of every ballot; a fair die decides a tie."""
+    # A word is drawn for every candidate, whatever the ballot says.
     k = int(rankings.sizes[0])
     doubled = rankings.doubled_ranks().reshape(-1, k)
     best = doubled == doubled.min(axis=1, keepdims=True)
@@ -285,15 +271,6 @@ def _first_choices(rankings: Rankings, entropy: _random.Entropy) -> Integer[np.n
 
 def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> PrivatePairs:
     """Return raw judgments in the form of answers that were never flipped.
-
-    Args:
-        pairs: Raw judgments; a fair coin decides each undecided one.
-        mechanism: Says that no privacy is meant.
-        ledger: Where the infinite spend is recorded first; its budget must be infinite.
-
-    Raises:
-        BudgetExceeded: The ledger's budget is finite.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
 
     Guarantee:
         None: ε = ∞ per label. Shown by tests/unit/rewards/test_estimation.py.

@@ -49,18 +49,7 @@ _PAUSE = 0.05
 def agreeing_memo(
     ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
 ) -> Iterator[AnswerMemo]:
-    """Yield the memo beside a ledger; nobody else stores answers in it until the block ends.
-
-    Args:
-        ledger: Whose entries paid for the stored answers.
-        settings: What answers are drawn with; they cannot be mixed.
-        dry_run: Only look: nothing on disk is touched, and nobody is waited for.
-
-    Raises:
-        PrivacyError: The memo is gone or older than the ledger, or holds answers that were paid
-            for elsewhere, or were drawn with other settings.
-        FileSystemError: It cannot be read or written, or another process does not let go of it.
-    """
+    """Yield the memo beside a ledger; nobody else stores answers in it until the block ends."""
     path = one_memo(ledger)
     with nullcontext() if dry_run else turn(path.with_suffix(".lock")):
         if memo_of_parts(ledger).exists():
@@ -86,11 +75,7 @@ def memo_of_parts(ledger: Ledger) -> Path:
 
 
 def refuse_loss(path: Path, rows: Iterable[Row]) -> None:
-    """Refuse to go on without the answers that entries of a ledger paid for.
-
-    Raises:
-        PrivacyError: There are such entries, and no memo.
-    """
+    """Refuse to go on without the answers that entries of a ledger paid for."""
     if not path.exists() and linked_entries(rows):
         raise PrivacyError(
             f"{path.name} is gone: it held the answers that people gave before, and without it "
@@ -115,11 +100,9 @@ def linked_entries(rows: Iterable[Row]) -> set[str]:
 
 
 def shown_entries(rows: Iterable[Row]) -> set[str]:
-    """Return the entries of which answers may have been seen.
-
-    An entry whose run died before its commit is among them as soon as a later run released what
-    it had stored.
-    """
+    """Return the entries of which answers may have been seen."""
+    # An entry whose run died before its commit is among them as soon as a later run released what
+    # it had stored.
     return {row.release_id for row in rows if row.kind in _SHOWN}
 
 
@@ -130,21 +113,9 @@ def record_release(
     artifact: str,
     drawn: Callable[[str], Iterable[bytes]],
 ) -> None:
-    """Write on the ledger what is about to be released, and which entries paid for it.
-
-    Every entry whose answers are seen then has an outcome, so that its answers are missed if they
-    are lost: also one of a run that died, whose stored answers this release is partly made of.
-
-    Args:
-        ledger: The ledger.
-        reservation: What paid for the fresh answers; None if there are none.
-        payers: Entries that paid for the answers.
-        artifact: SHA-256 of what is released.
-        drawn: What is stored of an entry.
-
-    Raises:
-        PrivacyError: What is stored of an entry is not what it drew.
-    """
+    """Write on the ledger what is about to be released, and which entries paid for it."""
+    # Every entry whose answers are seen then has an outcome, so that its answers are missed if they
+    # are lost: also one of a run that died, whose stored answers this release is partly made of.
     own = None if reservation is None else reservation.release_id
     shown = set() if reservation is None else shown_entries(rows_on_disk(ledger))
     for payer in sorted(set(payers) - {own}):
@@ -162,18 +133,8 @@ def nothing_stored(_: str) -> Iterable[bytes]:
 
 
 def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> None:
-    """Refuse answers that no entry paid for, and entries whose answers are not there.
-
-    A reservation of which nothing was shown may have been interrupted before its first answer.
-
-    Args:
-        path: The memo, for messages.
-        payers: Entries that paid for what is stored.
-        rows: Of the ledger.
-
-    Raises:
-        PrivacyError: Memo and ledger do not belong together.
-    """
+    """Refuse answers that no entry paid for, and entries whose answers are not there."""
+    # A reservation of which nothing was shown may have been interrupted before its first answer.
     rows = list(rows)
     if not payers <= {row.release_id for row in rows}:
         raise PrivacyError(
@@ -191,13 +152,8 @@ def refuse_disagreement(path: Path, payers: set[str], rows: Iterable[Row]) -> No
 
 @contextmanager
 def turn(path: Path) -> Iterator[None]:
-    """Wait until no other process is between its survey and its last stored answer.
-
-    The operating system ends a turn with the process, however it dies.
-
-    Raises:
-        FileSystemError: Another process does not let go of it, or it cannot be made.
-    """
+    """Wait until no other process is between its survey and its last stored answer."""
+    # The operating system ends a turn with the process, however it dies.
     started = _random.clock()
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -294,12 +250,7 @@ class Randomization:
         simulate_seed: int | None,
         cap: int | None = None,
     ) -> Randomization:
-        """Return a randomization with system entropy, or with a seeded stream marked as such.
-
-        Raises:
-            UsageError: The mechanism or the ledger is something else, the seed is negative, or
-                the cap is no whole number of at least 1.
-        """
+        """Return a randomization with system entropy, or with a seeded stream marked as such."""
         if not isinstance(mechanism, RandomizedResponse) or not isinstance(ledger, Ledger):
             raise UsageError("privatize needs a RandomizedResponse and a Ledger.")
         if simulate_seed is not None:
@@ -319,13 +270,7 @@ class Randomization:
     def open_memo(
         self, *, linked: bool, dry_run: bool = False
     ) -> AbstractContextManager[AnswerMemo | None]:
-        """Return the memo beside the ledger if records are linked by person ids, else None.
-
-        Raises:
-            DataError: Person ids are missing, and the budget or the cap is for persons.
-            PrivacyError: The memo of this ledger is gone or does not belong to it, or was made
-                with other settings.
-        """
+        """Return the memo beside the ledger if records are linked by person ids, else None."""
         if linked:
             return agreeing_memo(self.ledger, settings=self.memo_settings, dry_run=dry_run)
         self.refuse_unknown_people()
@@ -342,11 +287,7 @@ class Randomization:
         }
 
     def refuse_unknown_people(self) -> None:
-        """Refuse records without person ids where the budget or the cap is for persons.
-
-        Raises:
-            DataError: It is.
-        """
+        """Refuse records without person ids where the budget or the cap is for persons."""
         if self.unit == "person":
             refuse_unlinked("a budget for each person")
         if self.cap is not None:
@@ -367,11 +308,7 @@ class Randomization:
             )
 
     def promise(self, survey: Survey) -> Guarantee:
-        """Return what the release promises, with every caveat that applies.
-
-        Raises:
-            PrivacyError: Labels of several people are said to be on the device of each.
-        """
+        """Return what the release promises, with every caveat that applies."""
         self._refuse_several_people(survey)
         person = self.unit == "person"
         counts = survey.counts() if person else None
@@ -396,16 +333,9 @@ class Randomization:
     def covering(
         self, promise: Guarantee, release_ids: Collection[str], *, fresh: int = 0
     ) -> Guarantee:
-        """Return a promise to one person that is at least what its entries spend together.
-
-        Answers of earlier releases are free now, but the entries that paid for them may have paid
-        for more: an artifact in memory is certified by its entries, so it says their total.
-
-        Args:
-            promise: What the answers keep on their own.
-            release_ids: Entries on the ledger that paid for them.
-            fresh: Events of an entry that is not written yet.
-        """
+        """Return a promise to one person that is at least what its entries spend together."""
+        # Answers of earlier releases are free now, but the entries that paid for them may have paid
+        # for more: an artifact in memory is certified by its entries, so it says their total.
         if promise.unit != "person":
             return promise
         counts = (row.count for row in self.ledger.spends if row.release_id in release_ids)
@@ -439,10 +369,8 @@ class Randomization:
         )
 
     def _needed(self, survey: Survey, release_id: str) -> int | None:
-        """Return how many coins of one unit an entry would have paid for if it were gone on with.
-
-        A label has one coin, whenever it is tossed: what is stored is never tossed again.
-        """
+        """How many coins of one unit an entry would have paid for if it were gone on with."""
+        # A label has one coin, whenever it is tossed: what is stored is never tossed again.
         most = survey.coins_on(release_id)
         return most if most is None or self.unit == "person" else min(most, 1)
 
@@ -461,14 +389,8 @@ class Randomization:
     def plan(
         self, survey: Survey, public_digest: str, *, data: str, in_memory: bool = False
     ) -> dict[str, Any]:
-        """Return what :meth:`reserve` would spend; nothing is written.
-
-        No number depends on which questions a cap will leave in.
-
-        Raises:
-            BudgetExceeded: The ledger has not enough left.
-            LedgerMismatch: The ledger belongs to another data set.
-        """
+        """Return what :meth:`reserve` would spend; nothing is written."""
+        # No number depends on which questions a cap will leave in.
         promise, fresh = self.promise(survey), self._fresh(survey)
         if in_memory and survey.memo is not None:
             promise = self.covering(promise, survey.memo.release_ids(), fresh=fresh)
@@ -498,18 +420,7 @@ class Randomization:
         *,
         place: int = 0,
     ) -> Integer[np.ndarray, " n"]:
-        """Return randomized answers: stored ones where there are any, fresh coins elsewhere.
-
-        Args:
-            labels: One for each record.
-            keys: Who was asked what, if answers are stored by person.
-            memo: Where they are, or None.
-            reservation: What pays; None if all answers are stored.
-            place: Number of the first record, where they come in batches.
-
-        Raises:
-            DataError: Other records are asked than were counted.
-        """
+        """Return randomized answers: stored ones where there are any, fresh coins elsewhere."""
         if memo is None and reservation is not None:
             drawn = reservation.drawn_once(
                 lambda: self.mechanism.release(labels, entropy=self.entropy), part=place
@@ -533,11 +444,7 @@ class Randomization:
 
 
 def refuse_unlinked(what: str) -> NoReturn:
-    """Refuse records without person ids where somebody's answers must be counted.
-
-    Raises:
-        DataError: Always; ``what`` says what needs the ids.
-    """
+    """Refuse records without person ids where somebody's answers must be counted."""
     raise DataError(
         f"These records have no person ids, which {what} needs. Nothing was released. Name the "
         "field that holds them (person_field, --person-field), or protect single labels without "
@@ -564,23 +471,8 @@ def _people(counts: Counts | None) -> dict[str, int]:
 
 
 def coin_for_person(epsilon: float, *, labels: int) -> RandomizedResponse:
-    """Return the coin of which so many answers of one person keep ε together, never more.
-
-    Args:
-        epsilon: Bound on the loss of all labels of one person, finite and above 0.
-        labels: The most different questions of one person: a cap, or a number that the public
-            fields tell.
-
-    Raises:
-        UsageError: The share of one label is too small to carry information.
-
-    Source:
-        docs/local.md, "Person-level budgets": ε/m each, composed as m·(ε/m).
-
-    Example:
-        >>> coin_for_person(4.0, labels=5).epsilon
-        0.8
-    """
+    """Return the coin of which so many answers of one person keep ε together, never more."""
+    # Source: docs/local.md, "Person-level budgets": ε/m each, composed as m·(ε/m).
     share = _validate.positive("epsilon", epsilon) / labels
     coin = _coin(share, epsilon, labels)
     while _together(coin, labels) > epsilon:  # a rounded share may be too large by one unit

@@ -28,28 +28,15 @@ _LOCK: Final = ".sordino.lock"
 
 @dataclass(frozen=True)
 class ShardOutputs:
-    """Where the answers of many files go.
+    """Where the answers of many files go."""
 
-    Attributes:
-        folder: The folder.
-        shards: A file to be for every raw file.
-        force: Overwrite what is there.
-    """
-
-    folder: Path
-    shards: tuple[ShardOfWork, ...]
-    force: bool
+    folder: Path  # the folder
+    shards: tuple[ShardOfWork, ...]  # A file to be for every raw file
+    force: bool  # overwrite what is there
 
     @classmethod
     def of(cls, shards: Shards, folder: Path, *, force: bool) -> ShardOutputs:
-        """Return where the answers go; nothing is written yet.
-
-        Raises:
-            UsageError: Two files would have one name, or the folder is one of the raw files', or
-                a file is there already and ``force`` is False, or others are there that would be
-                read with these.
-            FileSystemError: It is no folder.
-        """
+        """Return where the answers go; nothing is written yet."""
         ending = ".jsonl" if shards.layout == "texts" else ".parquet"
         pieces: dict[int, list[Piece]] = {}
         for piece in shards.pieces:
@@ -97,11 +84,7 @@ class ShardOutputs:
                 )
 
     def refuse_existing(self) -> None:
-        """Refuse to overwrite unless asked to.
-
-        Raises:
-            UsageError: A file is there already.
-        """
+        """Refuse to overwrite unless asked to."""
         for shard in self.shards:
             for path in (self.folder / shard.name, manifest_path(self.folder / shard.name)):
                 refuse_output(path, force=self.force)
@@ -111,16 +94,7 @@ class ShardOutputs:
         return sorted(self.folder.glob(WORK))
 
     def finished(self, request: str, ledger: Ledger) -> tuple[Manifest, ...]:
-        """Let the rest appear of what an interrupted run made, and paid for; return the manifests.
-
-        Args:
-            request: What is asked; the run must have been asked the same.
-            ledger: On which it says what it released.
-
-        Raises:
-            UsageError: There is no such run, and something else is there already.
-            FileSystemError: A run is still going on there, or a file cannot be written.
-        """
+        """Let the rest appear of what an interrupted run paid for; return the manifests."""
         if request not in map(noted_request, self._left()):
             self.refuse_existing()
             return ()
@@ -138,19 +112,10 @@ class ShardOutputs:
 
     @contextmanager
     def working(self, request: str) -> Iterator[Path]:
-        """Yield a folder that only this user can read, inside the one for the answers.
-
-        It is the one that an interrupted run left that was asked the same; what others left is
-        taken away. It is gone afterwards, unless it is noted there what entry it draws on, or only
-        some files appeared. No other run can write there until the context ends.
-
-        Args:
-            request: What is answered, down to its public fields.
-
-        Raises:
-            UsageError: Another run wrote there since it was looked at.
-            FileSystemError: It cannot be made, or another run is writing there.
-        """
+        """Yield a folder that only this user can read, inside the one for the answers."""
+        # It is the one that an interrupted run left that was asked the same; what others left is
+        # taken away. It is gone afterwards, unless it is noted there what entry it draws on, or
+        # only some files appeared. No other run can write there until the context ends.
         work = self.folder / WORK.replace("*", _random.new_release_id())
         with explained("The folder for the answers cannot be written"):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -170,29 +135,17 @@ class ShardOutputs:
                     _take_away(work)
 
     def note(self, work: Path, request: str, manifests: Mapping[str, Manifest]) -> None:
-        """Write what each file says of itself, and what was asked.
-
-        Raises:
-            FileSystemError: It cannot be written.
-        """
+        """Write what each file says of itself, and what was asked."""
         note_files(work, request, manifests, force=self.force)
 
     def publish(self, work: Path) -> None:
-        """Let all files appear; what they cost is on the ledger.
-
-        Raises:
-            FileSystemError: One cannot be written.
-        """
+        """Let all files appear; what they cost is on the ledger."""
         publish(work, self.folder, [shard.name for shard in self.shards])
 
 
 @contextmanager
 def sole_run(folder: Path) -> Iterator[None]:
-    """Hold a folder for as long as the context is open; nobody is waited for.
-
-    Raises:
-        FileSystemError: Another run holds the folder, or it cannot be locked.
-    """
+    """Hold a folder for as long as the context is open; nobody is waited for."""
     what = "The folder for the answers cannot be locked"
     refusal = (
         "Another run is writing into the folder for the answers. Nothing was released. Try "
@@ -209,11 +162,7 @@ def _take_away(work: Path) -> None:
 
 
 def see_folder(folders: tuple[str, ...], _: int) -> int:
-    """Return 0 if folders are there for whoever runs this, and take files that are written once.
-
-    Raises:
-        FileSystemError: One is not, or does not.
-    """
+    """Return 0 if folders are there for whoever runs this, and take files that are written once."""
     for folder in folders:
         if not os.path.isdir(folder):  # noqa: PTH112 (it never raises)
             raise FileSystemError(
@@ -227,11 +176,7 @@ def see_folder(folders: tuple[str, ...], _: int) -> int:
 
 @lru_cache(maxsize=16)  # once in every process of a run, whose folders have names of their own
 def _try_writing(folder: str, _: tuple[str, ...]) -> None:
-    """Write a file once, as all answers are; then it goes.
-
-    Raises:
-        FileSystemError: It cannot be written, or the file system knows no hard links.
-    """
+    """Write a file once, as all answers are; then it goes."""
     path, reason = Path(folder) / f".{_random.new_release_id()}.partial", None
     try:
         with written_once(path) as draft:

@@ -74,19 +74,12 @@ _NAME: Final = re.compile(r"(\d{3})-([0-9a-f]+)\.npy")
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Stored:
-    """The stored answers of one part of the people, in the order of their keys.
+    """The stored answers of one part of the people, in the order of their keys."""
 
-    Attributes:
-        keys: Who, and what.
-        answers: 0 or 1.
-        payers: Which of ``release_ids`` paid for each.
-        release_ids: Entries on the ledger.
-    """
-
-    keys: np.ndarray
-    answers: Integer[np.ndarray, " n"]
-    payers: Integer[np.ndarray, " n"]
-    release_ids: tuple[str, ...]
+    keys: np.ndarray  # who, and what
+    answers: Integer[np.ndarray, " n"]  # 0 or 1
+    payers: Integer[np.ndarray, " n"]  # which of `release_ids` paid for each
+    release_ids: tuple[str, ...]  # entries on the ledger
 
     def places(self, keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return which of some keys have an answer, and where it stands."""
@@ -98,13 +91,9 @@ class Stored:
 
 @dataclass(frozen=True)
 class PartedMemo:
-    """Stored answers by (person, question) in parts, in a folder that all machines see.
+    """Stored answers by (person, question) in parts, in a folder that all machines see."""
 
-    Attributes:
-        folder: Where they are; None where there are none and nothing may be written.
-    """
-
-    folder: str | None
+    folder: str | None  # where they are; None where there are none and nothing may be written
 
     def has(self, part: int, release_id: str) -> bool:
         """Return whether an entry's answers of one part of the people are stored."""
@@ -113,25 +102,15 @@ class PartedMemo:
     def keep(
         self, part: int, release_id: str, keys: np.ndarray, answers: Integer[np.ndarray, " n"]
     ) -> None:
-        """Store an entry's answers of one part durably, unless some are there already.
-
-        Whoever calls it must use what :meth:`stored` then says, and throw its own away.
-
-        Raises:
-            FileSystemError: The folder cannot be written.
-        """
+        """Store an entry's answers of one part durably, unless some are there already."""
+        # Whoever calls it must use what `stored` then says, and throw its own away.
         found = np.zeros(len(keys), _ANSWER)
         found["key"], found["answer"] = keys, answers
         with written_once(self._path(part, release_id)) as draft:
             np.save(draft.file, found, allow_pickle=False)
 
     def stored(self, part: int) -> Stored:
-        """Return all stored answers of one part of the people.
-
-        Raises:
-            LedgerDamaged: A file is no file of answers.
-            FileSystemError: It cannot be read.
-        """
+        """Return all stored answers of one part of the people."""
         ids = sorted(name for name, parts in self.entries().items() if part in parts)
         files = [self._read(self._path(part, release_id)) for release_id in ids]
         found = np.concatenate([np.zeros(0, _ANSWER), *files])
@@ -141,12 +120,7 @@ class PartedMemo:
         return Stored(found["key"], found["answer"], payers[order], tuple(ids))
 
     def digests(self, release_ids: Iterable[str], part: int) -> dict[tuple[str, int], bytes]:
-        """Return a digest of the answers of some entries to one part of the people.
-
-        Raises:
-            LedgerDamaged: A file is no file of answers.
-            FileSystemError: It cannot be read.
-        """
+        """Return a digest of the answers of some entries to one part of the people."""
         paths = {name: self._path(part, name) for name in release_ids if self.has(part, name)}
         return {
             (name, part): hashlib.sha256(self._read(path).tobytes()).digest()
@@ -154,11 +128,7 @@ class PartedMemo:
         }
 
     def entries(self) -> dict[str, set[int]]:
-        """Return the entries whose answers are stored, and of which parts of the people.
-
-        Raises:
-            FileSystemError: The folder cannot be read.
-        """
+        """Return the entries whose answers are stored, and of which parts of the people."""
         found: dict[str, set[int]] = defaultdict(set)
         if self.folder is not None:
             with explained("The folder of stored answers beside the ledger cannot be read"):
@@ -168,13 +138,8 @@ class PartedMemo:
         return dict(found)
 
     def close(self, release_ids: Iterable[str]) -> None:
-        """Leave an empty file wherever an entry that will never go on has none.
-
-        What a lost task of its run still draws is then thrown away.
-
-        Raises:
-            FileSystemError: The folder cannot be written.
-        """
+        """Leave an empty file wherever an entry that will never go on has none."""
+        # What a lost task of its run still draws is then thrown away.
         known = self.entries()
         nothing = np.zeros(0, _ANSWER)
         for release_id in release_ids:
@@ -205,24 +170,9 @@ class PartedMemo:
 def agreeing_parts(
     ledger: Ledger, *, settings: Mapping[str, str], dry_run: bool
 ) -> Iterator[PartedMemo]:
-    """Yield the memo in parts beside a ledger; no other run uses it until the block ends.
-
-    It lies in the folder ``NAME.memo`` and does for many machines what
-    :func:`~sordino.privatization.randomization.agreeing_memo` does for one. A ledger has one of
-    the two.
-
-    Args:
-        ledger: Whose entries paid for the stored answers.
-        settings: What answers are drawn with; they cannot be mixed.
-        dry_run: Only look: nothing on disk is touched, and nobody is waited for.
-
-    Raises:
-        PrivacyError: The memo is gone or older than the ledger, or holds answers that were paid
-            for elsewhere, or were drawn with other settings; or the answers of this ledger are in
-            a memo of the other kind.
-        LedgerDamaged: The folder is no memo.
-        FileSystemError: It cannot be read or written, or another process does not let go of it.
-    """
+    """Yield the memo in parts beside a ledger; no other run uses it until the block ends."""
+    # It lies in the folder `NAME.memo` and does for many machines what `agreeing_memo` does for
+    # one. A ledger has one of the two.
     path = memo_of_parts(ledger)
     with nullcontext() if dry_run else turn(path.with_name(f"{path.name}.lock")):
         if one_memo(ledger).exists():
@@ -271,11 +221,7 @@ def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
 
 
 def _make_own(path: Path) -> None:
-    """Make the folder if there is none, and see that only this user can look into it.
-
-    Raises:
-        FileSystemError: It cannot be made, or others can read it and it cannot be changed.
-    """
+    """Make the folder if there is none, and see that only this user can look into it."""
     with explained(f"{path.name} cannot be made a folder that only you can read"):
         path.mkdir(mode=0o700, exist_ok=True)
         if path.stat().st_mode & _OTHERS:
@@ -312,15 +258,10 @@ _NO_CAP: Final = 2**62
 
 @dataclass(frozen=True)
 class Tally:
-    """What answering takes, in numbers that no draw of questions changes.
+    """What answering takes, in numbers that no draw of questions changes."""
 
-    Attributes:
-        counts: How many people and questions.
-        payers: Entries that paid for stored answers to them.
-    """
-
-    counts: Counts
-    payers: frozenset[str]
+    counts: Counts  # how many people and questions
+    payers: frozenset[str]  # entries that paid for stored answers to them
 
     def plus(self, other: Tally) -> Tally:
         """Return what two parts of the people take."""
@@ -337,24 +278,17 @@ class Tally:
 
 @dataclass(frozen=True, repr=False)
 class ShardPeople:
-    """The judgments of many files by person, in a folder that goes when the run ends.
+    """The judgments of many files by person, in a folder that goes when the run ends."""
 
-    Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
-    run leaves tells none.
+    # Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
+    # run leaves tells none.
 
-    Attributes:
-        shuffle: Where they lie.
-        memo: What the people answered before.
-        starts: Number of the first record of each piece, and of all records at the end.
-        cap: The most questions of one person; None for all.
-        secret: Hides the labels.
-    """
-
-    shuffle: Exchange
-    memo: PartedMemo
+    shuffle: Exchange  # where they lie
+    memo: PartedMemo  # what the people answered before
+    # Number of the first record of each piece, and of all records at the end.
     starts: tuple[int, ...]
-    cap: int | None
-    secret: bytes = field(repr=False)
+    cap: int | None  # the most questions of one person; None for all
+    secret: bytes = field(repr=False)  # hides the labels
 
     @classmethod
     @contextmanager
@@ -380,10 +314,8 @@ class ShardPeople:
         return engine.fold(range(PARTS), self._tally, Tally.plus)
 
     def coins_on(self, engine: Engine, release_id: str) -> int | None:
-        """Return the most coins of one person on an entry, those about to be tossed included.
-
-        None if a part of the people has its answers on that entry and asks for more.
-        """
+        """Return the most coins of one person on an entry, those about to be tossed included."""
+        # None if a part of the people has its answers on that entry and asks for more.
         most = engine.fold(range(PARTS), partial(self._coins_on, release_id), max)
         return None if most == _NO_CAP else most
 
@@ -431,19 +363,12 @@ def _pad(secret: bytes, piece: int, part: int, size: int) -> np.ndarray:
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PersonQuestions:
-    """The questions of one part of the people.
+    """The questions of one part of the people."""
 
-    Attributes:
-        keys: Who, and what, each once, in order.
-        labels: The label that the person gave first.
-        rows: Numbers of the records.
-        which: Which question each record asks.
-    """
-
-    keys: np.ndarray
-    labels: Integer[np.ndarray, " k"]
-    rows: UInt64[np.ndarray, " n"]
-    which: Integer[np.ndarray, " n"]
+    keys: np.ndarray  # who, and what, each once, in order
+    labels: Integer[np.ndarray, " k"]  # the label that the person gave first
+    rows: UInt64[np.ndarray, " n"]  # numbers of the records
+    which: Integer[np.ndarray, " n"]  # which question each record asks
 
     @property
     def persons(self) -> np.ndarray:
@@ -513,24 +438,16 @@ def _keys(pairs: Comparisons) -> np.ndarray:
 
 @dataclass(frozen=True)
 class AnswerPart:
-    """The task of a part of the people: every question of theirs is answered once and for all.
+    """The task of a part of the people: every question of theirs is answered once and for all."""
 
-    What was stored before is used; for the rest coins are drawn, and stored before anybody sees
-    them. Run again it finds what was stored and draws nothing.
+    # What was stored before is used; for the rest coins are drawn, and stored before anybody sees
+    # them. Run again it finds what was stored and draws nothing.
 
-    Attributes:
-        people: The questions.
-        coin: What answers are drawn with.
-        seed: For study; None for system entropy.
-        release_id: The entry that pays; None where nothing may be drawn.
-        work: The folder in which answers are left for those who write files.
-    """
-
-    people: ShardPeople
-    coin: RandomizedResponse
-    seed: int | None
-    release_id: str | None
-    work: str
+    people: ShardPeople  # the questions
+    coin: RandomizedResponse  # what answers are drawn with
+    seed: int | None  # for study; None for system entropy
+    release_id: str | None  # the entry that pays; None where nothing may be drawn
+    work: str  # the folder in which answers are left for those who write files
 
     def __call__(self, part: int) -> int:
         """Return how many questions there are."""
@@ -575,11 +492,8 @@ class AnswerPart:
     def _chosen(
         self, asked: PersonQuestions, words: UInt64[np.ndarray, " k"], stored: Stored
     ) -> Bool[np.ndarray, " k"]:
-        """Return which questions are used: the stored ones of a person first, then by words.
-
-        Source:
-            docs/local.md, "Person-level budgets".
-        """
+        """Return which questions are used: the stored ones of a person first, then by words."""
+        # Source: docs/local.md, "Person-level budgets".
         if self.people.cap is None:
             return np.ones(len(asked.keys), dtype=bool)
         persons, (known, _) = asked.persons, stored.places(asked.keys)
@@ -593,11 +507,7 @@ class AnswerPart:
     def _answers(
         self, asked: PersonQuestions, chosen: Bool[np.ndarray, " k"], stored: Stored
     ) -> Integer[np.ndarray, " k"]:
-        """Return the answer of every question, or that it is left out.
-
-        Raises:
-            DataError: One that is used has none: it was not there when spends were counted.
-        """
+        """Return the answer of every question, or that it is left out."""
         known, places = stored.places(asked.keys)
         if not known[chosen].all():
             raise DataError(CHANGED)
@@ -616,17 +526,7 @@ class AnswerPart:
 
 
 def answers_of_piece(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
-    """Return the answers to the records from one number to before another.
-
-    Args:
-        work: The folder that :class:`AnswerPart` left them in.
-        first: Number of the first record.
-        last: Number after the last.
-
-    Raises:
-        DataError: Some have none.
-        FileSystemError: They cannot be read.
-    """
+    """Return the answers to the records from one number to before another."""
     found = [np.zeros(0, _ANSWERED)]
     for part in range(PARTS):
         with explained("The answers of a part of the people cannot be read"):
@@ -646,45 +546,26 @@ def _left_answers(work: str, part: int) -> Path:
 
 @dataclass(frozen=True)
 class PieceOfWork:
-    """A piece, and what is known of it.
+    """A piece, and what is known of it."""
 
-    Attributes:
-        piece: What to read.
-        first, last: Number of its first record, and of the first after it.
-        digest: Of its public fields.
-    """
-
-    piece: Piece
+    piece: Piece  # what to read
     first: int
     last: int
-    digest: bytes
+    digest: bytes  # of its public fields
 
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """The task of a piece: its records with randomized answers, in a file of their own.
+    """The task of a piece: its records with randomized answers, in a file of their own."""
 
-    Attributes:
-        shards: How to read.
-        linked: Whether the answers are there already, by person; else they are drawn here.
-        coin: What they are drawn with.
-        seed: For study; None for system entropy.
-        work: The folder that the part is left in.
-    """
-
-    shards: Shards
-    linked: bool
-    coin: RandomizedResponse
-    seed: int | None
-    work: str
+    shards: Shards  # how to read
+    linked: bool  # whether the answers are there already, by person; else they are drawn here
+    coin: RandomizedResponse  # what they are drawn with
+    seed: int | None  # for study; None for system entropy
+    work: str  # the folder that the part is left in
 
     def __call__(self, given: PieceOfWork) -> int:
-        """Return how many answers were written.
-
-        Raises:
-            DataError: The piece is not what it was.
-            FileSystemError: A file cannot be read or written.
-        """
+        """Return how many answers were written."""
         path = _part(self.work, given.piece)
         if path.exists():
             return 0
@@ -739,11 +620,7 @@ class _Stored:
     left: Integer[np.ndarray, " n"]
 
     def answers(self, pairs: Pairs) -> Integer[np.ndarray, " k"]:
-        """Return the next ones.
-
-        Raises:
-            DataError: There are too few.
-        """
+        """Return the next ones."""
         found, self.left = self.left[: len(pairs)], self.left[len(pairs) :]
         if len(found) < len(pairs):
             raise DataError(CHANGED)
@@ -785,35 +662,21 @@ class _Vectors:
 
 @dataclass(frozen=True)
 class ShardOfWork:
-    """A file to be, and the pieces that it is made of, in order.
+    """A file to be, and the pieces that it is made of, in order."""
 
-    Attributes:
-        name: Of the file.
-        pieces: Of the raw file.
-    """
-
-    name: str
-    pieces: tuple[Piece, ...]
+    name: str  # of the file
+    pieces: tuple[Piece, ...]  # of the raw file
 
 
 @dataclass(frozen=True)
 class JoinShard:
-    """The task of a shard: the parts of its pieces as one file, for which nothing is drawn.
+    """The task of a shard: the parts of its pieces as one file, for which nothing is drawn."""
 
-    Attributes:
-        layout: What the parts hold.
-        work: The folder that they lie in.
-    """
-
-    layout: Layout
-    work: str
+    layout: Layout  # what the parts hold
+    work: str  # the folder that they lie in
 
     def __call__(self, shard: ShardOfWork) -> dict[str, str]:
-        """Return the SHA-256 of the file, by its name.
-
-        Raises:
-            FileSystemError: A part is missing, or the file cannot be written.
-        """
+        """Return the SHA-256 of the file, by its name."""
         path = Path(self.work) / shard.name
         if not path.exists():
             parts = [_part(self.work, piece) for piece in shard.pieces]

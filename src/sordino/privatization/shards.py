@@ -42,17 +42,11 @@ __all__ = ["plan_shards", "privatize_shards"]
 
 @dataclass
 class ShardTotals(Survey):
-    """What the public fields of many files say before anything is spent.
+    """What the public fields of many files say before anything is spent."""
 
-    Attributes:
-        doubled: Whether a question occurs twice and nothing says who answered.
-        tally: What answering takes, if it is known who answered.
-        coins: What an entry would have paid for, then.
-    """
-
-    doubled: bool = False
-    tally: Tally | None = None
-    coins: Callable[[str], int | None] | None = None
+    doubled: bool = False  # whether a question occurs twice and nothing says who answered
+    tally: Tally | None = None  # what answering takes, if it is known who answered
+    coins: Callable[[str], int | None] | None = None  # what an entry would have paid for, then
 
     @property
     def linked(self) -> bool:
@@ -74,34 +68,24 @@ class ShardTotals(Survey):
 
 @dataclass(frozen=True)
 class _Surveyed:
-    """Everything that is known before the spend is written.
+    """Everything that is known before the spend is written."""
 
-    Attributes:
-        found: What is public of the files.
-        totals: The same in numbers.
-        people: The judgments by person, if it is known who answered.
-    """
-
-    found: ShardSurvey
-    totals: ShardTotals
-    people: ShardPeople | None
+    found: ShardSurvey  # what is public of the files
+    totals: ShardTotals  # the same in numbers
+    people: ShardPeople | None  # the judgments by person, if it is known who answered
 
     def request(self, request: str) -> str:
-        """Return what is asked, down to the public fields of every piece, if nobody is named.
-
-        What was drawn for pieces can then be used again. Under a unit that hides persons these
-        are named, and answers are stored by person.
-        """
+        """Return what is asked, down to the public fields of every piece, if nobody is named."""
+        # What was drawn for pieces can then be used again. Under a unit that hides persons these
+        # are named, and answers are stored by person.
         if self.people is not None:
             return request
         parts = (request.encode(), *self.found.digests)
         return hashlib.sha256(b"".join(parts)).hexdigest()
 
     def tally_without(self, release_ids: tuple[str, ...], engine: Engine) -> Tally | None:
-        """Return what answering takes where some entries of an interrupted run never go on.
-
-        A lost task of that run may have answered on them since they were counted.
-        """
+        """Return what answering takes where some entries of an interrupted run never go on."""
+        # A lost task of that run may have answered on them since they were counted.
         if self.people is None or not release_ids:
             return self.totals.tally
         self.people.memo.close(release_ids)
@@ -146,53 +130,22 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
 ) -> tuple[Manifest, ...]:
     """Write a privatized file and its manifest for each of many raw files; return the manifests.
 
-    Of texts JSON Lines are written, of vectors Parquet with ``difference`` (in the order that
-    ignores the labels), ``answer`` and, where it is known, ``person``. The files appear when all
-    of them are done. Files are read twice, and three times where person ids are known; once less
-    if they were surveyed before.
-
-    Unlike one file's, the answers that people gave are stored in the folder ``NAME.memo`` beside
-    the ledger, by person; a ledger has either that or ``NAME.memo.db``. The folder for the
-    answers, the ledger's, and ``scratch`` must be seen by all machines at the same place. A run
-    that was interrupted while its files appeared is ended by asking for the same again, for free.
-
-    Args:
-        shards: Raw judgments, from :func:`~sordino.preferences.shards.find_shards`.
-        out: Folder for the answers; it is made if it is not there.
-        mechanism: The coin.
-        ledger: Where the spend is recorded, once, before any coin is drawn.
-        engine: Where the files are read and coins are drawn.
-        cap: As in :func:`sordino.privatize`, over all files together.
-        simulate_seed: A seed for study. Each part draws from a stream of its own, so it gives
-            other answers than with :func:`sordino.privatize`.
-        force: Overwrite the answers in the folder, and take away what an interrupted run left.
-        scratch: Folder for judgments by person while this runs, with their labels hidden; the
-            system's own for temporary files if left out.
-        surveyed: What :func:`~sordino.preferences.shard_survey.survey_shards` found in these
-            files, if they were read already; those that changed since are refused.
-        taken: Called as tasks are done, once for each pass.
-
-    Raises:
-        UsageError: A file is there already, or a setting cannot be used, or the answers are
-            randomized already, or what was surveyed are other files.
-        DataError: A record cannot be used, or there are no person ids and a budget or cap needs
-            them, or files overlap, or changed while they were read.
-        PrivacyError: The ledger is about another unit, or its stored answers cannot be used.
-        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-        FileSystemError: A file cannot be read or written.
-        EngineError: The engine gave up. The entry stays on the ledger.
-
     Guarantee:
         That of :func:`~sordino.privatization.stream.privatize_file`, for all files together,
         wherever and however often a task runs: a part is drawn once, and what a task draws is
         used whole or thrown away. Trust is ``"central"``. A run that dies has spent its entry and
         shows nothing, or some files, which are read when all are there. Shown by
         tests/soundness/test_sharded_answers.py.
-
-    Source:
-        docs/local.md, "Repeats" and "Person-level budgets".
     """
+    # Of texts JSON Lines are written, of vectors Parquet with `difference` (in the order that
+    # ignores the labels), `answer` and, where it is known, `person`. The files appear when all of
+    # them are done. Files are read twice, and three times where person ids are known; once less if
+    # they were surveyed before.
+    # Unlike one file's, the answers that people gave are stored in the folder `NAME.memo` beside
+    # the ledger, by person; a ledger has either that or `NAME.memo.db`. The folder for the answers,
+    # the ledger's, and `scratch` must be seen by all machines at the same place. A run that was
+    # interrupted while its files appeared is ended by asking for the same again, for free.
+    # Source: docs/local.md, "Repeats" and "Person-level budgets".
     refuse_other_engines(engine)
     _refuse_answers(shards)
     randomization = Randomization.of(
@@ -241,25 +194,8 @@ def plan_shards(
     surveyed: ShardSurvey | None = None,
     taken: Taken | None = None,
 ) -> dict[str, Any]:
-    """Return what :func:`privatize_shards` would spend, after checking every record.
-
-    Nothing is written but what is exchanged between tasks, and that is gone afterwards.
-
-    Args:
-        shards: Raw judgments.
-        randomization: The settings.
-        data: Name of the data set.
-        engine: Where the files are read.
-        scratch: As for :func:`privatize_shards`.
-        surveyed: Likewise.
-        taken: Called as tasks are done.
-
-    Raises:
-        UsageError: What was surveyed are other files.
-        DataError: A record cannot be used; file and place are named.
-        BudgetExceeded: The ledger has not enough left.
-        LedgerMismatch: The ledger belongs to another data set.
-    """
+    """Return what :func:`privatize_shards` would spend, after checking every record."""
+    # Nothing is written but what is exchanged between tasks, and that is gone afterwards.
     refuse_other_engines(engine)
     _refuse_answers(shards)
     place = _Place(engine, scratch, taken)
@@ -268,11 +204,7 @@ def plan_shards(
 
 
 def _refuse_answers(shards: Shards) -> None:
-    """Refuse what is no raw judgments in many files.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Refuse what is no raw judgments in many files."""
     if not isinstance(shards, Shards):
         raise UsageError(f"shards must come from find_shards, got {type(shards).__name__}.")
     if shards.privatized:
@@ -283,12 +215,7 @@ def _refuse_answers(shards: Shards) -> None:
 
 
 def _refuse_changes(shards: Shards) -> None:
-    """Refuse files that are no longer those that were found, before anything is spent on them.
-
-    Raises:
-        DataError: One was written to.
-        FileSystemError: One is gone.
-    """
+    """Refuse files that are no longer those that were found, before anything is spent on them."""
     for piece in {piece.shard: piece for piece in shards.pieces}.values():
         piece.refuse_change()
 
@@ -302,11 +229,7 @@ def _surveyed(
     *,
     dry_run: bool,
 ) -> Iterator[_Surveyed]:
-    """Yield what is known before the spend; the memo is this run's until the context ends.
-
-    Raises:
-        UsageError: What was surveyed before are other files.
-    """
+    """Yield what is known before the spend; the memo is this run's until the context ends."""
     if given is not None and given.shards != shards:
         raise UsageError(
             "surveyed must be what survey_shards found in these shards. Nothing was done."

@@ -116,11 +116,7 @@ def survey_file(
     progress: Progress | None = None,
     cap: int | None = None,
 ) -> Surveyed:
-    """Return what a raw file's public fields say; nothing is spent.
-
-    Raises:
-        DataError: A record cannot be used; place and field are named.
-    """
+    """Return what a raw file's public fields say; nothing is spent."""
     survey, digest = Survey(memo, cap=cap), PublicDigest()
     for batch in settings.records(source, digest, progress):
         survey.add([row.key for row in batch], _persons(batch) if memo else None)
@@ -138,26 +134,15 @@ def plan_file(
     data: str,
     progress: Progress | None = None,
 ) -> tuple[dict[str, Any], Surveyed]:
-    """Return what :func:`privatize_file` would spend, after checking every record.
-
-    Nothing on disk is touched: an unusable file leaves no ledger behind.
-
-    Raises:
-        DataError: A record cannot be used; place and field are named.
-        BudgetExceeded: The ledger has not enough left.
-        LedgerMismatch: The ledger belongs to another data set.
-    """
+    """Return what :func:`privatize_file` would spend, after checking every record."""
+    # Nothing on disk is touched: an unusable file leaves no ledger behind.
     with randomization.open_memo(linked=linked(source, settings), dry_run=True) as memo:
         found = survey_file(source, settings, memo, progress, randomization.cap)
         return randomization.plan(found.survey, found.public_digest, data=data), found
 
 
 def count_labels(source: Path, settings: FileSettings, progress: Progress | None = None) -> int:
-    """Return the largest number of different questions of one person in a raw file: public.
-
-    Raises:
-        DataError: A record cannot be used, or there are no person ids.
-    """
+    """Return the largest number of different questions of one person in a raw file: public."""
     if not linked(source, settings):
         refuse_unlinked("a budget for each person")
     with AnswerMemo.scratch() as memo:
@@ -166,11 +151,7 @@ def count_labels(source: Path, settings: FileSettings, progress: Progress | None
 
 
 def linked(source: Path, settings: FileSettings) -> bool:
-    """Return whether the first record of a raw file has a person id.
-
-    Raises:
-        UsageError: The file is a pipe: what was read once is gone, and it is read more than once.
-    """
+    """Return whether the first record of a raw file has a person id."""
     if os.path.exists(source) and not (os.path.isfile(source) or os.path.isdir(source)):  # noqa: PTH110, PTH112, PTH113 (they never raise)
         raise UsageError("The input must be a file: it is read more than once. Nothing was done.")
     rows = read_records(source, person_field=settings.person_field)
@@ -198,33 +179,13 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
 ) -> Manifest:
     """Write a raw file's answers, randomized, with a manifest beside them; return the manifest.
 
-    The file is read twice: once to refuse what cannot be used and to see what will be spent,
-    once to randomize. Memory does not grow with its size.
-
-    Args:
-        source: Raw judgments, ``.jsonl`` or ``.jsonl.gz``.
-        destination: The privatized file; ``.gz`` compresses it.
-        mechanism: The coin.
-        ledger: Where the spend is recorded before any coin is drawn.
-        settings: How the raw file is read.
-        cap: As in :func:`privatize`; the order of the rows that are left in stays.
-        on_device: As in :func:`privatize`.
-        simulate_seed: A seed for study.
-        force: Overwrite the destination.
-        surveyed: What :func:`plan_file` found, to save a reading of files without person ids.
-        progress: Called with (bytes taken in over both readings, their total).
-
-    Raises:
-        DataError: A record cannot be used, or the input changed between the two readings.
-        UsageError: The destination exists, or its name is that of a table.
-        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
-        FileSystemError: A file cannot be read or written; nothing half-written is left.
-
     Guarantee:
         As :func:`privatize`, where the manifest states the promise of this file alone; the
         output holds prompt, first, second, answer and person only, in the order of the input,
         which counts as public.
     """
+    # The file is read twice: once to refuse what cannot be used and to see what will be spent, once
+    # to randomize. Memory does not grow with its size.
     source, destination = Path(source), Path(destination)
     refuse_table(destination)
     settings = settings or FileSettings()
@@ -263,11 +224,7 @@ def privatize_file(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def refuse_table(destination: Path) -> None:
-    """Refuse a name under which answers would be read as a table.
-
-    Raises:
-        UsageError: It ends as CSV or TSV files do.
-    """
+    """Refuse a name under which answers would be read as a table."""
     if separator(destination) is not None:
         raise UsageError(
             "A privatized file is JSON Lines: give it a name that ends in .jsonl or .jsonl.gz. "
@@ -333,10 +290,8 @@ _DRAWING: Final = "drawing.json"
 
 
 def digest_of_request(shards: Shards, randomization: Randomization) -> str:
-    """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold.
-
-    It outlives a run that is killed, so neither their size nor their time may be in it.
-    """
+    """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold."""
+    # It outlives a run that is killed, so neither their size nor their time may be in it.
     request = {
         "files": list(dict.fromkeys(piece.path for piece in shards.pieces)),
         "layout": shards.layout,
@@ -352,11 +307,7 @@ def digest_of_request(shards: Shards, randomization: Randomization) -> str:
 
 
 def note_files(work: Path, request: str, manifests: Mapping[str, Manifest], *, force: bool) -> None:
-    """Write what each file says of itself, and then what they answer.
-
-    Raises:
-        FileSystemError: It cannot be written.
-    """
+    """Write what each file says of itself, and then what they answer."""
     for name, manifest in manifests.items():
         write_json(manifest_path(work / name), manifest.to_dict(), force=True)
     content = {"format": _FORMAT, "version": _VERSION, "request": request, "force": force}
@@ -369,16 +320,7 @@ def is_drawing(work: Path, request: str) -> bool:
 
 
 def bind(work: Path, request: str, entry: str) -> None:
-    """Tie what will be drawn in a folder of a run to the entry that pays; other draws go.
-
-    Args:
-        work: The folder.
-        request: What is answered, down to its public fields.
-        entry: Id on the ledger.
-
-    Raises:
-        FileSystemError: It cannot be written.
-    """
+    """Tie what will be drawn in a folder of a run to the entry that pays; other draws go."""
     content = {"format": _FORMAT, "version": _VERSION, "request": request, "entry": entry}
     with explained("The folder for the answers cannot be written"):
         known = (work / _DRAWING).exists() and json.loads((work / _DRAWING).read_bytes())
@@ -413,11 +355,9 @@ def has_begun(work: Path) -> bool:
 def published(
     work: Path, folder: Path, names: Iterable[str], ledger: Ledger
 ) -> tuple[Manifest, ...]:
-    """Return the manifests of files of which some may have appeared and the others are made.
-
-    There are none if one is missing or is not what its manifest says, or if the ledger does not
-    say that just these were released.
-    """
+    """Return the manifests of files of which some may have appeared and the others are made."""
+    # There are none if one is missing or is not what its manifest says, or if the ledger does not
+    # say that just these were released.
     try:
         manifests = tuple(_manifest(work / name, folder / name) for name in names)
     except (DataError, FileSystemError):
@@ -432,25 +372,15 @@ def published(
 
 
 def _manifest(made: Path, final: Path) -> Manifest:
-    """Return what a file says of itself, checked, wherever the two are by now.
-
-    Raises:
-        DataError: One of them is missing, or they do not belong together.
-    """
+    """Return what a file says of itself, checked, wherever the two are by now."""
     path = made if made.exists() else final
     note = manifest_path(made)
     return read_manifest(path, note if note.exists() else manifest_path(final))
 
 
 def publish(work: Path, folder: Path, names: Iterable[str]) -> None:
-    """Let all files appear that have not, each whole and after its manifest.
-
-    The folder of the run is then called as one of which nothing is needed.
-
-    Raises:
-        UsageError: Another file has one of their names, and the run was not to overwrite any.
-        FileSystemError: One cannot be written; the others wait.
-    """
+    """Let all files appear that have not, each whole and after its manifest."""
+    # The folder of the run is then called as one of which nothing is needed.
     reason = None
     try:
         note = next(work / name for name in (_NOTED, _BEGUN) if (work / name).exists())

@@ -93,11 +93,7 @@ def _inward(share: float) -> str:
 
 
 def interval_values(audit: _Plain) -> list[dict[str, Any]]:
-    """Return what the template needs to draw claimed against measured, for every claim in turn.
-
-    Args:
-        audit: What ``describe_audit`` returned.
-    """
+    """Return what the template needs to draw claimed against measured, for every claim in turn."""
     panels: dict[tuple[str, Any], list[_Plain]] = {}
     for found in audit["measured"]:
         panels.setdefault((found["metric"], found["claimed"]), []).append(found)
@@ -179,11 +175,7 @@ def _panel_label(rows: list[_Plain]) -> str:
 
 
 def share_values(audit: _Plain) -> dict[str, Any] | None:
-    """Return what the template needs to draw the labels read out, or None if no attack reads any.
-
-    Args:
-        audit: What ``describe_audit`` returned.
-    """
+    """What the template needs to draw the labels read out, or None if no attack reads any."""
     rows = [found for found in audit["findings"] if found["recovered"] is not None]
     if not rows:
         return None

@@ -252,15 +252,7 @@ def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
 
 
 def describe_audit(audit: Audit) -> dict[str, Any]:
-    """Return an audit as plain values and sentences.
-
-    Args:
-        audit: The attempt to refute a claim.
-
-    Returns:
-        A JSON-like dict. What refutes comes first; numbers that bound something are rounded away
-        from what they bound, and never so far that a broken claim looks kept.
-    """
+    """Return an audit as plain values and sentences."""
     claim, findings = describe_guarantee(audit.claim), _ordered(audit.findings)
     tried = [found for found in findings if found.outcome != "skipped"]
     breaks = [found for found in findings if found.outcome == "refutes"]
@@ -435,13 +427,9 @@ def _shortened(found: re.Match[str]) -> str:
 
 
 def _allowed(claim: Guarantee) -> dict[str, Any]:
-    """Return how often the claim lets anybody guess a label that is as likely 0 as 1.
-
-    (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
-
-    Source:
-        Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
-    """
+    """Return how often the claim lets anybody guess a label that is as likely 0 as 1."""
+    # (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
+    # Source: Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
     if math.isinf(claim.epsilon):
         return {"allowed": 1.0, "allowed_text": percent(1.0, 0)}
     terms = (claim.epsilon, claim.delta)

@@ -84,13 +84,7 @@ _TARGET: dict[str, Any] = {**_MARK, "marker": "D", "markersize": 7.5, "color": "
 
 
 def refuse_plot(path: Path, *, force: bool) -> None:
-    """Refuse a name that no picture can be written under.
-
-    Raises:
-        UsageError: It does not end in .svg, .png or .pdf, or it exists and ``force`` is False, or
-            matplotlib is not installed.
-        FileSystemError: It is a folder.
-    """
+    """Refuse a name that no picture can be written under."""
     if importlib.util.find_spec("matplotlib") is None:
         raise UsageError(
             "A picture needs matplotlib. Nothing was written. Install it with: pip install "
@@ -105,17 +99,7 @@ def refuse_plot(path: Path, *, force: bool) -> None:
 
 
 def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None:
-    """Write the picture of a forecast, in the format that the name's ending says.
-
-    Args:
-        path: Where to write: .svg, .png or .pdf.
-        forecast: What ``sordino.estimate`` returned.
-        force: Whether to overwrite.
-
-    Raises:
-        UsageError: As in :func:`refuse_plot`.
-        FileSystemError: It cannot be written.
-    """
+    """Write the picture of a forecast, in the format that the name's ending says."""
     refuse_plot(path, force=force)
     drawn = _render(forecast, _format(path))
     with atomic_writer(path, force=force) as file:
@@ -336,11 +320,7 @@ _UNITS = {"label": "label", "record": "record (prompt, answers and label; used, 
 
 
 def describe_forecast(forecast: Forecast) -> dict[str, str]:
-    """Return a forecast as sentences, by topic, in the order in which they are read.
-
-    Args:
-        forecast: What ``sordino.estimate`` returned.
-    """
+    """Return a forecast as sentences, by topic, in the order in which they are read."""
     rows = {
         "question": f"{forecast.n:,} labels, {forecast.dimension:,} features",
         "assumption": f"the true reward predicts {percent(forecast.assumed_accuracy)} of "
@@ -416,10 +396,8 @@ def _person(forecast: Forecast) -> str:
 
 
 def _together(name: str, way: WayForecast, labels: int) -> str:
-    """Return what one person's labels cost in one way.
-
-    Where no epsilon is known at the same delta, it is that of a group at the group's delta.
-    """
+    """Return what one person's labels cost in one way."""
+    # Where no epsilon is known at the same delta, it is that of a group at the group's delta.
     epsilon, delta = way.person_epsilon, way.delta
     if epsilon is None:
         epsilon, delta = group_approximate(way.epsilon, way.delta, labels)

@@ -208,16 +208,7 @@ _LARGEST_DOT = 6.0
 
 
 def draw_figures(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return every figure that the summary has numbers for, by name.
-
-    Args:
-        summary: What ``summarize`` returned.
-
-    Returns:
-        SVG elements as safe markup: ``belief``, ``budget``, ``calibration``, ``curve``,
-        ``bars``, and one for each metric with an interval, by its key. A figure without numbers
-        is left out.
-    """
+    """Return every figure that the summary has numbers for, by name."""
     prediction, decisive = summary["prediction"], summary["decisive"]
     drawn = {
         "belief": _belief(summary["guarantee"]),
@@ -234,11 +225,7 @@ def draw_figures(summary: Mapping[str, Any]) -> dict[str, str]:
 
 
 def draw_choices(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return, for every example, one figure for each answer: how likely it is before and after.
-
-    Args:
-        summary: What ``summarize`` returned.
-    """
+    """Return, for every example, one figure for each answer: how likely it is before and after."""
     rows = (summary["examples"] or {"rows": []})["rows"]
     return [[_choice(answer) for answer in row["answers"]] for row in rows]
 

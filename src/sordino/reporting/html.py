@@ -42,17 +42,9 @@ _LATER = (  # absent in early summaries
 
 
 def render_report(summary: Mapping[str, Any]) -> str:
-    """Return the report as one HTML file.
-
-    The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
-    summary gives the same bytes.
-
-    Args:
-        summary: What ``summarize`` returned.
-
-    Raises:
-        DataError: The summary is of another format or of a newer version.
-    """
+    """Return the report as one HTML file."""
+    # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
+    # summary gives the same bytes.
     if summary.get("format") != "sordino.summary" or summary.get("version") != 1:
         raise DataError("summary must be what summarize returned, version 1.")
     page = environment().get_template("report.html.j2")
@@ -70,18 +62,10 @@ def render_report(summary: Mapping[str, Any]) -> str:
 
 
 def render_audit(audits: Audit | Sequence[Audit]) -> str:
-    """Return one audit or several as one HTML file.
-
-    The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
-    audits give the same bytes. If one of them was computed from raw judgments, the page says on
-    top that it is not for publication.
-
-    Args:
-        audits: At least one attempt to refute a claim.
-
-    Raises:
-        UsageError: There is no audit.
-    """
+    """Return one audit or several as one HTML file."""
+    # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
+    # audits give the same bytes. If one of them was computed from raw judgments, the page says on
+    # top that it is not for publication.
     described = describe_audits(audits)
     if not described:
         raise UsageError("audits must hold at least one audit; no page was made.")
@@ -163,15 +147,5 @@ def write_report(
 
 
 def write_audit(path: str | Path, audit: Audit | Sequence[Audit], *, force: bool = False) -> None:
-    """Write one HTML page that says what was claimed, what was measured, and what broke it.
-
-    Args:
-        path: The page; one file that loads nothing from outside.
-        audit: The audit, or several.
-        force: Overwrite the page.
-
-    Raises:
-        UsageError: The path exists and ``force`` is False, or there is no audit.
-        FileSystemError: It cannot be written.
-    """
+    """Write one HTML page that says what was claimed, what was measured, and what broke it."""
     write_text(Path(path), render_audit(audit), force=force)

@@ -56,16 +56,7 @@ _SOLD = ("accuracy", "negative_log_likelihood", "win_rate")
 
 
 def describe_mechanism(result: _Plain, guarantee: Guarantee, *, counted: bool) -> _Rows | None:
-    """Return what a curator released and how it is hidden, as names and sentences.
-
-    Args:
-        result: The run; only one with noise on the estimate has such rows.
-        guarantee: What it promises.
-        counted: Whether the number of records is public.
-
-    Returns:
-        None if the run does not say, or if it did something else.
-    """
+    """Return what a curator released and how it is hidden, as names and sentences."""
     told = result.get("mechanism") or {}
     if result.get("noise") == "labels":
         return _coin_rows(told, guarantee)
@@ -213,13 +204,7 @@ def _held_out(told: _Plain, *, counted: bool) -> str:
 
 
 def describe_metrics(result: _Plain, guarantee: Guarantee, *, counted: bool) -> str:
-    """Return where the metrics of a curator's run come from, and what they cost.
-
-    Args:
-        result: The run.
-        guarantee: What it promises.
-        counted: Whether the number of records is public.
-    """
+    """Return where the metrics of a curator's run come from, and what they cost."""
     bought, records = result.get("metrics"), hides_texts(guarantee)
     if is_of_rankings(result):
         return _UNSCORED

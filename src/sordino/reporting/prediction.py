@@ -17,19 +17,7 @@ _Point = tuple[float, float]
 def describe_prediction(
     source: _Plain | None, accuracy: _Plain | None, *, pairs: str | None
 ) -> dict[str, Any] | None:
-    """Return the privacy–utility curve in words and numbers, or None if there is none.
-
-    Args:
-        source: ``curve`` (rows of ``epsilon`` and ``accuracy``), ``assumed_accuracy``,
-            ``effective_dimension``, ``chosen_epsilon`` and ``measured`` (``accuracy`` and
-            ``interval``); all but the curve may be missing.
-        accuracy: The described metric, shown where ``measured`` is missing.
-        pairs: The number of labels as text; None where it is a secret, which the curve would
-            give away.
-
-    Raises:
-        DataError: A value is neither a number nor null.
-    """
+    """Return the privacy–utility curve in words and numbers, or None if there is none."""
     points = _points((source or {}).get("curve") or ())
     if source is None or pairs is None or len(points) < 2:  # noqa: PLR2004 (a line has two ends)
         return None

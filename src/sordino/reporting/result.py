@@ -37,18 +37,7 @@ from .summary import calibration_bins
 
 
 def feature_names(features: Features | None, dimension: int) -> list[str]:
-    """Return what each weight is about, as a reader would call it.
-
-    Args:
-        features: What turned texts into vectors; None for a reward of plain feature rows.
-        dimension: Number of weights. A column without a name of its own is called by its place.
-
-    Example:
-        >>> feature_names(HashedText(dimension=4), 4)[1:3]
-        ['words, saturating at 60', 'word group 2']
-        >>> feature_names(None, 2)
-        ['feature 0', 'feature 1']
-    """
+    """Return what each weight is about, as a reader would call it."""
     if isinstance(features, HashedText):
         named = list(SIGNALS)[: features.signals]
         return named + [f"word group {place}" for place in range(len(named), dimension)]
@@ -59,17 +48,8 @@ def feature_names(features: Features | None, dimension: int) -> list[str]:
 
 
 def feature_spread(differences: Any) -> Float[np.ndarray, " d"]:
-    """Return by how much two answers to one prompt usually differ in each feature.
-
-    The root of the mean square, because which answer stands first means nothing.
-
-    Args:
-        differences: φ(first) − φ(second) of public pairs, shape (n, d), dense or sparse.
-
-    Example:
-        >>> feature_spread(np.array([[3.0, 0.0], [-4.0, 0.0]])).round(2).tolist()
-        [3.54, 0.0]
-    """
+    """Return by how much two answers to one prompt usually differ in each feature."""
+    # The root of the mean square, because which answer stands first means nothing.
     squares = np.asarray((differences**2).mean(axis=0), dtype=np.float64)
     return np.sqrt(squares.ravel())
 
@@ -81,31 +61,8 @@ def decisive_features(
     names: Sequence[str],
     most: int = 10,
 ) -> list[dict[str, Any]]:
-    """Return the features that move the reward most, the largest effect first.
-
-    There are no intervals: what shrinks the weights moves each by an unknown part of the truth.
-
-    Args:
-        weights: Of the released reward.
-        spread: From :func:`feature_spread`; of texts that the promise treats as public, because
-            it shows in the result.
-        names: One for each weight.
-        most: Largest number of rows, at least 1. Features without any effect are left out.
-
-    Returns:
-        For each feature its ``name``, ``weight`` and ``effect`` (weight · spread: what a usual
-        difference adds to the log odds of being preferred).
-
-    Raises:
-        DataError: Lengths differ, or a number is not finite.
-
-    Example:
-        >>> rows = decisive_features(
-        ...     np.array([1.0, -3.0]), spread=np.array([0.5, 0.5]), names=["long", "rude"]
-        ... )
-        >>> [(row["name"], row["effect"]) for row in rows]
-        [('rude', -1.5), ('long', 0.5)]
-    """
+    """Return the features that move the reward most, the largest effect first."""
+    # There are no intervals: what shrinks the weights moves each by an unknown part of the truth.
     _validate.integer("most", most, at_least=1)
     weights = _validate.finite_array("weights", weights, ndim=1)
     spread = _validate.finite_array("spread", spread, ndim=1)
@@ -137,31 +94,10 @@ def choose_examples(
     probabilities: Float[np.ndarray, " n"],
     most: int = 3,
 ) -> list[dict[str, Any]]:
-    """Return pairs of answers with their probability before and after, in plain text.
-
-    The rule is public and reads no label: of the questions without an address in any text, each
-    once, those at evenly spaced ranks of the policy's shift, from the largest to the smallest.
-    Three are the largest, the median and the smallest.
-
-    Args:
-        prompts: n prompts that are public, or were released before.
-        first: An answer to each.
-        second: Another answer to each.
-        probabilities: Of the first answer under the policy; the reference gives each 1/2.
-        most: Largest number of pairs, at least 1.
-
-    Returns:
-        For each pair its ``prompt`` and two ``answers`` of ``text``, ``reference`` and
-        ``policy``. Chats are flattened, control characters replaced, long texts cut: a prompt
-        keeps its end, an answer its beginning.
-
-    Raises:
-        DataError: Lengths differ, or a probability is outside [0, 1].
-
-    Example:
-        >>> choose_examples(["Hi."], ["Hello."], ["Go."], probabilities=[0.75])[0]["answers"][0]
-        {'text': 'Hello.', 'reference': 0.5, 'policy': 0.75}
-    """
+    """Return pairs of answers with their probability before and after, in plain text."""
+    # The rule is public and reads no label: of the questions without an address in any text, each
+    # once, those at evenly spaced ranks of the policy's shift, from the largest to the smallest.
+    # Three are the largest, the median and the smallest.
     _validate.integer("most", most, at_least=1)
     chances = _checked(probabilities, prompts, first, second)
     usable = _distinct(prompts, first, second)
@@ -264,12 +200,7 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
 
 
 def mean_kl(margins: Float[np.ndarray, " n"], temperature: float) -> float:
-    """Return how far a Gibbs policy on two answers lies from choosing evenly, in nats.
-
-    Args:
-        margins: Reward of the first answer minus that of the second.
-        temperature: Of the policy.
-    """
+    """Return how far a Gibbs policy on two answers lies from choosing evenly, in nats."""
     return float(_kl_from_uniform(expit(margins / temperature)).mean())
 
 
@@ -311,12 +242,7 @@ def measure_truth(
 
 
 def describe_fit_settings(reward: RewardModel, *, asked: str = "auto") -> dict[str, Any]:
-    """Return how a reward was fitted, and how well a typical weight is known.
-
-    Args:
-        reward: The released reward.
-        asked: The method that the user asked for.
-    """
+    """Return how a reward was fitted, and how well a typical weight is known."""
     errors = reward.standard_errors
     return {
         "method": reward.method,
@@ -329,23 +255,10 @@ def describe_fit_settings(reward: RewardModel, *, asked: str = "auto") -> dict[s
 
 
 def effective_dimension(differences: Any) -> float:
-    """Return in about how many directions comparisons differ: between 1 and the features' number.
-
-    It reads public feature differences only.
-
-    Source:
-        The participation ratio of their second moments, (tr G)²/tr G², G = Σ xᵢxᵢᵀ, here by the
-        inner products of at most 2,000 evenly spaced rows.
-
-    Args:
-        differences: φ(first) − φ(second), shape (n, d), dense or sparse.
-
-    Example:
-        >>> effective_dimension(np.eye(3))
-        3.0
-        >>> effective_dimension(np.array([[1.0, 1.0], [2.0, 2.0]]))
-        1.0
-    """
+    """In about how many directions comparisons differ: between 1 and the features' number."""
+    # It reads public feature differences only.
+    # Source: The participation ratio of their second moments, (tr G)²/tr G², G = Σ xᵢxᵢᵀ, here by
+    # the inner products of at most 2,000 evenly spaced rows.
     rows = differences[:: max(1, -(-differences.shape[0] // _SAMPLE))]
     products = rows @ rows.T
     products = np.asarray(products.toarray() if hasattr(products, "toarray") else products)
@@ -356,15 +269,7 @@ def effective_dimension(differences: Any) -> float:
 def predict_utility(
     pairs: int, differences: Any, *, chosen: float, noise: str = "labels", delta: float = 1e-6
 ) -> dict[str, Any]:
-    """Return the accuracy foreseen at several epsilons, the chosen one among them.
-
-    Args:
-        pairs: How many there are; must be public.
-        differences: Their public feature differences.
-        chosen: The privacy loss of one label.
-        noise: Where it is, as :func:`sordino.estimate` names it.
-        delta: Failure probability, for a way that has one.
-    """
+    """Return the accuracy foreseen at several epsilons, the chosen one among them."""
     dimension = effective_dimension(differences)
     inside = _CURVE[0] <= chosen <= _CURVE[-1]
     losses = sorted({*_CURVE, float(chosen)}) if inside else _CURVE
@@ -387,15 +292,7 @@ def predict_utility(
 def measure_decisive(
     reward: RewardModel, differences: Any, *, source: str, most: int = 10
 ) -> dict[str, Any]:
-    """Return the most decisive features of a released reward.
-
-    Args:
-        reward: The released reward.
-        differences: Feature differences of pairs whose texts may be known.
-        source: Whose they are: ``"public"`` (declared so by the user), ``"released"`` (an answer
-            file) or ``"comparisons"`` (this data set, where only its labels are protected).
-        most: Largest number of features.
-    """
+    """Return the most decisive features of a released reward."""
     rows = decisive_features(
         reward.weights,
         spread=feature_spread(differences),
@@ -406,12 +303,7 @@ def measure_decisive(
 
 
 def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str, Any]:
-    """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts.
-
-    Args:
-        policy: Made from a reward of texts.
-        pairs: Comparisons whose texts are public; each prompt's two answers are the candidates.
-    """
+    """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts."""
     candidates = list(zip(pairs.first, pairs.second, strict=True))
     known = getattr(policy.reward, "ellipsoid", None)
     return {
@@ -427,16 +319,8 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
 def measure_examples(
     policy: CandidatePolicy, pairs: Comparisons, *, source: str, most: int = 3
 ) -> dict[str, Any] | None:
-    """Return a few pairs with their probabilities before and after; None without texts.
-
-    The first 1,000 pairs are looked at.
-
-    Args:
-        policy: Made from a released reward.
-        pairs: Pairs that the user declared public, or that arrived as an answer file.
-        source: Which of the two: ``"public"`` or ``"released"``.
-        most: Largest number of examples.
-    """
+    """Return a few pairs with their probabilities before and after; None without texts."""
+    # The first 1,000 pairs are looked at.
     if not pairs.prompts:
         return None
     prompts, first, second = (

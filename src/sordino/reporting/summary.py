@@ -123,18 +123,7 @@ def _error(value: Any, method: str) -> str:
 
 
 def describe_decisive(source: _Plain | None, *, texts_are_public: bool) -> dict[str, Any] | None:
-    """Return the most decisive features, or None if there are none.
-
-    Args:
-        source: ``rows`` from ``decisive_features``, ``source`` (whose texts gave the spread:
-            ``"public"``, ``"released"`` or ``"comparisons"``) and ``features`` (how many there
-            are).
-        texts_are_public: Whether the promise covers labels only.
-
-    Raises:
-        DataError: The source is not one of those.
-        PrivacyError: The spread comes from texts that the promise protects.
-    """
+    """Return the most decisive features, or None if there are none."""
     if source is None:
         return None
     origin = _origin("decisive", source.get("source"), tuple(_ORIGINS))
@@ -184,11 +173,7 @@ def _signed(value: float) -> str:
 
 
 def describe_examples(source: _Plain | None) -> dict[str, Any] | None:
-    """Return examples and where their texts come from, or None if there are none.
-
-    Raises:
-        DataError: The texts are neither declared public nor released before.
-    """
+    """Return examples and where their texts come from, or None if there are none."""
     if source is None or not source.get("rows"):
         return None
     origin = _origin("examples", source.get("source"), _SHOWABLE)
@@ -229,12 +214,7 @@ def _chance(value: float) -> str:
 
 
 def describe_confidence(source: _Plain | None) -> dict[str, Any] | None:
-    """Return what a policy makes of the reward's uncertainty, as names and sentences.
-
-    Args:
-        source: ``kind``, ``confidence``, ``scale``, ``heuristic``, ``radius``,
-            ``mean_uncertainty`` and ``max_density_ratio``; None for a plain Gibbs policy.
-    """
+    """Return what a policy makes of the reward's uncertainty, as names and sentences."""
     if source is None:
         return None
     keys = ("confidence", "scale", "radius", "mean_uncertainty", "max_density_ratio")
@@ -322,21 +302,7 @@ _APPROXIMATE = (
 
 
 def describe_items(result: _Plain, *, records: bool) -> dict[str, Any] | None:
-    """Return what everybody ranked, the best first, or None if there is nothing of the kind.
-
-    Args:
-        result: The run: ``items`` with name, worth and interval, the best first; the chances of a
-            policy are its ``choices``.
-        records: Whether whole ballots are private, and not their orders alone.
-
-    Returns:
-        ``rows``, each with the chance in the policy if that is known; ``notes``, sentences on how
-        settled the order is and on short ballots; and whether there are ``intervals``,
-        ``choices`` and several ``groups``.
-
-    Raises:
-        DataError: A worth, an end of an interval or a chance is not a number.
-    """
+    """Return what everybody ranked, the best first, or None if there is nothing of the kind."""
     chances = _chances(result.get("policy"))
     items = result.get("items") or ()
     rows = [row for item in items if (row := _row(item, chances))]
@@ -444,11 +410,7 @@ def _order(groups: Sequence[Sequence[_Plain]]) -> str:
 
 
 def item_values(items: _Plain) -> dict[str, Any]:
-    """Return what the template needs to draw the interval of every item on one common axis.
-
-    Args:
-        items: What :func:`describe_items` returned.
-    """
+    """Return what the template needs to draw the interval of every item on one common axis."""
     rows = items["rows"]
     ends = [end for row in rows for end in (row["worth"], *(row["ends"] or ()), 0.0)]
     low, high = min(ends), max(ends)
@@ -612,37 +574,13 @@ def calibration_bins(
     flip_probability: float,
     bins: int = 10,
 ) -> list[dict[str, Any]]:
-    """Return how often the first answer won, next to how often it was predicted to win.
-
-    Pairs are grouped by quantiles of the predicted probability σ(difference); equal predictions
-    share a group, whatever their order. In each group the randomized answers are debiased,
-    ỹ = (answer - flip) / (1 - 2 flip), so that the mean estimates the share of true labels
-    without bias; it may lie outside [0, 1]. The bins use nothing but randomized answers and
-    public inputs, so they spend nothing.
-
-    Args:
-        differences: Reward of the first answer minus that of the second, any finite number.
-        targets: The randomized answers: 1 if the first was named, 0 if the second.
-        flip_probability: Probability that an answer is not the true label, in [0, 1/2).
-        bins: Largest number of groups, at least 1.
-
-    Returns:
-        For each group, from the lowest prediction up: ``predicted`` (mean), ``observed``
-        (debiased mean), ``low`` and ``high`` (Wilson's interval of the share of answers,
-        debiased: ± 1.96 · sd / √m holds too seldom in small groups) and ``pairs`` (m).
-
-    Raises:
-        DataError: Shapes differ, there are no pairs, or a target is neither 0 nor 1.
-        UsageError: ``flip_probability`` or ``bins`` is outside its range.
-
-    Source:
-        Debiased answers: docs/local.md; Warner 1965. Intervals: Wilson 1927.
-
-    Example:
-        >>> bins = calibration_bins(np.array([-1.0, 1.0]), np.array([0.0, 1.0]), 0.25, bins=2)
-        >>> [row["observed"] for row in bins]
-        [-0.5, 1.5]
-    """
+    """Return how often the first answer won, next to how often it was predicted to win."""
+    # Pairs are grouped by quantiles of the predicted probability σ(difference); equal predictions
+    # share a group, whatever their order. In each group the randomized answers are debiased, ỹ =
+    # (answer - flip) / (1 - 2 flip), so that the mean estimates the share of true labels without
+    # bias; it may lie outside [0, 1]. The bins use nothing but randomized answers and public
+    # inputs, so they spend nothing.
+    # Source: Debiased answers: docs/local.md; Warner 1965. Intervals: Wilson 1927.
     differences = _validate.finite_array("differences", differences, ndim=1)
     targets = _checked_targets(targets, len(differences))
     flip = _validate.non_negative("flip_probability", flip_probability)
@@ -701,30 +639,7 @@ def summarize(
     title: str | None = None,
     audits: Audit | Sequence[Audit] = (),
 ) -> dict[str, Any]:
-    """Return everything that the report page says, as one JSON-like dict.
-
-    Args:
-        result: The run as ``sordino.result`` holds it; only ``guarantee`` is required. Any
-            metric may be null, and then the page says that it is not available. What is missing
-            of ``utility`` (accuracy against ε), ``decisive`` (features), ``examples`` and, in
-            ``policy``, ``pessimism`` is left out.
-        calibration: What :func:`calibration_bins` returned.
-        ledger: Budget, total, head and entries of the ledger; None leaves the section out.
-        caveat_texts: One sentence for each caveat, over those that the library knows.
-        versions: Versions to print; this library's own if None.
-        reasons: Why a metric is null, by its key, over the general reason.
-        title: Heading of the page.
-        audits: What was tried against the promise; without any, nothing is said of it.
-
-    Returns:
-        The summary that ``render_report`` takes: the same input gives the same output.
-
-    Raises:
-        DataError: A required field is missing, a metric is not a number, or examples come from
-            texts that are neither declared public nor released before.
-        PrivacyError: A part was made of texts that the promise protects.
-        UsageError: A setting of a guarantee is outside what is permitted.
-    """
+    """Return everything that the report page says, as one JSON-like dict."""
     names = tuple(result.get("caveats") or ())
     guarantee = read_guarantee("result.guarantee", result.get("guarantee"), names)
     words = describe_guarantee(guarantee)

@@ -33,18 +33,7 @@ Curve = Mapping[str, Any]
 def write_training_curves(
     path: Path, curves: Sequence[Curve], *, force: bool = False, simulated: bool = False
 ) -> None:
-    """Write the picture of a comparison's training, as SVG.
-
-    Args:
-        path: Where to write.
-        curves: As ``sordino.language.studies.comparison_table.learning_curves`` returns them.
-        force: Whether to overwrite.
-        simulated: Whether a seed was used, which the picture then says in red.
-
-    Raises:
-        UsageError: The file exists and ``force`` is False.
-        FileSystemError: It cannot be written.
-    """
+    """Write the picture of a comparison's training, as SVG."""
     drawn = labeled(
         _render(curves, simulated=simulated), describe_training(curves, simulated=simulated)
     )
@@ -129,11 +118,9 @@ def _draw(
 
 
 def _limit(axes: Any, means: Sequence[Sequence[float]]) -> None:
-    """Fit the axis to the means: at a small epsilon single seeds may go far beyond them.
-
-    Where the means themselves lie far apart, as debiased losses do, differences near 0 stay
-    visible on a logarithmic axis.
-    """
+    """Fit the axis to the means: at a small epsilon single seeds may go far beyond them."""
+    # Where the means themselves lie far apart, as debiased losses do, differences near 0 stay
+    # visible on a logarithmic axis.
     values = np.concatenate([np.asarray(mean, dtype=float) for mean in means] or [np.zeros(0)])
     if not values.size:
         return

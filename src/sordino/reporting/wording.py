@@ -23,11 +23,7 @@ _CERTAIN = 6  # decimals after which a percentage may show as 100
 
 
 def real(name: str, value: Any) -> float | None:
-    """Return value as a float, None if it is missing, NaN or infinite.
-
-    Raises:
-        DataError: The value is neither a number nor null; the message gives its type only.
-    """
+    """Return value as a float, None if it is missing, NaN or infinite."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -54,62 +50,32 @@ def _rounded(value: float, digits: int, rounding: str) -> str:
 
 
 def at_least(value: float, digits: int = 4) -> str:
-    """Return an upper bound as text that is never smaller than the bound.
-
-    Example:
-        >>> at_least(1.999999), at_least(0.1), at_least(2.00001), at_least(1e-6)
-        ('2', '0.1', '2.001', '1 × 10⁻⁶')
-    """
+    """Return an upper bound as text that is never smaller than the bound."""
     return _rounded(value, digits, ROUND_CEILING)
 
 
 def at_most(value: float, digits: int = 4) -> str:
-    """Return what is left as text that is never larger than it is.
-
-    Example:
-        >>> at_most(0.999999), at_most(1.5)
-        ('0.9999', '1.5')
-    """
+    """Return what is left as text that is never larger than it is."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
 def plain(value: float, digits: int = 3) -> str:
-    """Return a measured number, rounded to the nearest.
-
-    Example:
-        >>> plain(0.0504), plain(-1.23456), plain(4000)
-        ('0.0504', '−1.23', '4,000')
-    """
+    """Return a measured number, rounded to the nearest."""
     return _rounded(value, digits, ROUND_HALF_EVEN)
 
 
 def percent(value: float, decimals: int = 1) -> str:
-    """Return a measured share as a percentage.
-
-    Example:
-        >>> percent(0.64), percent(-0.015)
-        ('64.0%', '−1.5%')
-    """
+    """Return a measured share as a percentage."""
     return f"{100 * value:.{decimals}f}%".replace("-", "−")
 
 
 def whole(value: float) -> str:
-    """Return a count with separators.
-
-    Example:
-        >>> whole(4000)
-        '4,000'
-    """
+    """Return a count with separators."""
     return f"{value:,.0f}"
 
 
 def belief_percent(value: float) -> str:
-    """Return the bound on a belief as a percentage, rounded up, short of 100 if it is.
-
-    Example:
-        >>> belief_percent(0.8807970779778823), belief_percent(0.99995), belief_percent(1.0)
-        ('88.1%', '99.995%', '100%')
-    """
+    """Return the bound on a belief as a percentage, rounded up, short of 100 if it is."""
     share = Decimal(repr(value)) * 100
     for decimals in range(1, _CERTAIN + 1):
         shown = share.quantize(Decimal(1).scaleb(-decimals), rounding=ROUND_CEILING)
@@ -191,11 +157,7 @@ _CROWD = (
 def read_guarantee(
     name: str, values: Mapping[str, Any] | None, caveats: tuple[str, ...] = ()
 ) -> Guarantee:
-    """Return the guarantee that a plain dict holds.
-
-    Raises:
-        DataError: A field is missing.
-    """
+    """Return the guarantee that a plain dict holds."""
     required = ("epsilon", "delta", "unit", "neighbors", "trust", "randomness")
     missing = [key for key in required if key not in (values or {})]
     if values is None or missing:
@@ -288,14 +250,7 @@ def _belief_text(guarantee: Guarantee) -> str:
 
 
 def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain values and sentences.
-
-    Args:
-        guarantee: The promise, with its caveats.
-
-    Returns:
-        A JSON-like dict; every number in it that bounds something is rounded up.
-    """
+    """Return a guarantee as plain values and sentences."""
     question = _question(guarantee)
     return {
         **guarantee.to_dict(),

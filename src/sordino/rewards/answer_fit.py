@@ -48,21 +48,13 @@ _KNOWN = 0.1  # share of ‖θ̂‖² that the variance of a refined estimate ma
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Fit:
-    """A certified estimate, and the debiased one that it started from.
+    """A certified estimate, and the debiased one that it started from."""
 
-    Attributes:
-        solution: The estimate.
-        center: The debiased minimizer inside the ball; the same where nothing was refined.
-        ridge: Λ of the debiased fit.
-        candidates: How many ridges were tried on the same answers.
-        method: ``"debiased"`` or ``"mixture"``.
-    """
-
-    solution: Solution
-    center: Solution
-    ridge: float
-    candidates: int
-    method: str
+    solution: Solution  # the estimate
+    center: Solution  # the debiased minimizer inside the ball; the same where nothing was refined
+    ridge: float  # Λ of the debiased fit
+    candidates: int  # how many ridges were tried on the same answers
+    method: str  # `"debiased"` or `"mixture"`
 
 
 def fit_design(
@@ -73,12 +65,7 @@ def fit_design(
     level: int = 0,
     method: str = "auto",
 ) -> Fit:
-    """Return the certified estimate.
-
-    Raises:
-        UsageError: The method is unknown, or there are too many features for it.
-        ConvergenceError: The fit could not be certified.
-    """
+    """Return the certified estimate."""
     _validate.one_of("method", method, METHODS)
     candidates = 1
     if ridge is None:
@@ -117,22 +104,16 @@ def _refined(design: Design, found: Fit, ball: float) -> Fit:
 
 
 def _mixture_ridge(design: Design, ridge: float) -> float:
-    """Return κ² times the debiased ridge.
-
-    Near Δ = 0 the mixture loss is κ² times as steep, so that both fits then shrink alike.
-    """
+    """Return κ² times the debiased ridge."""
+    # Near Δ = 0 the mixture loss is κ² times as steep, so that both fits then shrink alike.
     return (1 - 2 * design.flip_probability) ** 2 * ridge
 
 
 def refining_pays(design: Design, center: Solution, ridge: float) -> bool:
-    """Return whether the mixture likelihood promises a clearly better estimate.
-
-    It does where rewards are large, so that the debiased estimate is inefficient.
-
-    Source:
-        docs/local.md, mixture likelihood: asymptotic efficiency, by the traces of both
-        covariances; the threshold is measured in tests/statistical/test_mixture.py.
-    """
+    """Return whether the mixture likelihood promises a clearly better estimate."""
+    # It does where rewards are large, so that the debiased estimate is inefficient.
+    # Source: docs/local.md, mixture likelihood: asymptotic efficiency, by the traces of both
+    # covariances; the threshold is measured in tests/statistical/test_mixture.py.
     rows, flip = design.differences, design.flip_probability
     if flip == 0 or rows.shape[1] > MOST_FEATURES:
         return False
@@ -145,11 +126,9 @@ def refining_pays(design: Design, center: Solution, ridge: float) -> bool:
 
 
 def _well_known(design: Design, refined: Fit) -> bool:
-    """Return whether a refined estimate is known well enough to be trusted.
-
-    With too few answers the mixture likelihood is flat far from the truth, and refining there
-    raises the error by a third.
-    """
+    """Return whether a refined estimate is known well enough to be trusted."""
+    # With too few answers the mixture likelihood is flat far from the truth, and refining there
+    # raises the error by a third.
     theta = refined.solution.theta
     known = _covariance(design, refined.solution, refined.ridge, "mixture", rows=_FEW_ROWS)
     return float(np.trace(known)) <= _KNOWN * float(theta @ theta)
@@ -167,11 +146,8 @@ def _covariance(
 
 
 def standard_errors(design: Design, found: Fit) -> Float[np.ndarray, " d"] | None:
-    """Return the asymptotic standard error of every weight; None for too many features.
-
-    Source:
-        docs/local.md, standard errors.
-    """
+    """Return the asymptotic standard error of every weight; None for too many features."""
+    # Source: docs/local.md, standard errors.
     if design.differences.shape[1] > MOST_FEATURES:
         return None
     solution, ridge = found.solution, found.ridge
@@ -199,13 +175,8 @@ def cross_fit(
     method: str = "auto",
     progress: Callable[[int, int], None] | None = None,
 ) -> HeldOut:
-    """Return predictions for every observation from fits that did not see its question.
-
-    Each fit chooses its own ridge and method without the part that it is measured on.
-
-    Raises:
-        DataError: There are too few different questions to hold any out.
-    """
+    """Return predictions for every observation from fits that did not see its question."""
+    # Each fit chooses its own ridge and method without the part that it is measured on.
     folds = design.folds(MEASURING)
     predictions = np.zeros(len(design))
     parts = np.unique(folds)

@@ -51,44 +51,29 @@ _DIGITS: Final = Context(
 class ArmMeans(Withholding):
     """The score of every arm: its shrunken mean reward less a penalty for few pulls.
 
-    f(a) = (S_a + shrinkage · center)/(N_a + shrinkage) − penalty/√(N_a + shrinkage), S_a being
-    the sum of N_a rewards above the lower end of their range. Rewards are cut to the range and
-    rounded to 2^-20 of it one by one, and sums are sums of integers: scores are exact to 50
-    digits, and need no arithmetic caveat. Nothing depends on how many records there are.
-
-    The object counts the logs itself, so that no counts can stand beside other settings.
-
-    Args:
-        logs: Raw records; arms and reward range are public.
-        unit: ``"record"``: a pull and its reward are hidden. ``"label"``: the arms are public
-            and one reward is hidden.
-        neighbors: What one change is; ``REPLACE_ONE`` for labels.
-        shrinkage: How many made-up pulls of reward ``center`` each arm gets, > 0.
-        center: Their mean above the lower end; half the range if left out, which shows least.
-        penalty: Strength of pessimism about arms that were pulled rarely, ≥ 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-        PrivacyError: No bound is known for the unit under the relation.
-        DataError: There are more than 2^32 records.
-
     Guarantee:
         :meth:`score_range` bounds how far one change moves the scores. Shown by
         tests/soundness/test_offline_bandit.py.
-
-    Source:
-        KLDP, Theorem 1 and Algorithm 1; docs/intrinsic.md, "Multi-armed bandits".
-        Differs: a shrunken mean, so that the bound holds for every data set.
     """
+
+    # f(a) = (S_a + shrinkage · center)/(N_a + shrinkage) − penalty/√(N_a + shrinkage), S_a being
+    # the sum of N_a rewards above the lower end of their range. Rewards are cut to the range and
+    # rounded to 2^-20 of it one by one, and sums are sums of integers: scores are exact to 50
+    # digits, and need no arithmetic caveat. Nothing depends on how many records there are.
+    # The object counts the logs itself, so that no counts can stand beside other settings.
+    # Source: KLDP, Theorem 1 and Algorithm 1; docs/intrinsic.md, "Multi-armed bandits". Differs: a
+    # shrunken mean, so that the bound holds for every data set.
 
     _held = "The means of a bandit's arms"
     caveats: tuple[str, ...] = ()
+    # `"record"`: a pull and its reward are hidden. `"label"`: the arms are public and one reward is
+    # hidden.
     unit: Unit
-    neighbors: NeighboringRelation
+    neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
     reward_range: float
-    shrinkage: float
-    penalty: float
-    center: float
+    shrinkage: float  # how many made-up pulls of reward `center` each arm gets, > 0
+    penalty: float  # strength of pessimism about arms that were pulled rarely, ≥ 0
+    center: float  # their mean above the lower end; half the range if left out, which shows least
     public_digest: str | None
     _arms: int
 
@@ -136,11 +121,7 @@ class ArmMeans(Withholding):
         return size("shrinkage", shrinkage)
 
     def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:
-        """Return the arms to choose from, as indices; all of them if candidates is None.
-
-        Raises:
-            UsageError: There is a context, or an index is no arm.
-        """
+        """Return the arms to choose from, as indices; all of them if candidates is None."""
         if context is not None:
             raise UsageError("A multi-armed bandit has no context: leave it out.")
         k = self._arms
@@ -215,22 +196,15 @@ def arms_digest(logs: BanditLogs) -> str:
 class ScreenedMeans(ArmMeans):
     """Plain mean rewards, scored by what a noisy test of the least count found.
 
-    They can be drawn from after :meth:`screen` only, and on the ledger of that test only. Scores
-    are plain means (less the penalty) if the count was at least 1, and all equal otherwise.
-
-    Args:
-        logs: Raw records; the unit is ``"record"``.
-        neighbors: What one change is.
-        penalty: Strength of pessimism about arms that were pulled rarely, ≥ 0.
-
     Guarantee:
         :meth:`score_range` holds outside the test's bad event, whose probability is part of
         every promise made with them. Shown by tests/soundness/test_offline_bandit.py and
         tests/soundness/test_minimum_count.py.
-
-    Source:
-        docs/intrinsic.md, "Propose, test, release".
     """
+
+    # They can be drawn from after `screen` only, and on the ledger of that test only. Scores are
+    # plain means (less the penalty) if the count was at least 1, and all equal otherwise.
+    # Source: docs/intrinsic.md, "Propose, test, release".
 
     least_count: int | None
     _payment: tuple[str, Event] | None
@@ -256,16 +230,6 @@ class ScreenedMeans(ArmMeans):
         self, test: MinimumCount, *, ledger: Ledger, simulate_seed: int | None = None
     ) -> int:
         """Return the noisy least count, by which scores are made from then on.
-
-        Args:
-            test: The noise.
-            ledger: Where the test is recorded before its noise is drawn.
-            simulate_seed: A seed for study; the entry then says ``simulated``.
-
-        Raises:
-            UsageError: They were screened before, or there is no ledger.
-            BudgetExceeded: The test would pass the ledger's budget; no noise was drawn.
-            PrivacyError: The ledger is about another unit or relation.
 
         Guarantee:
             That of the test: unit ``"record"``, trust ``"central"``. Shown by
@@ -295,11 +259,7 @@ class ScreenedMeans(ArmMeans):
         return count
 
     def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:
-        """Return the arms to choose from, as :meth:`ArmMeans.options`.
-
-        Raises:
-            UsageError: They were not screened, or the question is none.
-        """
+        """Return the arms to choose from, as :meth:`ArmMeans.options`."""
         if self.least_count is None:
             raise UsageError("These means were not screened yet: call screen first.")
         return super().options(context, candidates)

@@ -32,20 +32,14 @@ _BLOCK = 1 << 21  # numbers of features that are held at once: 16 MiB
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Candidates:
-    """All m candidates of n prompts in one row, with the probabilities they start from.
+    """All m candidates of n prompts in one row, with the probabilities they start from."""
 
-    Attributes:
-        sizes: How many candidates each prompt has; no prompt has none.
-        reference: Probabilities of the starting policy, summing to 1 for every prompt.
-        prompts: The prompt of every candidate; empty where features are given.
-        answers: The candidates; empty where features are given.
-        given: Features of the candidates, where they come without texts.
-    """
-
-    sizes: Integer[np.ndarray, " n"]
+    sizes: Integer[np.ndarray, " n"]  # how many candidates each prompt has; no prompt has none
+    # Probabilities of the starting policy, summing to 1 for every prompt.
     reference: Float[np.ndarray, " m"]
-    prompts: Sequence[Text] = ()
-    answers: Sequence[Text] = ()
+    prompts: Sequence[Text] = ()  # the prompt of every candidate; empty where features are given
+    answers: Sequence[Text] = ()  # the candidates; empty where features are given
+    # Features of the candidates, where they come without texts.
     given: Float[np.ndarray, "m d"] | None = None
 
     @classmethod
@@ -57,20 +51,7 @@ class Candidates:
         reference: ReferenceLists | None,
         features: Features | None,
     ) -> Candidates:
-        """Return checked candidates.
-
-        Args:
-            prompts: n prompts; None if the reward reads no texts.
-            candidates: n lists of texts, or n arrays of features, shape (k, d), if the reward
-                reads no texts.
-            reference: n lists of probabilities; uniform if left out.
-            features: What the reward reads texts with, or None.
-
-        Raises:
-            UsageError: Prompts are missing, or are of no use.
-            DataError: Lengths disagree, a list is empty or is one text, or a reference is no
-                distribution.
-        """
+        """Return checked candidates."""
         if (prompts is None) != (features is None):
             raise UsageError(
                 "This reward reads texts: give prompts, and candidates as lists of texts."
@@ -112,15 +93,11 @@ class Candidates:
     def centered(
         self, features: Features | None
     ) -> Iterator[tuple[slice, Any, Float[np.ndarray, "b d"]]]:
-        """Yield stretches of candidates: which they are, their features, and these centered.
-
-        Centered features are φ(x, a) less their mean under the reference, dense; a policy
-        depends on nothing else, because what all candidates share changes no choice. The
-        stretches bound the memory.
-
-        Source:
-            docs/local.md, confidence and pessimism: φ(x, a) − E_{a′∼reference} φ(x, a′).
-        """
+        """Yield stretches of candidates: which they are, their features, and these centered."""
+        # Centered features are φ(x, a) less their mean under the reference, dense; a policy depends
+        # on nothing else, because what all candidates share changes no choice. The stretches bound
+        # the memory.
+        # Source: docs/local.md, confidence and pessimism: φ(x, a) − E_{a′∼reference} φ(x, a′).
         for part, first in self._parts(features):
             rows = part._rows(features)  # noqa: SLF001 (of the same class)
             means = _dense(part._averages() @ rows)  # noqa: SLF001

@@ -43,32 +43,15 @@ def counted_vectors(
     answers: bool = False,
     taken: Taken | None = None,
 ) -> PiecedRows:
-    """Return the feature differences of the rows that count, with labels or answers beside them.
-
-    Args:
-        survey: What counts.
-        engine: Where the files are read.
-        features: Turns texts into vectors; None for files of vectors.
-        answers: Whether the files hold randomized answers; else they must hold raw labels.
-        taken: Called as pieces are done, once for each pass.
-
-    Raises:
-        UsageError: Features are missing, or were given for files that hold vectors.
-    """
+    """Return the feature differences of the rows that count, with labels or answers beside them."""
     shape = survey.counted, width_of(survey.shards, features)
     read = _Counted(survey, features, answers)
     return PiecedRows(engine, survey.shards.pieces, read, shape, taken)
 
 
 def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
-    """Return rows that are refused if what is public of their file is not what was surveyed.
-
-    Which rows of a person count was decided then: in other files too many might.
-
-    Args:
-        rows: Read from the pieces of the survey.
-        survey: What was found.
-    """
+    """Return rows that are refused if what is public of their file is not what was surveyed."""
+    # Which rows of a person count was decided then: in other files too many might.
     return replace(rows, read=_Verified(rows.read, survey))
 
 
@@ -80,23 +63,14 @@ class _Verified:
     survey: ShardSurvey
 
     def __call__(self, piece: Piece) -> Iterator[tuple[Any, ...]]:
-        """Yield the blocks.
-
-        Raises:
-            DataError: There is something else in the file than before.
-        """
+        """Yield the blocks."""
         yield from self.read(piece)
         if digest_of_piece(self.survey.shards, piece) != self.survey.digests[piece.number]:
             raise DataError(f"{piece.name} changed while it was read. Nothing was released.")
 
 
 def width_of(shards: Shards, features: Features | None) -> int:
-    """Return how many features the records of many files have.
-
-    Raises:
-        UsageError: Features are missing, or were given for files that hold vectors; or a fit in
-            pieces, which bends by matrices of features by features, could not be held.
-    """
+    """Return how many features the records of many files have."""
     if (shards.dimension is None) == (features is None):
         raise UsageError(
             "features must be given for files of texts, and left out for files of vectors."
@@ -142,19 +116,12 @@ def _finite(rows: Any) -> Any:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ChunkedEvidence:
-    """What a fit sees of many files: public vectors, and what is known of Σ yx.
+    """What a fit sees of many files: public vectors, and what is known of Σ yx."""
 
-    Attributes:
-        rows: x of the pairs that count.
-        statistic: What is known of Σ yx.
-        feature_bound: Bound L on the norm of one answer's features.
-        longest: Rows that are longer count less; with infinity every one counts 1.
-    """
-
-    rows: PiecedRows
-    statistic: Float[np.ndarray, " d"]
-    feature_bound: float
-    longest: float = np.inf
+    rows: PiecedRows  # x of the pairs that count
+    statistic: Float[np.ndarray, " d"]  # what is known of Σ yx
+    feature_bound: float  # bound L on the norm of one answer's features
+    longest: float = np.inf  # rows that are longer count less; with infinity every one counts 1
 
     def __len__(self) -> int:
         """Return the number of pairs that count."""
@@ -191,11 +158,8 @@ class ChunkedEvidence:
         return len(self.sample) / len(self)
 
     def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from the sample.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return H = Σ σ′(θᵀx)xxᵀ: the curvature, and the variance of Σ yx; from the sample."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         slopes = debiased_slope(self.sample @ theta)
         [total] = weighted_grams(self.sample, self.weights * slopes)
         return np.asarray(total / self.share)
@@ -215,22 +179,12 @@ class ChunkedEvidence:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ShardEvidence(ChunkedEvidence):
-    """What a fit sees after all labels of many files were released as one sum; it is public.
+    """What a fit sees after all labels of many files were released as one sum; it is public."""
 
-    Attributes:
-        rows: x of the pairs that count.
-        statistic: T̃ = Σ yx + noise.
-        feature_bound: Bound L on the norm of one answer's features.
-        factor: F; the noise has covariance V = FFᵀ.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-        squares: Σ‖x‖².
-        inflation: 1: the sum is whole.
-    """
-
-    factor: Float[np.ndarray, "d r"]
-    rounding: float
-    squares: float
-    inflation: float = 1.0
+    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
+    rounding: float  # how far the grid moved the sum at most, in standard deviations of the noise
+    squares: float  # Σ‖x‖²
+    inflation: float = 1.0  # 1: the sum is whole
 
     @property
     def covariance(self) -> Float[np.ndarray, "d d"]:
@@ -240,11 +194,8 @@ class ShardEvidence(ChunkedEvidence):
     def mean_and_spread(
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-        """Return what :class:`~sordino.rewards.evidence.LabelEvidence` does, by the sample.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return what :class:`~sordino.rewards.evidence.LabelEvidence` does, by the sample."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         margins = self.sample @ theta
         slopes = self.weights * secant_slope(margins), self.weights**2 * debiased_slope(margins)
         both = weighted_grams(self.sample, *slopes)
@@ -255,20 +206,14 @@ class ShardEvidence(ChunkedEvidence):
         return label_ridges(self)
 
     def optimism(self, solution: Solution, ridge: float) -> float:
-        """Return tr[(H + ΛI)⁻¹(H + V)].
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return tr[(H + ΛI)⁻¹(H + V)]."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         return effective_features(self, solution, ridge)
 
     def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the estimate, whatever the labels were.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release":
-            (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹, H and G from the sample.
-        """
+        """Return the covariance of the estimate, whatever the labels were."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H +
+        # ΛI)⁻¹, H and G from the sample.
         share = self.share  # H, G, V and Λ are all smaller by it in the sample
         noise = self.covariance * share
         return share * answer_sum_covariance(
@@ -289,46 +234,30 @@ def _stacked(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class AnswerEvidence(ChunkedEvidence):
-    """What a fit sees of randomized answers in many files.
+    """What a fit sees of randomized answers in many files."""
 
-    Attributes:
-        rows: x of the answers that count.
-        statistic: Σ ỹx, ỹ the answer with its randomization taken out in expectation.
-        feature_bound: Bound L on the norm of one answer's features.
-        flip_probability: Chance that an answer is not the judgment.
-    """
-
-    flip_probability: float
+    flip_probability: float  # chance that an answer is not the judgment
 
     def ridges(self) -> list[float]:
         """Return what :func:`~sordino.rewards.ridge_selection.ridges` says."""
         return ridges(self.feature_bound, self.flip_probability)
 
     def noise(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return N = Σ p(1 − p)/κ² xxᵀ, the covariance of Σ ỹx; from the sample.
-
-        Source:
-            docs/local.md, standard errors.
-        """
+        """Return N = Σ p(1 − p)/κ² xxᵀ, the covariance of Σ ỹx; from the sample."""
+        # Source: docs/local.md, standard errors.
         variances = debiased_noise(self.sample @ theta, self.flip_probability)
         [total] = weighted_grams(self.sample, variances)
         return np.asarray(total / self.share)
 
     def optimism(self, solution: Solution, ridge: float) -> float:
-        """Return tr[(H + ΛI)⁻¹N].
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release", with N for H + V.
-        """
+        """Return tr[(H + ΛI)⁻¹N]."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release", with N for H + V.
         theta = solution.theta
         return optimism(self.information(theta), self.noise(theta), solution, ridge)
 
     def scatter(self, theta: Float[np.ndarray, " d"], ridge: float) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the estimate, as if θ were true.
-
-        Source:
-            docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, from the sample.
-        """
+        """Return the covariance of the estimate, as if θ were true."""
+        # Source: docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, from the sample.
         share = self.share
         covariance = debiased_covariance(
             self.sample, theta, self.flip_probability, ridge=ridge * share
@@ -338,19 +267,12 @@ class AnswerEvidence(ChunkedEvidence):
 
 @dataclass(eq=False)
 class _Sums:
-    """What some answers add up to.
+    """What some answers add up to."""
 
-    Attributes:
-        agreed: Σ zx, z the randomized answer.
-        total: Σ x.
-        longest: The largest ‖x‖².
-        rows: How many.
-    """
-
-    agreed: Float[np.ndarray, " d"]
-    total: Float[np.ndarray, " d"]
-    longest: float
-    rows: int
+    agreed: Float[np.ndarray, " d"]  # Σ zx, z the randomized answer
+    total: Float[np.ndarray, " d"]  # Σ x
+    longest: float  # the largest ‖x‖²
+    rows: int  # how many
 
     def plus(self, other: _Sums) -> _Sums:
         """Return the sums of both."""
@@ -376,16 +298,7 @@ def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
 def evidence_of_answers(
     rows: PiecedRows, features: Features | None, flips: float
 ) -> AnswerEvidence:
-    """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features.
-
-    Args:
-        rows: x of the answers that count, with the answers beside them.
-        features: What made them of texts; None for files of vectors.
-        flips: Chance that an answer is not the judgment.
-
-    Raises:
-        DataError: There are other rows than before: the files changed while they were read.
-    """
+    """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
     found = rows.fold(_sums, _Sums.plus)
     if found.rows != rows.shape[0]:
         raise DataError("The input changed while it was read. Nothing was fitted.")

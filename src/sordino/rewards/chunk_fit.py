@@ -47,21 +47,8 @@ def fit_released_shards(
     ball: float,
     ellipsoid: bool | None = None,
 ) -> RewardModel:
-    """Return the reward that explains one released sum best; as often as one likes, for free.
-
-    The same fit as :func:`~sordino.rewards.estimation.fit_released`, with a pass over the
-    files for each step of Newton's method.
-
-    Args:
-        released: From :func:`~sordino.rewards.label_release.release_shards`.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
-        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
-        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
-
-    Raises:
-        UsageError: A setting is out of range.
-        ConvergenceError: The fit could not be certified; the released sum is not lost.
-    """
+    """Return the reward that explains one released sum best; as often as one likes, for free."""
+    # The same fit as `fit_released`, with a pass over the files for each step of Newton's method.
     evidence = released.evidence
     ball = _validate.workable("ball", ball)
     shrinks = ridge is None and len(evidence.statistic) <= MOST_FEATURES
@@ -109,21 +96,9 @@ def fit_released_shards(
 def fit_evidence(
     evidence: ChunkedEvidence, *, ridge: float | None, ball: float
 ) -> tuple[Solution, float, int]:
-    """Return the certified estimate, its ridge, and how many ridges were tried.
-
-    Args:
-        evidence: The vectors, and what is known of Σ yx.
-        ridge: Λ > 0; chosen by Takeuchi's criterion if left out.
-        ball: Bound on the norm of the weights.
-
-    Raises:
-        UsageError: The ridge is not above 0.
-        ConvergenceError: The fit could not be certified.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release"; the ridge by Takeuchi's criterion,
-        Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ + tr[(H + ΛI)⁻¹S], S the covariance of T̃.
-    """
+    """Return the certified estimate, its ridge, and how many ridges were tried."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release"; the ridge by Takeuchi's
+    # criterion, Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ + tr[(H + ΛI)⁻¹S], S the covariance of T̃.
     candidates = evidence.ridges() if ridge is None else [_validate.positive("ridge", ridge)]
     found, values = minimize_chunked(
         evidence.loss,
@@ -157,13 +132,7 @@ def _starts(
 def shard_errors(
     evidence: ChunkedEvidence, solution: Solution, ridge: float
 ) -> Float[np.ndarray, " d"] | None:
-    """Return the asymptotic standard error of every weight; None for too many features.
-
-    Args:
-        evidence: What the fit saw.
-        solution: The fit.
-        ridge: Λ of the fit.
-    """
+    """Return the asymptotic standard error of every weight; None for too many features."""
     if len(evidence.statistic) > MOST_FEATURES:
         return None
     covariance = evidence.scatter(solution.theta, ridge + solution.multiplier)
@@ -186,37 +155,14 @@ def fit_answer_shards(
 ) -> RewardModel:
     """Return the reward that explains randomized answers in many files best; it costs nothing.
 
-    The debiased fit of :func:`sordino.fit_reward`, with a pass over the files for each step of
-    Newton's method. A ridge that is not given is chosen on the sum of all answers, and not on
-    held-out ones as in memory. Repeats of one person count once, wherever they are.
-
-    Args:
-        shards: From :func:`~sordino.preferences.shards.find_shards` with ``privatized=True``;
-            each file with its manifest beside it.
-        features: Turns texts into vectors; left out for files of vectors.
-        engine: Where the files are read; in this process if left out.
-        ridge: Strength of the quadratic penalty, > 0; chosen if left out.
-        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
-        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
-        scratch: Folder for what tasks exchange, which all machines see; the system's own for
-            temporary files if left out.
-        taken: Called as tasks are done, once for each pass.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: A file has no manifest or is not the one that it speaks of, or manifests
-            disagree, or a record cannot be used.
-        PrivacyError: A person gave more answers than the promise covers.
-        FileSystemError: A file cannot be read.
-        ConvergenceError: The fit could not be certified.
-
     Guarantee:
         Exactly what the answers promise: this is post-processing. Shown by
         tests/soundness/test_sharded_answers.py.
-
-    Source:
-        docs/local.md, "The fit".
     """
+    # The debiased fit of `fit_reward`, with a pass over the files for each step of Newton's method.
+    # A ridge that is not given is chosen on the sum of all answers, and not on held-out ones as in
+    # memory. Repeats of one person count once, wherever they are.
+    # Source: docs/local.md, "The fit".
     fitted = _Terms(ridge, ball)
     with _opened(shards, features, engine, scratch=scratch, taken=taken) as opened:
         return opened.reward(fitted, ellipsoid=ellipsoid)
@@ -236,35 +182,14 @@ def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
 ) -> tuple[RewardModel, AnswerMetrics]:
     """Return that reward, and what one like it measures on held-out answers; both cost nothing.
 
-    The fifth of the questions that a public rule holds out is predicted by a second fit, on all
-    others: in memory there are five such fits, which would read the files five times more often.
-    So metrics are of a fit on four fifths of the answers, which is a little worse than the reward
-    that is returned, and their errors are those of a fifth of the answers. Nothing is scaled.
-
-    Args:
-        shards: As for :func:`fit_answer_shards`, and likewise all that follow.
-        features: Turns texts into vectors.
-        engine: Where the files are read.
-        ridge: Of both fits; chosen for each on the answers that it sees if left out.
-        ball: Bound on the norm of the weights.
-        ellipsoid: Whether to keep a confidence set.
-        temperature: Of a Gibbs policy, > 0, for its win rate; without it there is none.
-        scratch: Folder for what tasks exchange: also the predictions for held-out answers.
-        taken: Called as tasks are done, once for each pass.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: As :func:`fit_answer_shards`; or there are too few questions to hold any out.
-        PrivacyError: A person gave more answers than the promise covers.
-        FileSystemError: A file cannot be read.
-        ConvergenceError: A fit could not be certified.
-
     Guarantee:
         Exactly what the answers promise: this is post-processing.
-
-    Source:
-        docs/local.md, "The fit" and metrics on randomized labels.
     """
+    # The fifth of the questions that a public rule holds out is predicted by a second fit, on all
+    # others: in memory there are five such fits, which would read the files five times more often.
+    # So metrics are of a fit on four fifths of the answers, which is a little worse than the reward
+    # that is returned, and their errors are those of a fifth of the answers. Nothing is scaled.
+    # Source: docs/local.md, "The fit" and metrics on randomized labels.
     fitted = _Terms(ridge, ball)
     heat = None if temperature is None else _validate.positive("temperature", temperature)
     where: Any = {"scratch": scratch, "taken": taken}
@@ -276,15 +201,10 @@ def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
 
 @dataclass
 class _Terms:
-    """How a fit is made.
+    """How a fit is made."""
 
-    Attributes:
-        ridge: Λ > 0, or None where it is chosen.
-        ball: Bound on the norm of the weights.
-    """
-
-    ridge: float | None
-    ball: float
+    ridge: float | None  # Λ > 0, or None where it is chosen
+    ball: float  # bound on the norm of the weights
 
     def __post_init__(self) -> None:
         """Refuse what is out of range before a file is opened."""
@@ -325,34 +245,19 @@ def _opened(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class _Opened:
-    """Answers in many files, as they are fitted and measured.
+    """Answers in many files, as they are fitted and measured."""
 
-    Attributes:
-        survey: Which of them count.
-        engine: Where they are read.
-        features: Turns texts into vectors.
-        promise: What they promise.
-        flips: Chance that an answer is not the judgment.
-        artifact: Digest of the files.
-        scratch: Folder for what tasks exchange.
-        taken: Called as tasks are done.
-    """
-
-    survey: ShardSurvey
-    engine: Engine
-    features: Features | None
-    promise: Guarantee
-    flips: float
-    artifact: str
-    scratch: str | Path | None
-    taken: Taken | None
+    survey: ShardSurvey  # which of them count
+    engine: Engine  # where they are read
+    features: Features | None  # turns texts into vectors
+    promise: Guarantee  # what they promise
+    flips: float  # chance that an answer is not the judgment
+    artifact: str  # digest of the files
+    scratch: str | Path | None  # folder for what tasks exchange
+    taken: Taken | None  # called as tasks are done
 
     def refuse_too_few(self) -> None:
-        """Refuse to measure where the public rule puts all answers on one side.
-
-        Raises:
-            DataError: It does.
-        """
+        """Refuse to measure where the public rule puts all answers on one side."""
         n, parts = self.survey.counted, self.survey.parts
         if parts is not None and not all(part.counted for part in parts):
             raise DataError(
@@ -421,13 +326,7 @@ class _Opened:
 
 
 def read_manifests(shards: Shards, engine: Engine) -> tuple[Manifest, ...]:
-    """Return the manifest of every file, each checked against its file where that is read.
-
-    Raises:
-        UsageError: These are raw judgments.
-        DataError: A file has none, or is not the one that it speaks of.
-        FileSystemError: A file cannot be read.
-    """
+    """Return the manifest of every file, each checked against its file where that is read."""
     if not isinstance(shards, Shards) or not shards.privatized:
         raise UsageError(
             "Randomized answers are fitted: find_shards(..., privatized=True). Nothing was read."
@@ -442,11 +341,7 @@ def _read(path: str) -> tuple[Manifest, ...]:
 
 
 def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
-    """Return what all files promise; refuse those that do not belong together.
-
-    Raises:
-        DataError: They say different things.
-    """
+    """Return what all files promise; refuse those that do not belong together."""
     for name in ("mechanism", "epsilon", "flip_probability", "unit", "neighbors", "trust"):
         if len({getattr(manifest, name) for manifest in manifests}) > 1:
             raise DataError(
@@ -461,11 +356,7 @@ def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
 def _told_apart(
     survey: ShardSurvey, promise: Guarantee, manifests: Sequence[Manifest]
 ) -> Guarantee:
-    """Return a promise that says if two answers to one question may be of one person.
-
-    Raises:
-        PrivacyError: They may even be two answers of one label: in one release each is drawn once.
-    """
+    """Return a promise that says if two answers to one question may be of one person."""
     if not survey.repeats:
         return promise
     if len({manifest.release_id for manifest in manifests}) > 1:
@@ -479,11 +370,7 @@ def _told_apart(
 
 
 def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: float) -> None:
-    """Refuse a promise about whole people that one of them has too many answers for.
-
-    Raises:
-        PrivacyError: It does not cover them all.
-    """
+    """Refuse a promise about whole people that one of them has too many answers for."""
     if promise.unit != "person":
         return
     loss = label_loss(flips)

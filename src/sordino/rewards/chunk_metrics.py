@@ -53,16 +53,12 @@ _ROW: Final = [("who", "<u8", 2), ("difference", "<f8"), ("answer", "?")]
 
 @dataclass(frozen=True, eq=False)
 class Predicted:
-    """Predictions for the answers of some people, all of whose answers are here.
+    """Predictions for the answers of some people, all of whose answers are here."""
 
-    Attributes:
-        differences: Predicted reward of the first minus the second.
-        targets: ỹ, the answers with their randomization taken out in expectation.
-        persons: Who answered, numbered from 0; None where every answer counts as a person's.
-    """
-
-    differences: Float[np.ndarray, " n"]
+    differences: Float[np.ndarray, " n"]  # predicted reward of the first minus the second
+    # ỹ, the answers with their randomization taken out in expectation.
     targets: Float[np.ndarray, " n"]
+    # Who answered, numbered from 0; None where every answer counts as a person's.
     persons: Integer[np.ndarray, " n"] | None
 
     def by_person(self, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " g"]:
@@ -74,31 +70,17 @@ class Predicted:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Predictions:
-    """Predictions in a folder that all machines see, in parts that memory holds.
+    """Predictions in a folder that all machines see, in parts that memory holds."""
 
-    Attributes:
-        engine: Where they are added up.
-        exchange: Where they are.
-        pieces: From how many pieces they came.
-        flip_probability: Chance that an answer is not the judgment.
-        linked: Whether it is known who answered.
-        taken: Called as parts are done.
-    """
-
-    engine: Engine
-    exchange: Exchange
-    pieces: int
-    flip_probability: float
-    linked: bool
-    taken: Taken | None = None
+    engine: Engine  # where they are added up
+    exchange: Exchange  # where they are
+    pieces: int  # from how many pieces they came
+    flip_probability: float  # chance that an answer is not the judgment
+    linked: bool  # whether it is known who answered
+    taken: Taken | None = None  # called as parts are done
 
     def fold(self, task: Callable[[Predicted], T], plus: Callable[[T, T], T]) -> T:
-        """Return the sum of ``task(part)`` over all parts; a part may be empty.
-
-        Args:
-            task: Can be pickled.
-            plus: From two parts to their sum.
-        """
+        """Return the sum of ``task(part)`` over all parts; a part may be empty."""
         read = _OfPart(self.exchange, self.pieces, self.flip_probability, self.linked, task)
         total: T = self.engine.fold(range(PARTS), read, plus, taken=self.taken)
         return total
@@ -135,22 +117,7 @@ def opened_predictions(
     scratch: str | Path | None = None,
     taken: Taken | None = None,
 ) -> Iterator[Predictions]:
-    """Read the answers that count once; keep the predictions for as long as the context is open.
-
-    Args:
-        survey: Which of the randomized answers count.
-        engine: Where the files are read.
-        weights: What predicts.
-        features: Turns texts into vectors; None for files of vectors.
-        flip_probability: Chance that an answer is not the judgment.
-        scratch: A folder that all machines see; the system's own place for temporary files if
-            left out.
-        taken: Called as pieces, and later parts, are done.
-
-    Raises:
-        DataError: There are other rows than before: the files changed while they were read.
-        FileSystemError: A file or the folder cannot be used.
-    """
+    """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
         task = _Predict(survey, exchange, weights, features)
         if engine.fold(survey.shards.pieces, task, add, taken=taken) != survey.counted:
@@ -212,15 +179,9 @@ _PASSES: Final = 60
 
 
 def crossing(rising: Rising, farthest: float) -> float | None:
-    """Return where a sum crosses zero, from below; None if not between −farthest and farthest.
-
-    Every pass tries points closely around a guess and some across the bracket, so that a good
-    guess makes it ten times narrower than its own error, and a bad one does no harm.
-
-    Args:
-        rising: The sum, which never falls.
-        farthest: Where to give up.
-    """
+    """Return where a sum crosses zero, from below; None if not between −farthest and farthest."""
+    # Every pass tries points closely around a guess and some across the bracket, so that a good
+    # guess makes it ten times narrower than its own error, and a bad one does no harm.
     trials = np.concatenate([[-farthest], -_NEAR[::-1], [0.0], _NEAR, [farthest]])
     found = rising(trials)
     if found[0, 0] > 0 or found[0, -1] < 0:
@@ -244,11 +205,8 @@ def _guess(
     values: Float[np.ndarray, " two"],
     bends: Float[np.ndarray, " two"],
 ) -> float:
-    """Return where the cubic through both ends, as a function of the value, is at value 0.
-
-    Source:
-        Inverse Hermite interpolation.
-    """
+    """Return where the cubic through both ends, as a function of the value, is at value 0."""
+    # Source: Inverse Hermite interpolation.
     if values[0] == 0 or values[1] == 0:
         return float(ends[0] if values[0] == 0 else ends[1])
     height, width = float(values[1] - values[0]), float(ends[1] - ends[0])
@@ -281,33 +239,23 @@ _EVEN: Final = math.inf  # a temperature at which nobody wins
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerMetrics(RewardMetrics):
-    """What a reward measures on randomized answers, and a policy of it.
+    """What a reward measures on randomized answers, and a policy of it."""
 
-    Attributes:
-        win_rate: How often a Gibbs policy on the two answers picks the preferred one; None where
-            no temperature was given.
-        rows: How many answers it was measured on.
-    """
-
+    # How often a Gibbs policy on the two answers picks the preferred one; None where no temperature
+    # was given.
     win_rate: Interval | None
-    rows: int
+    rows: int  # how many answers it was measured on
 
 
 @dataclass(frozen=True, eq=False)
 class _Totals:
-    """What some predictions add up to.
+    """What some predictions add up to."""
 
-    Attributes:
-        rows: How many.
-        values: The sums of what accuracy, loss and win rate are means of.
-        limits: Σ(1[Δ < 0] − ỹ)Δ and Σ(1[Δ > 0] − ỹ)Δ: the scores of an infinite slope.
-        unit: The largest |Δ|.
-    """
-
-    rows: int
-    values: Float[np.ndarray, " k"]
+    rows: int  # how many
+    values: Float[np.ndarray, " k"]  # the sums of what accuracy, loss and win rate are means of
+    # Σ(1[Δ < 0] − ỹ)Δ and Σ(1[Δ > 0] − ỹ)Δ: the scores of an infinite slope.
     limits: Float[np.ndarray, " two"]
-    unit: float
+    unit: float  # the largest |Δ|
 
     def plus(self, other: _Totals) -> _Totals:
         """Return the totals of both."""
@@ -321,18 +269,13 @@ class _Totals:
 
 @dataclass(frozen=True, eq=False)
 class _Spread:
-    """How the same scatters.
+    """How the same scatters."""
 
-    Attributes:
-        persons: How many there are.
-        squares: Over persons, the sums of squares of the sums of what is centered: of the three
-            values, and of the scores of the slope.
-        information: Σ σ′(bΔ)Δ².
-    """
-
-    persons: int
+    persons: int  # how many there are
+    # Over persons, the sums of squares of the sums of what is centered: of the three values, and of
+    # the scores of the slope.
     squares: Float[np.ndarray, " k"]
-    information: float
+    information: float  # Σ σ′(bΔ)Δ²
 
     def plus(self, other: _Spread) -> _Spread:
         """Return that of both."""
@@ -346,18 +289,9 @@ class _Spread:
 def measure_predictions(
     predictions: Predictions, *, temperature: float | None = None, widening: float = 1.0
 ) -> AnswerMetrics:
-    """Return what predictions say about answers, with the randomization taken out; it is free.
-
-    Everything is read from the predictions, a few times; no file of answers is read again.
-
-    Args:
-        predictions: For answers that the fit behind them did not see.
-        temperature: Of a Gibbs policy, for its win rate.
-        widening: By how much errors grow because another fit, on all answers, is spoken of.
-
-    Source:
-        docs/local.md, metrics on randomized labels.
-    """
+    """Return what predictions say about answers, with the randomization taken out; it is free."""
+    # Everything is read from the predictions, a few times; no file of answers is read again.
+    # Source: docs/local.md, metrics on randomized labels.
     heat = _EVEN if temperature is None else temperature
     total = predictions.fold(partial(_totals, heat), _Totals.plus)
     root = _slope(predictions, total)

@@ -51,15 +51,10 @@ from .solver import Solution
 
 
 class Ellipsoid(ABC):
-    """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is.
+    """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is."""
 
-    Attributes:
-        center: The weights in the middle, shape (d,).
-        metric: M, symmetric and positive definite, shape (d, d).
-    """
-
-    center: Float[np.ndarray, " d"]
-    metric: Float[np.ndarray, "d d"]
+    center: Float[np.ndarray, " d"]  # the weights in the middle, shape (d,)
+    metric: Float[np.ndarray, "d d"]  # M, symmetric and positive definite, shape (d, d)
 
     @abstractmethod
     def radius(self, confidence: float) -> float:
@@ -71,17 +66,8 @@ class Ellipsoid(ABC):
         return f"{name}(d={len(self.center)}, radius(0.95)={self.radius(0.95):.4g})"
 
     def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
-        """Return ‖row‖_{M⁻¹} of every row: times the radius, a bound on how wrong θ̂ᵀrow is.
-
-        Source:
-            docs/local.md, confidence and pessimism: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
-
-        Args:
-            rows: Shape (m, d), dense or sparse.
-
-        Raises:
-            DataError: The number of columns is not d.
-        """
+        """Return ‖row‖_{M⁻¹} of every row: times the radius, a bound on how wrong θ̂ᵀrow is."""
+        # Source: docs/local.md, confidence and pessimism: |(θ̂ − θ*)ᵀv| ≤ ‖θ̂ − θ*‖_M ‖v‖_{M⁻¹}.
         if rows.ndim != 2 or rows.shape[1] != len(self.center):  # noqa: PLR2004
             raise DataError(f"rows must have shape (m, {len(self.center)}), got {rows.shape}.")
         widths = np.zeros(rows.shape[0])
@@ -90,20 +76,14 @@ class Ellipsoid(ABC):
         return widths
 
     def distance(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return ‖θ − center‖_M.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-        """
+        """Return ‖θ − center‖_M."""
+        # Source: docs/local.md, confidence and pessimism.
         gap = np.asarray(theta) - self.center
         return math.sqrt(max(float(gap @ self.metric @ gap), 0.0))
 
     def contains(self, theta: Float[np.ndarray, " d"], confidence: float) -> bool:
-        """Return whether weights lie in the set.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-        """
+        """Return whether weights lie in the set."""
+        # Source: docs/local.md, confidence and pessimism.
         return self.distance(theta) <= self.radius(confidence)
 
     @cached_property
@@ -113,12 +93,7 @@ class Ellipsoid(ABC):
 
 
 def packed(matrix: Float[np.ndarray, "d d"]) -> str:
-    """Return the lower triangle of a symmetric matrix, row by row, in base 64.
-
-    Example:
-        >>> unpacked(packed(np.eye(2)), 2).tolist()
-        [[1.0, 0.0], [0.0, 1.0]]
-    """
+    """Return the lower triangle of a symmetric matrix, row by row, in base 64."""
     lower = matrix[np.tril_indices(len(matrix))].astype("<f8")
     return base64.b64encode(lower.tobytes()).decode()
 
@@ -137,38 +112,20 @@ _NEW: Mapping[str, Any] = {"noise": (), "splits": 1}  # what sets of earlier fil
 
 
 def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: float) -> float:
-    """Return the level that ξᵀKξ exceeds with probability at most e^−t, ξ 1-sub-Gaussian.
-
-    Source:
-        Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism:
-        h(K, t) = tr K + 2√(tr(K²)t) + 2‖K‖t.
-
-    Args:
-        trace: tr K.
-        trace_of_square: tr K².
-        largest: ‖K‖, the largest eigenvalue.
-        t: > 0.
-
-    Example:
-        >>> quadratic_tail(1.0, 1.0, 1.0, 1.0)
-        5.0
-    """
+    """Return the level that ξᵀKξ exceeds with probability at most e^−t, ξ 1-sub-Gaussian."""
+    # Source: Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism: h(K,
+    # t) = tr K + 2√(tr(K²)t) + 2‖K‖t.
     return trace + 2 * math.sqrt(trace_of_square * t) + 2 * largest * t
 
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseTerm:
-    """One source of error of an estimate: factor · √(ξᵀKξ), ξ 1-sub-Gaussian.
+    """One source of error of an estimate: factor · √(ξᵀKξ), ξ 1-sub-Gaussian."""
 
-    Source:
-        docs/local.md, confidence and pessimism. With trace alone, K a number, nothing is random.
+    # Source: docs/local.md, confidence and pessimism. With trace alone, K a number, nothing is
+    # random.
 
-    Attributes:
-        factor: What the length is multiplied by.
-        trace, trace_of_square, largest: tr K, tr K² and ‖K‖.
-    """
-
-    factor: float
+    factor: float  # what the length is multiplied by
     trace: float
     trace_of_square: float
     largest: float
@@ -180,15 +137,8 @@ class NoiseTerm:
 
     @classmethod
     def of(cls, factor: float, shape: Float[np.ndarray, "r r"]) -> NoiseTerm:
-        """Return the term of a matrix K.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-
-        Args:
-            factor: What the length is multiplied by.
-            shape: K, symmetric and positive semidefinite.
-        """
+        """Return the term of a matrix K."""
+        # Source: docs/local.md, confidence and pessimism.
         return cls(
             factor=factor,
             trace=float(np.trace(shape)),
@@ -197,11 +147,8 @@ class NoiseTerm:
         )
 
     def reach(self, t: float) -> float:
-        """Return what the term exceeds with probability at most e^−t.
-
-        Source:
-            docs/local.md, confidence and pessimism: factor · √h(K, t).
-        """
+        """Return what the term exceeds with probability at most e^−t."""
+        # Source: docs/local.md, confidence and pessimism: factor · √h(K, t).
         return self.factor * math.sqrt(
             quadratic_tail(self.trace, self.trace_of_square, self.largest, t)
         )
@@ -209,45 +156,30 @@ class NoiseTerm:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ConfidenceEllipsoid(Ellipsoid):
-    """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated.
+    """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated."""
 
-    Valid for a linear reward, questions that were fixed before anybody answered, independent
-    answers, and ``ball`` chosen before the data were seen with ‖θ*‖ ≤ ball. It is conservative
-    by a factor of about 3 to 5.
+    # Valid for a linear reward, questions that were fixed before anybody answered, independent
+    # answers, and `ball` chosen before the data were seen with ‖θ*‖ ≤ ball. It is conservative by a
+    # factor of about 3 to 5.
+    # Source: docs/local.md, confidence and pessimism: ‖θ̂ − θ*‖_M ≤ (1/(2κ))√h(M^{-1/2}GM^{-1/2},
+    # t) + ΛB/√λ_min(M) + what every term of `noise` reaches, t = log(splits · candidates/(1 −
+    # confidence)).
 
-    Source:
-        docs/local.md, confidence and pessimism: ‖θ̂ − θ*‖_M ≤
-        (1/(2κ))√h(M^{-1/2}GM^{-1/2}, t) + ΛB/√λ_min(M) + what every term of ``noise`` reaches,
-        t = log(splits · candidates/(1 − confidence)).
-
-    Attributes:
-        center: θ̂, the debiased minimizer inside the ball, shape (d,).
-        metric: M = Σ σ′(‖xᵢ‖B) xᵢxᵢᵀ + ΛI, shape (d, d).
-        kappa: κ = 1 − 2·flip probability.
-        ball: B.
-        ridge: Λ.
-        candidates: How many ridges were tried on the same answers; 1 if it was given.
-        gradient_norm: What is left of the gradient at the center; it widens the radius.
-        least_eigenvalue: λ_min(M).
-        trace, trace_of_square, largest: tr K, tr K² and ‖K‖ of K = M^{-1/2}GM^{-1/2}, G =
-            Σ xᵢxᵢᵀ.
-        noise: What was added to the answers' sum, or to the estimate, measured in the metric.
-        splits: Into how many equal parts the chance of a failure is divided: one for each
-            source of error that is random.
-    """
-
-    center: Float[np.ndarray, " d"]
-    metric: Float[np.ndarray, "d d"]
-    kappa: float
-    ball: float
-    ridge: float
-    candidates: int
-    gradient_norm: float
-    least_eigenvalue: float
+    center: Float[np.ndarray, " d"]  # θ̂, the debiased minimizer inside the ball, shape (d,)
+    metric: Float[np.ndarray, "d d"]  # M = Σ σ′(‖xᵢ‖B) xᵢxᵢᵀ + ΛI, shape (d, d)
+    kappa: float  # κ = 1 − 2·flip probability
+    ball: float  # B
+    ridge: float  # Λ
+    candidates: int  # how many ridges were tried on the same answers; 1 if it was given
+    gradient_norm: float  # what is left of the gradient at the center; it widens the radius
+    least_eigenvalue: float  # λ_min(M)
     trace: float
     trace_of_square: float
     largest: float
+    # What was added to the answers' sum, or to the estimate, measured in the metric.
     noise: tuple[NoiseTerm, ...] = ()
+    # Into how many equal parts the chance of a failure is divided: one for each source of error
+    # that is random.
     splits: int = 1
 
     def __post_init__(self) -> None:
@@ -263,14 +195,8 @@ class ConfidenceEllipsoid(Ellipsoid):
             integer(name, getattr(self, name), at_least=1)
 
     def radius(self, confidence: float) -> float:
-        """Return how far the truth lies from the center at most, in the metric.
-
-        Source:
-            docs/local.md, confidence and pessimism.
-
-        Args:
-            confidence: How often the set holds the truth, in (0, 1).
-        """
+        """Return how far the truth lies from the center at most, in the metric."""
+        # Source: docs/local.md, confidence and pessimism.
         level = failure_probability("confidence", confidence, zero=False)
         t = math.log(self.splits * self.candidates / (1 - level))
         return self._bias + sum(term.reach(t) for term in (self._answers, *self.noise))
@@ -302,12 +228,7 @@ class ConfidenceEllipsoid(Ellipsoid):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ConfidenceEllipsoid:
-        """Return what :meth:`to_dict` wrote.
-
-        Raises:
-            DataError: A field is missing or malformed.
-            UsageError: A number is out of range.
-        """
+        """Return what :meth:`to_dict` wrote."""
         try:
             center = np.array(values["center"], dtype=np.float64)
             metric = unpacked(values["metric"], len(center))
@@ -334,24 +255,9 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     rounding: float = 0.0,
     longest: float = math.inf,
 ) -> ConfidenceEllipsoid:
-    """Return the confidence set of a debiased fit inside a ball.
-
-    Only public numbers and the released estimate enter it, so it costs nothing.
-
-    Source:
-        docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
-
-    Args:
-        differences: x, shape (n, d), dense or sparse.
-        solution: The certified minimizer.
-        flip_probability: f, in [0, 1/2).
-        ball: B, chosen before the data were seen.
-        ridge: Λ > 0.
-        candidates: How many ridges were tried on the same answers.
-        covariance: V, of Gaussian noise that was added to Σ yx; None where nothing was.
-        rounding: How far Σ yx was moved at most before that, in standard deviations.
-        longest: Rows that are longer count less in the sum and in the fit.
-    """
+    """Return the confidence set of a debiased fit inside a ball."""
+    # Only public numbers and the released estimate enter it, so it costs nothing.
+    # Source: docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
     gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge, longest=longest)
     answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
     return ConfidenceEllipsoid(
@@ -381,18 +287,9 @@ def _added(shape: Float[np.ndarray, "d d"], rounding: float) -> tuple[NoiseTerm,
 def flattest_curvature(
     differences: Any, *, ball: float, ridge: float, longest: float = math.inf
 ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-    """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball.
-
-    Source:
-        docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B),
-        cᵢ = min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
-
-    Args:
-        differences: x, shape (n, d), dense or sparse, or in pieces.
-        ball: B.
-        ridge: Λ > 0.
-        longest: Rows that are longer count less; with infinity every one counts 1.
-    """
+    """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball."""
+    # Source: docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B), cᵢ =
+    # min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
     if isinstance(differences, PiecedRows):
         gram, bent = differences.fold(partial(_grams, ball, longest), _each_added)
     else:
@@ -415,15 +312,8 @@ def _each_added(one: list[np.ndarray], other: list[np.ndarray]) -> list[np.ndarr
 def whitened(
     matrix: Float[np.ndarray, "d d"], metric: Float[np.ndarray, "d d"]
 ) -> Float[np.ndarray, "d d"]:
-    """Return a matrix with the eigenvalues of M^{-1/2} · matrix · M^{-1/2}.
-
-    Source:
-        docs/local.md, confidence and pessimism.
-
-    Args:
-        matrix: Symmetric.
-        metric: M, positive definite.
-    """
+    """Return a matrix with the eigenvalues of M^{-1/2} · matrix · M^{-1/2}."""
+    # Source: docs/local.md, confidence and pessimism.
     whiten = np.linalg.inv(np.linalg.cholesky(metric))
     return np.asarray(whiten @ matrix @ whiten.T)
 
@@ -433,18 +323,13 @@ _SETTINGS = ("standard_deviation", "bound", "unit", "delta", "grid")
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReleasedMoment:
-    """A noised sum of outer products Σ xxᵀ: free to use, for it was paid for already.
+    """A noised sum of outer products Σ xxᵀ: free to use, for it was paid for already."""
 
-    Attributes:
-        matrix: G̃, symmetric; it may have negative eigenvalues. Shape (d, d).
-        mechanism: What released it: the settings of the noise, all public.
+    # Source: docs/central.md, "Second moment".
 
-    Source:
-        docs/central.md, "Second moment".
-    """
-
+    # G̃, symmetric; it may have negative eigenvalues. Shape (d, d).
     matrix: Float[np.ndarray, "d d"]
-    mechanism: SecondMoment
+    mechanism: SecondMoment  # what released it: the settings of the noise, all public
 
     def __post_init__(self) -> None:
         """Refuse what is no symmetric matrix of finite numbers."""
@@ -473,11 +358,8 @@ class ReleasedMoment:
         return self.mechanism.bound
 
     def operator_norm_bound(self, *, failure_probability: float) -> float:
-        """Return ν, a norm that the noise exceeds with this probability at most.
-
-        Source:
-            docs/central.md, "Second moment".
-        """
+        """Return ν, a norm that the noise exceeds with this probability at most."""
+        # Source: docs/central.md, "Second moment".
         return self.mechanism.operator_norm_bound(self.d, failure_probability=failure_probability)
 
     def to_dict(self) -> dict[str, Any]:
@@ -488,12 +370,7 @@ class ReleasedMoment:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ReleasedMoment:
-        """Return what :meth:`to_dict` wrote.
-
-        Raises:
-            DataError: A field is missing or malformed.
-            UsageError: A number is out of range.
-        """
+        """Return what :meth:`to_dict` wrote."""
         try:
             matrix = unpacked(values["matrix"], int(values["d"]))
             settings = {name: values[name] for name in _SETTINGS}
@@ -511,37 +388,24 @@ _ROOM = 1e-6  # relative: what the metric keeps above 0 at the least ridge
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordEllipsoid(Ellipsoid):
-    """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated.
+    """All θ with ‖θ − center‖_M ≤ radius: it holds the true weights as often as stated."""
 
-    Valid for a reward that is linear in the features as they were used (shrunk to the bound, and
-    on the grid of the second moment), independent answers, and ``ball`` chosen before the data
-    were seen with ‖θ*‖ ≤ ball. It is conservative by a factor of about 3 to 5.
+    # Valid for a reward that is linear in the features as they were used (shrunk to the bound, and
+    # on the grid of the second moment), independent answers, and `ball` chosen before the data were
+    # seen with ‖θ*‖ ≤ ball. It is conservative by a factor of about 3 to 5.
+    # Source: docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI, and ‖θ̂ −
+    # θ*‖_M ≤ (1/(2√γ))√(d + 2√(dt) + 2t) + ΛB/√λ_min(M) + s√h(M⁻¹, t) + (τ/Λ)√λ_max(M) + s_o√h(M,
+    # t).
 
-    Source:
-        docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI, and ‖θ̂ − θ*‖_M ≤
-        (1/(2√γ))√(d + 2√(dt) + 2t) + ΛB/√λ_min(M) + s√h(M⁻¹, t) + (τ/Λ)√λ_max(M) + s_o√h(M, t).
-
-    Attributes:
-        center: The released weights, shape (d,).
-        metric: M, shape (d, d).
-        slope: γ = σ′(RB), the least curvature of one answer inside the ball.
-        ball: B.
-        ridge: Λ.
-        standard_deviation: s, the noise of every coordinate of the tilt.
-        output_standard_deviation: s_o, the noise of every weight; 0 if there is none.
-        inexactness: τ/Λ, how far the minimizer was from the exact one at most.
-        moment_failure: Probability with which the metric is too large.
-    """
-
-    center: Float[np.ndarray, " d"]
-    metric: Float[np.ndarray, "d d"]
-    slope: float
-    ball: float
-    ridge: float
-    standard_deviation: float
-    output_standard_deviation: float
-    inexactness: float
-    moment_failure: float
+    center: Float[np.ndarray, " d"]  # the released weights, shape (d,)
+    metric: Float[np.ndarray, "d d"]  # M, shape (d, d)
+    slope: float  # γ = σ′(RB), the least curvature of one answer inside the ball
+    ball: float  # B
+    ridge: float  # Λ
+    standard_deviation: float  # s, the noise of every coordinate of the tilt
+    output_standard_deviation: float  # s_o, the noise of every weight; 0 if there is none
+    inexactness: float  # τ/Λ, how far the minimizer was from the exact one at most
+    moment_failure: float  # probability with which the metric is too large
 
     def __post_init__(self) -> None:
         """Refuse what is no ellipsoid."""
@@ -557,20 +421,10 @@ class RecordEllipsoid(Ellipsoid):
             raise DataError("metric must be positive definite.")
 
     def radius(self, confidence: float) -> float:
-        """Return how far the truth lies from the center at most, in the metric.
-
-        What may fail: the size of the noise of the moment (``moment_failure``), and, with equal
-        shares of the rest, the answers, the tilt and the noise of the weights.
-
-        Source:
-            docs/central.md, "Confidence under record privacy".
-
-        Args:
-            confidence: How often the set holds the truth, in (0, 1 − moment_failure).
-
-        Raises:
-            UsageError: The confidence is larger than this metric allows.
-        """
+        """Return how far the truth lies from the center at most, in the metric."""
+        # What may fail: the size of the noise of the moment (`moment_failure`), and, with equal
+        # shares of the rest, the answers, the tilt and the noise of the weights.
+        # Source: docs/central.md, "Confidence under record privacy".
         level = failure_probability("confidence", confidence, zero=False)
         left = (1 - self.moment_failure) - level
         if left <= 0:
@@ -601,12 +455,7 @@ class RecordEllipsoid(Ellipsoid):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RecordEllipsoid:
-        """Return what :meth:`to_dict` wrote.
-
-        Raises:
-            DataError: A field is missing or malformed.
-            UsageError: A number is out of range.
-        """
+        """Return what :meth:`to_dict` wrote."""
         try:
             kind = values["kind"]
             plain = {name: values[name] for name in cls.__dataclass_fields__}
@@ -637,27 +486,15 @@ def _slope(bound: float, ball: float) -> float:
 
 
 def least_ridge(noise: SecondMoment, *, d: int, ball: float) -> float:
-    """Return the least ridge for which the noise of a second moment leaves a confidence set.
-
-    Source:
-        docs/central.md, "Confidence under record privacy": Λ ≥ 2γν, so that γG ≤ M on the event
-        that the noise is at most ν.
-
-    Args:
-        noise: What releases the second moment.
-        d: Number of features.
-        ball: B, chosen before the data are seen.
-    """
+    """Return the least ridge for which the noise of a second moment leaves a confidence set."""
+    # Source: docs/central.md, "Confidence under record privacy": Λ ≥ 2γν, so that γG ≤ M on the
+    # event that the noise is at most ν.
     norm = noise.operator_norm_bound(d, failure_probability=MOMENT_FAILURE)
     return 2 * _slope(noise.bound, ball) * norm * (1 + _ROOM)
 
 
 def refuse_small_ridge(ridge: float, noise: SecondMoment, *, d: int, ball: float) -> None:
-    """Refuse a ridge that is too small for a confidence set; only public numbers enter.
-
-    Raises:
-        UsageError: A larger ridge is needed; the message says which.
-    """
+    """Refuse a ridge that is too small for a confidence set; only public numbers enter."""
     least = least_ridge(noise, d=d, ball=ball)
     if ridge < least:
         raise UsageError(
@@ -682,23 +519,10 @@ def record_ellipsoid(
     *,
     ball: float,
 ) -> RecordEllipsoid:
-    """Return the confidence set of weights that were released together with a second moment.
-
-    Only what was released and public settings enter it, so it costs nothing.
-
-    Source:
-        docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI. Differs: ν fails
-        with a fixed probability, so that one metric serves every confidence.
-
-    Args:
-        center: The released weights: a minimizer over ‖θ‖ ≤ ball, and its noise.
-        moment: Of the records that were fitted.
-        mechanism: What released the weights.
-        ball: B, chosen before the data were seen.
-
-    Raises:
-        UsageError: The ridge is too small for the noise of the moment.
-    """
+    """Return the confidence set of weights that were released together with a second moment."""
+    # Only what was released and public settings enter it, so it costs nothing.
+    # Source: docs/central.md, "Confidence under record privacy": M = γ(G̃ − νI) + ΛI. Differs: ν
+    # fails with a fixed probability, so that one metric serves every confidence.
     ridge = mechanism.ridge
     assert ridge is not None  # noqa: S101 - for the type checker: it is set once it is built
     refuse_small_ridge(ridge, moment.mechanism, d=moment.d, ball=ball)
@@ -719,11 +543,9 @@ def record_ellipsoid(
 
 
 def _at_least(metric: Float[np.ndarray, "d d"], least: float) -> Float[np.ndarray, "d d"]:
-    """Return the metric with no eigenvalue below ``least``.
-
-    Wherever the noise is within its bound, all are above: only where the set may fail anyway is
-    anything changed.
-    """
+    """Return the metric with no eigenvalue below ``least``."""
+    # Wherever the noise is within its bound, all are above: only where the set may fail anyway is
+    # anything changed.
     values, vectors = np.linalg.eigh(metric)
     if values[0] >= least:
         return metric
@@ -747,28 +569,11 @@ def ranking_ellipsoid(
     candidates: int,
     strict: bool,
 ) -> ConfidenceEllipsoid:
-    """Return the confidence set of a fit from one noised sum of complete, strict rankings.
-
-    Only public numbers and the released estimate enter it, so it costs nothing.
-
-    Source:
-        docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum along
-        any direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is sub-Gaussian
-        (Hoeffding).
-
-    Args:
-        loss: The objective, with what was released.
-        solution: Its certified minimizer inside the ball.
-        ball: B, chosen before the data were seen.
-        ridge: Λ > 0.
-        covariance: V, of the noise that was released.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-        candidates: How many ridges were tried on the same sum; 1 if it was given.
-        strict: Whether ballots were declared, in public, to be complete orders without ties.
-
-    Raises:
-        UsageError: They were not, so that no radius holds.
-    """
+    """Return the confidence set of a fit from one noised sum of complete, strict rankings."""
+    # Only public numbers and the released estimate enter it, so it costs nothing.
+    # Source: docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum
+    # along any direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is
+    # sub-Gaussian (Hoeffding).
     if not strict:
         raise UsageError(
             "No radius holds for ballots that were completed by ties: they do not follow the "
@@ -803,33 +608,20 @@ def ranking_covariance(
     *,
     ridge: float,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of an estimate from one noised sum, whatever the rankings were.
-
-    Asymptotic: as ballots are added. No ranking enters it.
-
-    Source:
-        docs/central.md, "Rankings": A⁻¹(G/4 + V)A⁻¹, A the Hessian at θ with the ridge.
-
-    Args:
-        loss: The objective.
-        theta: The estimate.
-        noise: V, the covariance of the noise.
-        ridge: Λ > 0 of the fit.
-    """
+    """Return the covariance of an estimate from one noised sum, whatever the rankings were."""
+    # Asymptotic: as ballots are added. No ranking enters it.
+    # Source: docs/central.md, "Rankings": A⁻¹(G/4 + V)A⁻¹, A the Hessian at θ with the ridge.
     bend = loss.hessian(theta) + ridge * np.eye(len(theta))
     inverse = np.linalg.inv(bend)
     return np.asarray(inverse @ (choice_spread(loss) / 4 + noise) @ inverse)
 
 
 def choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d d"]:
-    """Return G: the variance of the sum along u is at most uᵀGu/4, whatever the rankings are.
-
-    Source:
-        docs/central.md, "Rankings": pairs: along u one ballot's part moves by at most
-        wΣ_{a<b}|u_a − u_b|, whose square is at most wΣ_{a<b}(u_a − u_b)², since the w sum to 1.
-        First choice: by at most max|u_j − u_k|, whose square is at most (2/K) Σ_{j<k}(u_j − u_k)²,
-        since (u_j − u_l)² + (u_l − u_k)² ≥ (u_j − u_k)²/2 for every other l.
-    """
+    """Return G: the variance of the sum along u is at most uᵀGu/4, whatever the rankings are."""
+    # Source: docs/central.md, "Rankings": pairs: along u one ballot's part moves by at most
+    # wΣ_{a<b}|u_a − u_b|, whose square is at most wΣ_{a<b}(u_a − u_b)², since the w sum to 1. First
+    # choice: by at most max|u_j − u_k|, whose square is at most (2/K) Σ_{j<k}(u_j − u_k)², since
+    # (u_j − u_l)² + (u_l − u_k)² ≥ (u_j − u_k)²/2 for every other l.
     shared = (lambda k: 2 / k) if isinstance(loss, FirstChoice) else pair_weight
 
     def even(group: SizeGroup, _gaps: np.ndarray) -> np.ndarray:
@@ -839,12 +631,9 @@ def choice_spread(loss: PairwiseComposite | FirstChoice) -> Float[np.ndarray, "d
 
 
 def _flattest(loss: PairwiseComposite | FirstChoice, ball: float) -> Float[np.ndarray, "d d"]:
-    """Return the least curvature of the objective anywhere in the ball.
-
-    Source:
-        docs/central.md, "Rankings": wσ′(‖x_ab‖B) for every pair; first choice:
-        c_jk = σ′(‖x_jk‖B)(1 + ½Σ_l exp(B‖φ_l − (φ_j + φ_k)/2‖))⁻², l other than j and k.
-    """
+    """Return the least curvature of the objective anywhere in the ball."""
+    # Source: docs/central.md, "Rankings": wσ′(‖x_ab‖B) for every pair; first choice: c_jk =
+    # σ′(‖x_jk‖B)(1 + ½Σ_l exp(B‖φ_l − (φ_j + φ_k)/2‖))⁻², l other than j and k.
 
     def pairs(group: SizeGroup, gaps: np.ndarray) -> np.ndarray:
         return np.asarray(pair_weight(group.size) * expit(ball * gaps) * expit(-ball * gaps))

@@ -31,30 +31,16 @@ _FAINT = 1e-12  # of the trace of a matrix: next to it, its smallest eigenvalues
 
 
 def debiased_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return σ′(Δ): how much one pair bends the debiased loss.
-
-    Source:
-        docs/local.md, standard errors: A = E[σ′xxᵀ].
-
-    Example:
-        >>> debiased_slope(np.array([0.0]))
-        array([0.25])
-    """
+    """Return σ′(Δ): how much one pair bends the debiased loss."""
+    # Source: docs/local.md, standard errors: A = E[σ′xxᵀ].
     return np.asarray(expit(margins) * expit(-margins))
 
 
 def debiased_noise(
     margins: Float[np.ndarray, " n"], flip_probability: float
 ) -> Float[np.ndarray, " n"]:
-    """Return p(1 − p)/κ²: the variance of a debiased answer.
-
-    Source:
-        docs/local.md, standard errors: E[p(1 − p)/κ² xxᵀ], p = κσ(Δ) + f.
-
-    Example:
-        >>> debiased_noise(np.array([0.0]), 0.25)
-        array([1.])
-    """
+    """Return p(1 − p)/κ²: the variance of a debiased answer."""
+    # Source: docs/local.md, standard errors: E[p(1 − p)/κ² xxᵀ], p = κσ(Δ) + f.
     chance = answer_probability(margins, flip_probability)
     other = answer_probability(-margins, flip_probability)  # 1 − chance would round to 0
     return np.asarray(chance * other / (1 - 2 * flip_probability) ** 2)
@@ -63,15 +49,8 @@ def debiased_noise(
 def mixture_information(
     margins: Float[np.ndarray, " n"], flip_probability: float
 ) -> Float[np.ndarray, " n"]:
-    """Return κ²σ′²/(p(1 − p)): what one released answer says about Δ.
-
-    Source:
-        docs/local.md, standard errors: Fisher information of the mixture likelihood.
-
-    Example:
-        >>> mixture_information(np.array([0.0]), 0.25)
-        array([0.0625])
-    """
+    """Return κ²σ′²/(p(1 − p)): what one released answer says about Δ."""
+    # Source: docs/local.md, standard errors: Fisher information of the mixture likelihood.
     slope = debiased_slope(margins)
     # p(1 − p)/κ² ≥ σ′, so that nothing is divided by zero before σ′ itself underflows.
     noise = np.maximum(debiased_noise(margins, flip_probability), np.finfo(float).tiny)
@@ -81,24 +60,11 @@ def mixture_information(
 def isotropic_efficiency(
     margins: Float[np.ndarray, " n"], flip_probability: float, squares: Float[np.ndarray, " n"]
 ) -> float:
-    """Return the variance of the mixture over that of the debiased estimate, at a glance.
-
-    It is exact where directions do not depend on the margins, takes no matrix, and never
-    exceeds 1.
-
-    Source:
-        docs/local.md, standard errors: with each xxᵀ replaced by ‖x‖²I/d,
-        (Σ σ′‖x‖²)²/(Σ p(1 − p)/κ² ‖x‖² · Σ κ²σ′²/(p(1 − p)) ‖x‖²).
-
-    Args:
-        margins: Δ.
-        flip_probability: f, in [0, 1/2).
-        squares: ‖x‖².
-
-    Example:
-        >>> isotropic_efficiency(np.array([0.0, 0.0]), 0.25, np.ones(2))
-        1.0
-    """
+    """Return the variance of the mixture over that of the debiased estimate, at a glance."""
+    # It is exact where directions do not depend on the margins, takes no matrix, and never exceeds
+    # 1.
+    # Source: docs/local.md, standard errors: with each xxᵀ replaced by ‖x‖²I/d, (Σ σ′‖x‖²)²/(Σ p(1
+    # − p)/κ² ‖x‖² · Σ κ²σ′²/(p(1 − p)) ‖x‖²).
     bend = float(debiased_slope(margins) @ squares)
     noise = float(debiased_noise(margins, flip_probability) @ squares)
     information = float(mixture_information(margins, flip_probability) @ squares)
@@ -113,18 +79,8 @@ def debiased_covariance(
     ridge: float,
     step: int = 1,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of the debiased estimate, as if θ were true.
-
-    Source:
-        docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, the ridge in A.
-
-    Args:
-        differences: x, shape (n, d), dense or sparse.
-        theta: The estimate.
-        flip_probability: f, in [0, 1/2).
-        ridge: Λ > 0 of the fit.
-        step: Take every so many-th row only, and scale up.
-    """
+    """Return the covariance of the debiased estimate, as if θ were true."""
+    # Source: docs/local.md, standard errors: A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹/n, the ridge in A.
     margins = np.asarray(differences @ theta)
     weights = debiased_slope(margins), debiased_noise(margins, flip_probability)
     bend, noise = weighted_grams(differences, *weights, step=step)
@@ -140,19 +96,9 @@ def mixture_covariance(
     ridge: float,
     step: int = 1,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of the mixture estimate, as if θ were true.
-
-    Source:
-        docs/local.md, standard errors: (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹/n, with the ridge as in
-        the debiased one.
-
-    Args:
-        differences: x, shape (n, d), dense or sparse.
-        theta: The estimate.
-        flip_probability: f, in [0, 1/2).
-        ridge: Λ > 0 of the fit: κ² times that of the debiased one it started from.
-        step: Take every so many-th row only, and scale up.
-    """
+    """Return the covariance of the mixture estimate, as if θ were true."""
+    # Source: docs/local.md, standard errors: (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹/n, with the ridge as in
+    # the debiased one.
     margins = np.asarray(differences @ theta)
     weights = mixture_information(margins, flip_probability)
     [information] = weighted_grams(differences, weights, step=step)
@@ -169,20 +115,9 @@ def answer_sum_covariance(
     longest: float = np.inf,
     step: int = 1,
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of an estimate from Σ wyx and noise, whatever the answers were.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
-        An answer has variance ¼ at most, so this never states too little where Λ is small.
-
-    Args:
-        differences: x, shape (n, d), dense or sparse.
-        theta: The estimate.
-        noise: V, the covariance of what was added to Σ wyx.
-        ridge: Λ > 0 of the fit.
-        longest: Rows that are longer count less, w = min(1, longest/‖x‖).
-        step: Take every so many-th row only, and scale up.
-    """
+    """Return the covariance of an estimate from Σ wyx and noise, whatever the answers were."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
+    # An answer has variance ¼ at most, so this never states too little where Λ is small.
     margins = np.asarray(differences @ theta)
     counted = row_weights(differences, longest)
     weights = counted * debiased_slope(margins), counted**2 / 4
@@ -192,13 +127,9 @@ def answer_sum_covariance(
 
 
 def roots_of_variances(covariance: Float[np.ndarray, "d d"]) -> Float[np.ndarray, " d"]:
-    """Return the standard deviations; a variance below the rounding of the largest counts as that.
-
-    Rounding can leave the smallest below 0, and a root of that is no number.
-
-    Source:
-        the definition.
-    """
+    """The standard deviations; a variance below the rounding of the largest counts as that."""
+    # Rounding can leave the smallest below 0, and a root of that is no number.
+    # Source: the definition.
     variances = np.diagonal(covariance)
     faintest = float(np.finfo(np.float64).eps) * len(variances) * variances.max(initial=0.0)
     return np.asarray(np.sqrt(np.maximum(variances, faintest)))

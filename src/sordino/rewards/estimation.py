@@ -57,19 +57,7 @@ def fit_released(
     ellipsoid: bool | None = None,
     criterion: str | None = None,
 ) -> RewardModel:
-    """Return the reward that explains one released sum best; as often as one likes, for free.
-
-    Args:
-        released: From :func:`sordino.rewards.label_release.release_labels`.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
-        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
-        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
-        criterion: How the ridge is chosen, ``"tic"`` or ``"thinning"``.
-
-    Raises:
-        UsageError: A setting is out of range.
-        ConvergenceError: The fit could not be certified; the released sum is not lost.
-    """
+    """Return the reward that explains one released sum best; as often as one likes, for free."""
     evidence = released.evidence
     found = fit_statistic(evidence, ridge=ridge, ball=ball, criterion=criterion)
     if ellipsoid is None:
@@ -95,12 +83,9 @@ def fit_released(
 def label_standard_errors(
     evidence: LabelEvidence, found: LabelFit
 ) -> Float[np.ndarray, " d"] | None:
-    """Return the asymptotic standard error of every weight; None for too many features.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": the roots of the diagonal of
-        (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
-    """
+    """Return the asymptotic standard error of every weight; None for too many features."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": the roots of the diagonal of
+    # (H + ΛI)⁻¹(G/4 + V)(H + ΛI)⁻¹.
     n, d = evidence.differences.shape
     if d > MOST_FEATURES:
         return None
@@ -118,12 +103,9 @@ def label_standard_errors(
 def label_ellipsoid(
     evidence: LabelEvidence, found: LabelFit, *, ball: float
 ) -> ConfidenceEllipsoid:
-    """Return the set around a fit that holds the truth, as often as it is asked to.
-
-    Source:
-        docs/local.md, confidence and pessimism: κ = 1, with √h(M^{-1/2}VM^{-1/2}, t) added for the
-        noise and t = log(2 · candidates/(1 − confidence)).
-    """
+    """Return the set around a fit that holds the truth, as often as it is asked to."""
+    # Source: docs/local.md, confidence and pessimism: κ = 1, with √h(M^{-1/2}VM^{-1/2}, t) added
+    # for the noise and t = log(2 · candidates/(1 − confidence)).
     return confidence_ellipsoid(
         evidence.differences,
         found.solution,
@@ -159,34 +141,6 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
     others: Mapping[str, object],
 ) -> RewardModel:
     """Return the reward of one noised sum of the labels in many files, or of their answers.
-
-    Args:
-        shards: The files: raw judgments, or randomized answers, which spend nothing.
-        mechanism: For raw judgments: a
-            :class:`~sordino.mechanisms.label_sum.LabelGaussian` for labels, or an
-            :class:`~sordino.mechanisms.objective_perturbation.ObjectivePerturbation` for whole
-            records.
-        ledger: Likewise: where the spend is recorded before noise is drawn.
-        engine: Where the files are read; in this process if left out.
-        scratch: A folder for what is exchanged between tasks, which all machines see; the
-            system's own place for temporary files if left out.
-        features: Turns texts into vectors; left out for files of vectors.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
-        ball: Bound on the norm of the weights.
-        ellipsoid: Whether to keep a confidence set; by default for up to 1024 features.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        others: Settings of :func:`sordino.fit_reward` that many files do not have, by name; None
-            where one was left out.
-
-    Raises:
-        PrivacyError: No mechanism was given, or the ledger is about another unit.
-        UsageError: A setting is out of range, or not for many files.
-        DataError: A record cannot be used; file and place are named.
-        FileSystemError: A file is missing or cannot be read.
-        EngineError: The engine lost its machines.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-        ConvergenceError: The fit could not be certified.
 
     Guarantee:
         That of :func:`~sordino.rewards.label_release.release_shards`, or of
@@ -226,11 +180,7 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
-    """Return where the spend is recorded; refuse to go without.
-
-    Raises:
-        UsageError: There is no ledger.
-    """
+    """Return where the spend is recorded; refuse to go without."""
     if mechanism is None or isinstance(ledger, Ledger):
         return ledger
     raise UsageError(
@@ -240,11 +190,7 @@ def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
 
 
 def _holds_out(asked: object) -> bool:
-    """Return whether rows are left for metrics; which ones, a public rule says and no mask.
-
-    Raises:
-        UsageError: A mask was given.
-    """
+    """Return whether rows are left for metrics; which ones, a public rule says and no mask."""
     if asked is None or isinstance(asked, bool):
         return bool(asked)
     raise UsageError(
@@ -254,11 +200,7 @@ def _holds_out(asked: object) -> bool:
 
 
 def refuse_without_shards(engine: object, scratch: object) -> None:
-    """Refuse to say where files are read where there are none.
-
-    Raises:
-        UsageError: An engine or a folder for it was given.
-    """
+    """Refuse to say where files are read where there are none."""
     given = {"engine": engine, "scratch": scratch}
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
@@ -269,11 +211,7 @@ def refuse_without_shards(engine: object, scratch: object) -> None:
 
 
 def _refuse_spending(given: Mapping[str, object]) -> None:
-    """Refuse to spend on answers that are private already.
-
-    Raises:
-        UsageError: A mechanism, a ledger or a seed was given.
-    """
+    """Refuse to spend on answers that are private already."""
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
@@ -282,11 +220,7 @@ def _refuse_spending(given: Mapping[str, object]) -> None:
 
 
 def _refuse_settings(others: Mapping[str, object]) -> None:
-    """Refuse settings that many files do not have.
-
-    Raises:
-        UsageError: One was given.
-    """
+    """Refuse settings that many files do not have."""
     wrong = [name for name, value in others.items() if value is not None]
     if wrong:
         raise UsageError(
@@ -296,12 +230,7 @@ def _refuse_settings(others: Mapping[str, object]) -> None:
 
 
 def _for_labels(mechanism: object) -> LabelGaussian:
-    """Return noise for labels; refuse none, and what is not built for many files.
-
-    Raises:
-        PrivacyError: There is none.
-        UsageError: It is another one.
-    """
+    """Return noise for labels; refuse none, and what is not built for many files."""
     if isinstance(mechanism, LabelGaussian):
         return mechanism
     ways = (
@@ -551,14 +480,8 @@ def fit_answers(
     ball: float,
     ellipsoid: bool | None = None,
 ) -> tuple[RewardModel, Design]:
-    """Return the reward of :func:`fit_reward`, and the design it was fitted on.
-
-    The design is made here and nowhere else: a reward speaks for the answers behind it.
-
-    Raises:
-        UsageError: As :func:`fit_reward`.
-        ConvergenceError: As :func:`fit_reward`.
-    """
+    """Return the reward of :func:`fit_reward`, and the design it was fitted on."""
+    # The design is made here and nowhere else: a reward speaks for the answers behind it.
     design = Design.of(private, features)
     if ellipsoid is None:
         ellipsoid = design.differences.shape[1] <= MOST_FEATURES

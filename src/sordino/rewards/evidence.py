@@ -53,15 +53,8 @@ _RANK = 1e-9  # of the largest variance: below it nothing is released along a di
 
 
 def secant_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return (σ(m) − ½)/m, which takes a margin to its expected answer; ¼ at 0.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release".
-
-    Example:
-        >>> secant_slope(np.array([0.0, 2.0])).round(4).tolist()
-        [0.25, 0.1904]
-    """
+    """Return (σ(m) − ½)/m, which takes a margin to its expected answer; ¼ at 0."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release".
     small = np.abs(margins) < 1e-6  # noqa: PLR2004 (where the quotient rounds to its limit)
     known = np.where(small, 1.0, margins)
     return np.asarray(np.where(small, debiased_slope(margins), np.tanh(known / 2) / (2 * known)))
@@ -70,19 +63,10 @@ def secant_slope(margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
 def shrunk_weights(
     theta: Float[np.ndarray, " d"], ridge: float, measure: Measure, *, mean_square: float
 ) -> Float[np.ndarray, " d"]:
-    """Return the mean of the weights given what was released; it costs nothing more.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": s = (A + ΛI)θ̂ is the released sum
-        without its mean, s ∼ N(Aθ, C); with θ ∼ N(0, τ²I) the mean of θ is τ²Aᵀ(τ²AAᵀ + C)⁻¹s. Of
-        τ the mean is taken by its likelihood, log τ ∼ .9 N(log τ₀, ¼²) + .1 N(log τ₀, 2²).
-
-    Args:
-        theta: The certified minimizer with a ridge, θ̂.
-        ridge: Λ, with the multiplier of a ball that binds.
-        measure: A and C at some weights.
-        mean_square: The mean of ‖x‖², which with :data:`ASSUMED` gives τ₀.
-    """
+    """Return the mean of the weights given what was released; it costs nothing more."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": s = (A + ΛI)θ̂ is the released
+    # sum without its mean, s ∼ N(Aθ, C); with θ ∼ N(0, τ²I) the mean of θ is τ²Aᵀ(τ²AAᵀ + C)⁻¹s. Of
+    # τ the mean is taken by its likelihood, log τ ∼ .9 N(log τ₀, ¼²) + .1 N(log τ₀, 2²).
     total = measure(theta)[0] @ theta + ridge * theta
     usual = spread_of(ASSUMED) / np.sqrt(mean_square)
     weights = np.zeros(len(theta))
@@ -125,25 +109,16 @@ _FLOPS = 1 << 27  # a matrix this cheap takes every row
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class LabelEvidence:
-    """What a fit sees after all labels were released as one sum; all of it is public.
+    """What a fit sees after all labels were released as one sum; all of it is public."""
 
-    Attributes:
-        differences: x, one row for each pair that counts.
-        statistic: T̃ = Σ wyx + noise, w = min(1, longest/‖x‖).
-        factor: F; the noise has covariance V = FFᵀ.
-        feature_bound: Bound L on the norm of one answer's features.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-        inflation: Variance of T̃ over that of the released sum: above 1 for a part of it.
-        longest: Rows that are longer count less; with infinity every one counts 1.
-    """
-
-    differences: Float[np.ndarray, "n d"] | csr_array
-    statistic: Float[np.ndarray, " d"]
-    factor: Float[np.ndarray, "d r"]
-    feature_bound: float
+    differences: Float[np.ndarray, "n d"] | csr_array  # x, one row for each pair that counts
+    statistic: Float[np.ndarray, " d"]  # T̃ = Σ wyx + noise, w = min(1, longest/‖x‖)
+    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
+    feature_bound: float  # bound L on the norm of one answer's features
+    # How far the grid moved the sum at most, in standard deviations of the noise.
     rounding: float = 0.0
-    inflation: float = 1.0
-    longest: float = np.inf
+    inflation: float = 1.0  # variance of T̃ over that of the released sum: above 1 for a part of it
+    longest: float = np.inf  # rows that are longer count less; with infinity every one counts 1
 
     def __len__(self) -> int:
         """Return the number of pairs that count."""
@@ -174,10 +149,8 @@ class LabelEvidence:
         return float((self.differences**2).sum())
 
     def in_span(self) -> tuple[LabelEvidence, Float[np.ndarray, "d r"]]:
-        """Return the evidence in an orthonormal basis of what the vectors span, and that basis.
-
-        Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
-        """
+        """Return the evidence in an orthonormal basis of what the vectors span, and that basis."""
+        # Weights that minimize a loss and a ridge lie in that span, and keep their norm there.
         basis = np.linalg.qr(self.factor)[0]
         inside = {
             "differences": np.asarray(self.differences @ basis),
@@ -187,54 +160,34 @@ class LabelEvidence:
         return replace(self, **inside), basis
 
     def information(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return H = Σ wσ′(θᵀx)xxᵀ: the curvature, and at least the variance of Σ wyx.
-
-        It rests on enough rows.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return H = Σ wσ′(θᵀx)xxᵀ: the curvature, and at least the variance of Σ wyx."""
+        # It rests on enough rows.
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         return self._grams(self.weights * self._slopes(theta))[0]
 
     def mean_and_spread(
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, "d d"]]:
-        """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release"; a of
-            :func:`~sordino.rewards.evidence.secant_slope`.
-        """
+        """Return Σ wa(θᵀx)xxᵀ, which takes θ to the mean of T̃ − Σwx/2; and the covariance of T̃."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release"; a of `secant_slope`.
         margins = np.asarray(self.differences @ theta)
         bends = self.weights * secant_slope(margins)
         both = self._grams(bends, self.weights**2 * debiased_slope(margins))
         return both[0], self.inflation * (both[1] + self.covariance)
 
     def variance_along(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return θᵀ(H + V)θ, the variance of T̃ᵀθ; no matrix is made."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         margins = np.asarray(self.differences @ theta)
         drawn = float(debiased_slope(margins) @ (self.weights * margins) ** 2)
         return drawn + float(np.sum((theta @ self.factor) ** 2))
 
     def thinned(self, theta: Float[np.ndarray, " d"], draws: int, purpose: str) -> list[Thinned]:
-        """Return pairs of independent parts of T̃, to fit on and to judge by, several times.
-
-        The split is drawn from what was released, so it hides nothing and needs no entropy: it
-        comes from a digest of T̃, and the same T̃ is always split the same way.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release": T₁ = T̃ + cξ, T₂ = T̃ − ξ/c,
-            ξ ~ N(0, H + V).
-
-        Args:
-            theta: An estimate, at which H is measured.
-            draws: How many splits.
-            purpose: Splits for different purposes are independent.
-        """
+        """Return pairs of independent parts of T̃, to fit on and to judge by, several times."""
+        # The split is drawn from what was released, so it hides nothing and needs no entropy: it
+        # comes from a digest of T̃, and the same T̃ is always split the same way.
+        # Source: docs/central.md, "Label privacy, one Gaussian release": T₁ = T̃ + cξ, T₂ = T̃ −
+        # ξ/c, ξ ~ N(0, H + V).
         digest = hashlib.sha256(purpose.encode() + b"\n" + self.statistic.tobytes()).digest()
         entropy = SimulatedEntropy(int.from_bytes(digest[:8], "big"))
         spreads = self.weights * np.sqrt(self._slopes(theta))
@@ -261,22 +214,14 @@ class LabelEvidence:
 
 @dataclass(frozen=True, eq=False)
 class Thinned:
-    """Two parts of one released sum, each of them unbiased and independent of the other.
+    """Two parts of one released sum, each of them unbiased and independent of the other."""
 
-    Attributes:
-        fitted: Evidence with T₁.
-        judged: T₂, by which a fit on T₁ is judged.
-    """
-
-    fitted: LabelEvidence
-    judged: Float[np.ndarray, " d"]
+    fitted: LabelEvidence  # evidence with T₁
+    judged: Float[np.ndarray, " d"]  # T₂, by which a fit on T₁ is judged
 
     def score(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release".
-        """
+        """Return the loss of weights from T₁ on T₂, summed: unbiased for fresh answers."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release".
         loss = replace(self.fitted.loss, pull=self.judged)
         return loss.value(theta)
 
@@ -287,10 +232,9 @@ MOST_FEATURES = 1024
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Design:
-    """What a fit sees: feature differences, randomized answers, and who belongs together.
+    """What a fit sees: feature differences, randomized answers, and who belongs together."""
 
-    One row per (person, question): a memoized repeat is the same observation.
-    """
+    # One row per (person, question): a memoized repeat is the same observation.
 
     differences: Float[np.ndarray, "n d"] | csr_array
     answers: Integer[np.ndarray, " n"]
@@ -301,12 +245,7 @@ class Design:
 
     @classmethod
     def of(cls, pairs: PrivatePairs, features: Features | None) -> Design:
-        """Return the design of private pairs; repeats of one person are left out.
-
-        Raises:
-            UsageError: Features are missing, or were given twice.
-            DataError: Features are not finite.
-        """
+        """Return the design of private pairs; repeats of one person are left out."""
         once = np.flatnonzero(pairs.first_rows())
         differences = pairs.differences(features)
         clusters = None
@@ -348,19 +287,13 @@ class Design:
         )
 
     def folds(self, level: int) -> Integer[np.ndarray, " n"]:
-        """Return a fold for every row, by its question alone, so that repeats stay together.
-
-        ``level`` tells the folds that measure from those that choose.
-        """
+        """Return a fold for every row, by its question alone, so that repeats stay together."""
+        # `level` tells the folds that measure from those that choose.
         return folds_of(self.questions, level)
 
 
 def refuse_too_few(pairs: Comparisons) -> None:
-    """Refuse pairs of which none can be held out, from public fields, before anything is spent.
-
-    Raises:
-        DataError: All questions fall into one part.
-    """
+    """Refuse pairs of which none can be held out, from public fields, before anything is spent."""
     if len(np.unique(question_folds(pairs.keys, MEASURING))) < 2:  # noqa: PLR2004 (in and out)
         raise DataError(
             f"{len(pairs)} pairs are too few different questions to measure anything on held-out "
@@ -369,10 +302,8 @@ def refuse_too_few(pairs: Comparisons) -> None:
 
 
 def known_feature_bound(differences: Any, features: Features | None) -> float:
-    """Return the bound on one answer's features; half the largest difference where none is set.
-
-    Features are public under a label guarantee, so their largest norm may be used.
-    """
+    """Return the bound on one answer's features; half the largest difference where none is set."""
+    # Features are public under a label guarantee, so their largest norm may be used.
     if features is not None:
         return features.feature_bound
     return float(np.sqrt((differences**2).sum(axis=1).max())) / 2
@@ -380,10 +311,9 @@ def known_feature_bound(differences: Any, features: Features | None) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class HeldOut:
-    """Predictions for answers that the fit behind them did not see.
+    """Predictions for answers that the fit behind them did not see."""
 
-    ``widening`` is by how much errors grow because another fit, on all answers, is spoken of.
-    """
+    # `widening` is by how much errors grow because another fit, on all answers, is spoken of.
 
     differences: Float[np.ndarray, " n"]
     answers: Integer[np.ndarray, " n"]
@@ -398,15 +328,10 @@ _RANKING_FLOPS = 1 << 25  # a matrix this cheap takes every ballot
 
 @dataclass(frozen=True, kw_only=True)
 class Ballots:
-    """How many ballots there are, and how far from the middle their candidates may be.
+    """How many ballots there are, and how far from the middle their candidates may be."""
 
-    Attributes:
-        n: How many.
-        feature_bound: L, as :func:`slate_bound` gives it.
-    """
-
-    n: int
-    feature_bound: float
+    n: int  # how many
+    feature_bound: float  # L, as `slate_bound` gives it
 
     def __len__(self) -> int:
         """Return how many there are."""
@@ -415,27 +340,16 @@ class Ballots:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RankingEvidence:
-    """What a fit sees after all rankings were released as one sum; all of it is public.
+    """What a fit sees after all rankings were released as one sum; all of it is public."""
 
-    Attributes:
-        rows: φ of every flat candidate of the slates.
-        starts: Slate i holds the candidates ``starts[i]:starts[i+1]``.
-        counts: How many ballots that count rank each slate.
-        kind: Which sum it is, ``"borda"`` or ``"first-choice"``.
-        statistic: T̃, that sum with noise.
-        factor: F; the noise has covariance V = FFᵀ.
-        feature_bound: Bound L on how far a candidate is from the middle of its slate.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-    """
-
-    rows: Float[np.ndarray, "m d"] | csr_array
-    starts: Int64[np.ndarray, " s"]
-    counts: Int64[np.ndarray, " slates"]
-    kind: str
-    statistic: Float[np.ndarray, " d"]
-    factor: Float[np.ndarray, "d r"]
-    feature_bound: float
-    rounding: float
+    rows: Float[np.ndarray, "m d"] | csr_array  # φ of every flat candidate of the slates
+    starts: Int64[np.ndarray, " s"]  # slate i holds the candidates `starts[i]:starts[i+1]`
+    counts: Int64[np.ndarray, " slates"]  # how many ballots that count rank each slate
+    kind: str  # which sum it is, `"borda"` or `"first-choice"`
+    statistic: Float[np.ndarray, " d"]  # T̃, that sum with noise
+    factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
+    feature_bound: float  # bound L on how far a candidate is from the middle of its slate
+    rounding: float  # how far the grid moved the sum at most, in standard deviations of the noise
 
     def __len__(self) -> int:
         """Return the number of ballots that count."""
@@ -458,10 +372,8 @@ class RankingEvidence:
 
     @property
     def inflation(self) -> float:
-        """Return how many times as much T̃ varies as H says, were all candidates as good.
-
-        It is tr(spread)/tr H at θ = 0, for which no matrix is made.
-        """
+        """Return how many times as much T̃ varies as H says, were all candidates as good."""
+        # It is tr(spread)/tr H at θ = 0, for which no matrix is made.
         sizes = np.diff(self.starts)
         squares = centered_squares(self.rows, self.starts)
         within = np.add.reduceat(squares, self.starts[:-1]) * self.counts
@@ -471,14 +383,11 @@ class RankingEvidence:
         return float((drawn.sum() + np.sum(self.factor**2)) / bend.sum())
 
     def spread(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of T̃ if the weights were θ, the noise included.
-
-        Source:
-            docs/central.md, "Rankings": H for first choices. The pairs of a ballot agree with each
-            other, so that their sum varies less than H says: for candidates that are all as good
-            exactly 2(K + 1)/(3K(K − 1)) times, since ranks have variance (K² − 1)/12 and
-            covariance −(K + 1)/12; the same factor is taken elsewhere. It is 1 for K = 2.
-        """
+        """Return the covariance of T̃ if the weights were θ, the noise included."""
+        # Source: docs/central.md, "Rankings": H for first choices. The pairs of a ballot agree with
+        # each other, so that their sum varies less than H says: for candidates that are all as good
+        # exactly 2(K + 1)/(3K(K − 1)) times, since ranks have variance (K² − 1)/12 and covariance
+        # −(K + 1)/12; the same factor is taken elsewhere. It is 1 for K = 2.
         loss = self.loss
         if isinstance(loss, PairwiseComposite):
             loss = replace(loss, counts=self.counts * _agreement(np.diff(self.starts)))
@@ -491,12 +400,7 @@ def _agreement(sizes: Int64[np.ndarray, " slates"]) -> Float[np.ndarray, " slate
 
 
 def measured_hessian(loss: BallotLoss, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-    """Return the Hessian, from enough evenly spaced ballots, to choose a ridge by.
-
-    Args:
-        loss: The objective.
-        theta: The weights.
-    """
+    """Return the Hessian, from enough evenly spaced ballots, to choose a ridge by."""
     n, d = len(loss.starts) - 1, loss.rows.shape[1]
     cheap = _RANKING_FLOPS // (d**2 * int(np.diff(loss.starts).max()))
     step = max(1, n // max(_ROWS * d, cheap))
@@ -504,16 +408,9 @@ def measured_hessian(loss: BallotLoss, theta: Float[np.ndarray, " d"]) -> Float[
 
 
 def slate_bound(rows: Rows, starts: Int64[np.ndarray, " s"], features: Features | None) -> float:
-    """Return the bound L of a feature map or, without any, the reach of the candidates themselves.
-
-    It is how far the farthest candidate is from the middle of its slate: of two candidates, half
-    their difference, as for pairs.
-
-    Args:
-        rows: φ of every flat candidate; public.
-        starts: Where slates start.
-        features: What made them, if texts were read.
-    """
+    """The bound L of a feature map or, without any, the reach of the candidates themselves."""
+    # It is how far the farthest candidate is from the middle of its slate: of two candidates, half
+    # their difference, as for pairs.
     if features is not None:
         return features.feature_bound
     return float(np.sqrt(centered_squares(rows, starts).max()))

@@ -31,41 +31,19 @@ _CACHED = 1 << 17  # numbers of gaps that are held at once while the largest is 
 
 
 def radius_squared(confidence: float, *, n: int, candidates: int, kappa: float) -> float:
-    """Return how much the likeliest reward of a finite class may disagree with the truth.
-
-    With the stated confidence, half the mean square of their difference over the pairs is at
-    most this, and so is the variance of their difference under the reference, where the pairs
-    were drawn from it.
-
-    Source:
-        PPKL, Lemma B.1 and Theorem 4.2, with constants made explicit; docs/local.md, finite
-        reward class: β² = (103.5/κ² + 8) · log(2N/(1 − confidence))/n.
-
-    Args:
-        confidence: How often it holds, in (0, 1).
-        n: Number of independent answers.
-        candidates: N, the number of rewards in the class, the truth among them.
-        kappa: κ = 1 − 2 · flip probability.
-
-    Example:
-        >>> round(radius_squared(0.95, n=10_000, candidates=10, kappa=1.0), 6)
-        0.066805
-    """
+    """Return how much the likeliest reward of a finite class may disagree with the truth."""
+    # With the stated confidence, half the mean square of their difference over the pairs is at most
+    # this, and so is the variance of their difference under the reference, where the pairs were
+    # drawn from it.
+    # Source: PPKL, Lemma B.1 and Theorem 4.2, with constants made explicit; docs/local.md, finite
+    # reward class: β² = (103.5/κ² + 8) · log(2N/(1 − confidence))/n.
     failure = 1 - _validate.failure_probability("confidence", confidence, zero=False)
     return (_CLASS / kappa**2 + _SAMPLE) * math.log(2 * candidates / failure) / n
 
 
 def spread_of(moments: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
-    """Return the second moment of g − g′ for each two variables, from those of their products.
-
-    Source:
-        docs/local.md, finite reward class: E(g − g′)² = E g² + E g′² − 2 E gg′.
-
-    Example:
-        >>> spread_of(np.array([[1.0, 1.0], [1.0, 4.0]]))
-        array([[0., 3.],
-               [3., 0.]])
-    """
+    """Return the second moment of g − g′ for each two variables, from those of their products."""
+    # Source: docs/local.md, finite reward class: E(g − g′)² = E g² + E g′² − 2 E gg′.
     own = np.diagonal(moments)
     spread = np.maximum(own[:, None] + own - 2 * moments, 0.0)
     return np.asarray((spread + spread.T) / 2)
@@ -73,44 +51,27 @@ def spread_of(moments: Float[np.ndarray, "N N"]) -> Float[np.ndarray, "N N"]:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class DisagreementSet:
-    """All candidates that disagree with the likeliest one by no more than the radius.
+    """All candidates that disagree with the likeliest one by no more than the radius."""
 
-    Source:
-        docs/local.md, finite reward class: the bonus is √(β² + λ) · D.
+    # Source: docs/local.md, finite reward class: the bonus is √(β² + λ) · D.
 
-    Attributes:
-        center: The weights that pick the likeliest candidate.
-        spread: How far each two candidates disagree on the pairs, or under the reference.
-        ridge: λ > 0.
-        n: Number of independent answers.
-        kappa: κ = 1 − 2 · flip probability.
-    """
-
-    center: Float[np.ndarray, " N"]
+    center: Float[np.ndarray, " N"]  # the weights that pick the likeliest candidate
+    # How far each two candidates disagree on the pairs, or under the reference.
     spread: Float[np.ndarray, "N N"]
-    ridge: float
-    n: int
-    kappa: float
+    ridge: float  # λ > 0
+    n: int  # number of independent answers
+    kappa: float  # κ = 1 − 2 · flip probability
 
     def radius(self, confidence: float) -> float:
-        """Return what widths are multiplied by.
-
-        Source:
-            docs/local.md, finite reward class: √(β² + λ).
-        """
+        """Return what widths are multiplied by."""
+        # Source: docs/local.md, finite reward class: √(β² + λ).
         square = radius_squared(confidence, n=self.n, candidates=len(self.center), kappa=self.kappa)
         return math.sqrt(square + self.ridge)
 
     def widths(self, rows: Float[np.ndarray, "m N"]) -> Float[np.ndarray, " m"]:
-        """Return how far two candidates disagree at most on each answer, per unit of radius.
-
-        Source:
-            docs/local.md, finite reward class: D = max over r ≠ r′ of |Δ − E_reference Δ| /
-            √(λ + spread), Δ = r − r′.
-
-        Args:
-            rows: Rewards of all candidates, less their mean under the reference.
-        """
+        """Return how far two candidates disagree at most on each answer, per unit of radius."""
+        # Source: docs/local.md, finite reward class: D = max over r ≠ r′ of |Δ − E_reference Δ| /
+        # √(λ + spread), Δ = r − r′.
         size = max(1, _CACHED // len(self.center))
         parts = [self._widest(rows[at : at + size].T) for at in range(0, len(rows), size)]
         return np.concatenate([np.zeros(0), *parts])
@@ -293,35 +254,24 @@ class FiniteRewards:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class FiniteReward:
-    """The likeliest reward of a finite class, with what the others say.
+    """The likeliest reward of a finite class, with what the others say."""
 
-    Made by :meth:`FiniteRewards.fit`. Policies take it like a linear reward: its features are
-    the rewards of all N candidates, and its weights pick one of them.
+    # Made by `fit`. Policies take it like a linear reward: its features are the rewards of all N
+    # candidates, and its weights pick one of them.
 
-    Attributes:
-        candidates: The class.
-        name: The candidate under which the answers are likeliest.
-        log_likelihoods: Of the randomized answers under each candidate, by name order.
-        spread: How far each two candidates disagree on the pairs or under the reference: the
-            denominators of D², shape (N, N).
-        drawn_from_reference: Whether ``spread`` is the variance under the reference.
-        flip_probability: Chance that an answer is not the judgment.
-        pairs: Number of answers, repeats of one person not counted.
-        guarantee: What the release promises.
-        release_ids: Ledger entries that paid.
-        artifact: SHA-256 of the private answers it was fitted on.
-    """
-
-    candidates: FiniteRewards
-    name: str
+    candidates: FiniteRewards  # the class
+    name: str  # the candidate under which the answers are likeliest
+    # Of the randomized answers under each candidate, by name order.
     log_likelihoods: Float[np.ndarray, " N"]
+    # How far each two candidates disagree on the pairs or under the reference: the denominators of
+    # D², shape (N, N).
     spread: Float[np.ndarray, "N N"]
-    drawn_from_reference: bool
-    flip_probability: float
-    pairs: int
-    guarantee: Guarantee
-    release_ids: tuple[str, ...]
-    artifact: str
+    drawn_from_reference: bool  # whether `spread` is the variance under the reference
+    flip_probability: float  # chance that an answer is not the judgment
+    pairs: int  # number of answers, repeats of one person not counted
+    guarantee: Guarantee  # what the release promises
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of the private answers it was fitted on
 
     def __repr__(self) -> str:
         """Return which candidate it is, and the promise."""
@@ -333,11 +283,7 @@ class FiniteReward:
         return self.candidates
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
-        """Return the reward of each answer to each prompt, in [0, 1].
-
-        Raises:
-            DataError: The function returned no rewards in [0, 1].
-        """
+        """Return the reward of each answer to each prompt, in [0, 1]."""
         return self.candidates.score(self.name, prompts, answers)
 
     def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
@@ -345,28 +291,15 @@ class FiniteReward:
         return np.asarray(rows @ self._center, dtype=np.float64)
 
     def radius_squared(self, confidence: float) -> float:
-        """Return how much this reward may disagree with the true one.
-
-        Source:
-            docs/local.md, finite reward class: β².
-
-        Args:
-            confidence: How often it holds, in (0, 1).
-        """
+        """Return how much this reward may disagree with the true one."""
+        # Source: docs/local.md, finite reward class: β².
         return radius_squared(
             confidence, n=self.pairs, candidates=self.candidates.dimension, kappa=self._kappa
         )
 
     def confidence_set(self, confidence: float, *, ridge: float | None = None) -> DisagreementSet:
-        """Return what bounds how wrong this reward may be, as policies use it.
-
-        Source:
-            docs/local.md, finite reward class: λ = β² unless given.
-
-        Args:
-            confidence: Which confidence the default ridge is made for.
-            ridge: λ > 0; every choice is valid, whatever the confidence.
-        """
+        """Return what bounds how wrong this reward may be, as policies use it."""
+        # Source: docs/local.md, finite reward class: λ = β² unless given.
         default = self.radius_squared(confidence)
         value = default if ridge is None else _validate.positive("ridge", ridge)
         return DisagreementSet(

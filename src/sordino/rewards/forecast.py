@@ -52,19 +52,14 @@ _SHARES = tuple(1 / (1 + 4.0**power) for power in range(-3, 5))  # of the reward
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One way to be private in a world.
+    """One way to be private in a world."""
 
-    Attributes:
-        promise: Returns what it promises to one label or to one record.
-        outlook: What can be learned.
-        flip_probability: Chance that an answer is not the judgment; None where none is flipped.
-        person_epsilon: From a number of labels of one person to what they cost that person at
-            the same delta; None where nothing is stated.
-    """
-
-    promise: Callable[[], Guarantee]
-    outlook: Outlook
+    promise: Callable[[], Guarantee]  # returns what it promises to one label or to one record
+    outlook: Outlook  # what can be learned
+    # Chance that an answer is not the judgment; None where none is flipped.
     flip_probability: float | None
+    # From a number of labels of one person to what they cost that person at the same delta; None
+    # where nothing is stated.
     person_epsilon: Callable[[int], float | None]
 
 
@@ -90,10 +85,8 @@ def _local(world: World, epsilon: float, _: float) -> Way:
 
 
 def _label_central(world: World, epsilon: float, delta: float) -> Way:
-    """Return the way of a curator who releases the noised sum of all labels.
-
-    The ridge is chosen on the sum, for nothing.
-    """
+    """Return the way of a curator who releases the noised sum of all labels."""
+    # The ridge is chosen on the sum, for nothing.
     mechanism = LabelGaussian(epsilon, delta=delta)
     noise = _FEATURE_NORM / mechanism.mu
     small_ridge = _small_ridge(world, noise)
@@ -171,16 +164,7 @@ IN_WORDS: Mapping[str, str] = MappingProxyType(
 def offered_ways(
     world: World, epsilon: float, delta: float
 ) -> tuple[dict[str, Way], dict[str, str]]:
-    """Return the ways that keep the privacy loss, and why the others do not.
-
-    Args:
-        world: What is assumed.
-        epsilon: Privacy loss of one label or record, > 0.
-        delta: Failure probability, in [0, 1).
-
-    Raises:
-        UsageError: No coin keeps epsilon.
-    """
+    """Return the ways that keep the privacy loss, and why the others do not."""
     ways = {"labels": WAYS["labels"](world, epsilon, delta)}
     left_out: dict[str, str] = {}
     for name in _CENTRAL:
@@ -197,19 +181,9 @@ def offered_ways(
 
 
 def break_even(local: Outlook, central: Outlook) -> int | None:
-    """Return from how many labels on a curator's one noise costs less than one coin for each.
-
-    Source:
-        docs/central.md, "Planning": squared errors are a/n for coins and (b + c/n)/n for the
-        noised sum, so that they meet at n = c/(a − b).
-
-    Args:
-        local: Of noise on labels.
-        central: Of the way of a curator who hides labels, in the same world.
-
-    Returns:
-        The least whole number; None where coins never cost more, for they hardly ever flip.
-    """
+    """Return from how many labels on a curator's one noise costs less than one coin for each."""
+    # Source: docs/central.md, "Planning": squared errors are a/n for coins and (b + c/n)/n for the
+    # noised sum, so that they meet at n = c/(a − b).
     free = local.world.free[0].standard_error(1) ** 2
     coins = local.standard_error(1) ** 2
     noise = central.standard_error(1) ** 2 - free
@@ -231,36 +205,8 @@ def utility_curve(
     noise: str = "labels",
     delta: float = 1e-6,
 ) -> list[dict[str, float]]:
-    """Return what one way to be private would give at several privacy losses, one row for each.
-
-    Args:
-        n: As in :func:`sordino.estimate`.
-        dimension: As in :func:`sordino.estimate`.
-        epsilons: The privacy losses, each > 0.
-        accuracy: As in :func:`sordino.estimate`.
-        method: As in :func:`sordino.estimate`.
-        noise: ``"labels"``, ``"label-estimate"`` or ``"record-estimate"``.
-        delta: As in :func:`sordino.estimate`; above 0 in a way with a curator.
-
-    Returns:
-        Rows with ``epsilon`` as given, ``accuracy``, ``standard_error`` and
-        ``effective_judgments``, and with noise on labels ``flip_probability``.
-
-    Raises:
-        UsageError: A setting is out of range, or no noise is known that keeps one of the privacy
-            losses; nothing was computed.
-
-    Source:
-        docs/local.md, planning; docs/central.md, "Planning".
-
-    Example:
-        >>> rows = utility_curve(2000, dimension=8, epsilons=[0.5, 1.0, 2.0])
-        >>> [round(row["accuracy"], 3) for row in rows]
-        [0.62, 0.64, 0.646]
-        >>> rows = utility_curve(2000, dimension=8, epsilons=[0.5, 1.0], noise="record-estimate")
-        >>> [round(row["accuracy"], 3) for row in rows]
-        [0.646, 0.647]
-    """
+    """Return what one way to be private would give at several privacy losses, one row for each."""
+    # Source: docs/local.md, planning; docs/central.md, "Planning".
     n = _validate.integer("n", n, at_least=1)
     world = World.of(dimension, accuracy, method)
     plan = WAYS[_validate.one_of("noise", noise, tuple(WAYS))]
@@ -289,32 +235,8 @@ def growth_curve(
     method: Method = "debiased",
     delta: float = 1e-6,
 ) -> dict[str, list[float]]:
-    """Return the accuracy that several numbers of labels would give, in every way to be private.
-
-    Args:
-        counts: Numbers of labels, each at least 1.
-        dimension: As in :func:`sordino.estimate`.
-        epsilon: As in :func:`sordino.estimate`.
-        accuracy: As in :func:`sordino.estimate`.
-        method: As in :func:`sordino.estimate`.
-        delta: As in :func:`sordino.estimate`.
-
-    Returns:
-        Accuracies by the name of the way, after those of ``"non-private"``.
-
-    Raises:
-        UsageError: A setting is out of range; nothing was computed.
-
-    Source:
-        docs/local.md, planning; docs/central.md, "Planning".
-
-    Example:
-        >>> found = growth_curve([1000, 2000], dimension=8, epsilon=1.0)
-        >>> [round(value, 3) for value in found["labels"]]
-        [0.631, 0.64]
-        >>> [round(value, 3) for value in found["label-estimate"]]
-        [0.644, 0.647]
-    """
+    """Return the accuracy that several numbers of labels would give, in every way to be private."""
+    # Source: docs/local.md, planning; docs/central.md, "Planning".
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
     world = World.of(dimension, accuracy, method)
     ways, _ = offered_ways(world, _positive(epsilon), _validate.failure_probability("delta", delta))
@@ -333,32 +255,22 @@ def _positive(epsilon: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class WayForecast(Prediction):
-    """How well a reward would be learned in one way to be private, and what that way promises.
+    """How well a reward would be learned in one way to be private, and what that way promises."""
 
-    Attributes:
-        unit: Whose change is hidden: ``"label"``, or ``"record"``, a label with its prompt and
-            its answers.
-        neighbors: What one change is.
-        epsilon: Privacy loss of one label or record, as it would be realized.
-        delta: By how much a probability may exceed that bound.
-        odds: e^ε: how far the odds about it can move for anybody who looks, apart from delta.
-        belief: What a belief of one half about it can become at most, apart from delta.
-        flip_probability: Chance that an answer is not the judgment; None where a curator sees
-            judgments as they are.
-        effective_judgments: Number of judgments that, used as they are, would give the same
-            standard error; at most κ²n with noise on labels.
-        person_epsilon: Privacy loss of a person with so many labels as was asked for, at the
-            same delta; None where nothing is stated at that delta.
-    """
-
+    # Whose change is hidden: `"label"`, or `"record"`, a label with its prompt and its answers.
     unit: str
-    neighbors: str
-    epsilon: float
-    delta: float
-    odds: float
-    belief: float
+    neighbors: str  # what one change is
+    epsilon: float  # privacy loss of one label or record, as it would be realized
+    delta: float  # by how much a probability may exceed that bound
+    odds: float  # e^ε: how far the odds about it can move for anybody who looks, apart from delta
+    belief: float  # what a belief of one half about it can become at most, apart from delta
+    # Chance that an answer is not the judgment; None where a curator sees judgments as they are.
     flip_probability: float | None
+    # Number of judgments that, used as they are, would give the same standard error; at most κ²n
+    # with noise on labels.
     effective_judgments: float
+    # Privacy loss of a person with so many labels as was asked for, at the same delta; None where
+    # nothing is stated at that delta.
     person_epsilon: float | None
 
 

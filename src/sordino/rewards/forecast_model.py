@@ -38,11 +38,9 @@ _SMALLEST, _LARGEST = -45.0, 2.35  # logarithms of |g|; what lies outside weighs
 
 @functools.cache
 def _rule() -> tuple[Float[np.ndarray, " k"], Float[np.ndarray, " k"]]:
-    """Return nodes |g| and their weights, g standard normal.
-
-    Equal steps in log |g|: the rule converges exponentially and sees every scale, where
-    Gauss–Hermite misses the kink of |g| at 0 and the steep σ of a large reward.
-    """
+    """Return nodes |g| and their weights, g standard normal."""
+    # Equal steps in log |g|: the rule converges exponentially and sees every scale, where
+    # Gauss–Hermite misses the kink of |g| at 0 and the steep σ of a large reward.
     nodes = np.exp(np.arange(_SMALLEST, _LARGEST, _STEP))
     density = math.sqrt(2 / math.pi) * np.exp(-(nodes**2) / 2)
     return nodes, density * nodes * _STEP
@@ -70,18 +68,8 @@ _LOG_RANGE = 40.0  # logarithms of the spreads at which a float tells the accura
 
 
 def spread_of(accuracy: float) -> float:
-    """Return the standard deviation of Δ at which knowing Δ predicts a judgment this well.
-
-    Source:
-        docs/local.md, planning: accuracy = E σ(|Δ|) = ½ + ½ E tanh(|Δ|/2).
-
-    Args:
-        accuracy: Share of judgments that the true reward predicts, in (1/2, 1).
-
-    Example:
-        >>> round(spread_of(0.65), 4)
-        0.8277
-    """
+    """Return the standard deviation of Δ at which knowing Δ predicts a judgment this well."""
+    # Source: docs/local.md, planning: accuracy = E σ(|Δ|) = ½ + ½ E tanh(|Δ|/2).
 
     def excess(logarithm: float) -> float:
         return mean(advantage(math.exp(logarithm))) / 2 - (accuracy - 0.5)
@@ -93,58 +81,31 @@ def spread_of(accuracy: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Scatter:
-    """What an estimate of the weights aims at, and how far one pair lets it scatter around that.
+    """What an estimate of the weights aims at, and how far one pair lets it scatter around that."""
 
-    An estimated reward difference at x with g = √d·uᵀx is normal around signal·g, with variance
-    (along·g² + (d − 1)·across)/n.
+    # An estimated reward difference at x with g = √d·uᵀx is normal around signal·g, with variance
+    # (along·g² + (d − 1)·across)/n.
+    # Source: docs/local.md, planning: n·Cov = d·(along·uuᵀ + across·(I − uuᵀ)), u = θ/‖θ‖.
 
-    Source:
-        docs/local.md, planning: n·Cov = d·(along·uuᵀ + across·(I − uuᵀ)), u = θ/‖θ‖.
-
-    Attributes:
-        signal: Standard deviation of the reward difference that is aimed at.
-        along: n/d times the variance of the weight in the direction of θ.
-        across: n/d times the variance in each of the d − 1 other directions.
-        dimension: d.
-    """
-
-    signal: float
-    along: float
-    across: float
-    dimension: int
+    signal: float  # standard deviation of the reward difference that is aimed at
+    along: float  # n/d times the variance of the weight in the direction of θ
+    across: float  # n/d times the variance in each of the d − 1 other directions
+    dimension: int  # d
 
     def standard_error(self, n: float) -> float:
-        """Return the standard error of a reward difference, x of norm 1 in any direction.
-
-        It is that of each weight too, in the quadratic mean over directions.
-
-        Source:
-            docs/local.md, planning: √(tr Cov/d).
-        """
+        """Return the standard error of a reward difference, x of norm 1 in any direction."""
+        # It is that of each weight too, in the quadratic mean over directions.
+        # Source: docs/local.md, planning: √(tr Cov/d).
         return math.sqrt((self.along + (self.dimension - 1) * self.across) / n)
 
 
 def asymptotic_scatter(
     spread: float, flip_probability: float, *, dimension: int, method: Method = "debiased"
 ) -> Scatter:
-    """Return how the estimate scatters when there are many pairs and the ridge is small.
-
-    Source:
-        docs/local.md, planning. With x ∼ N(0, I/d) and g = √d·uᵀx, E[w(Δ)xxᵀ] is E[w g²]/d along
-        θ and E[w]/d across it; the covariance is A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹ with A = E[σ′xxᵀ], or
-        (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹ for the mixture.
-
-    Args:
-        spread: Standard deviation of Δ.
-        flip_probability: f, in [0, 1/2).
-        dimension: Number of features d.
-        method: Which estimate: ``"debiased"``, or ``"mixture"``, which scatters less.
-
-    Example:
-        >>> found = asymptotic_scatter(1e-9, 0.25, dimension=3)
-        >>> round(found.along, 6), round(found.across, 6)  # 4/κ²
-        (16.0, 16.0)
-    """
+    """Return how the estimate scatters when there are many pairs and the ridge is small."""
+    # Source: docs/local.md, planning. With x ∼ N(0, I/d) and g = √d·uᵀx, E[w(Δ)xxᵀ] is E[w g²]/d
+    # along θ and E[w]/d across it; the covariance is A⁻¹E[p(1 − p)/κ² xxᵀ]A⁻¹ with A = E[σ′xxᵀ], or
+    # (E[κ²σ′²/(p(1 − p)) xxᵀ])⁻¹ for the mixture.
     squares = sizes() ** 2
     margins = spread * sizes()
     # Without flips, or with next to none, both are the maximum of the one likelihood.
@@ -161,41 +122,18 @@ def asymptotic_scatter(
 
 
 def penalized_scatter(spread: float, flip_probability: float, *, dimension: int) -> Scatter:
-    """Return how the estimate scatters when the ridge is large: then it is the mean of (ỹ − ½)x.
-
-    Such a mean has lost the scale of the reward and kept its direction. Where rewards are large
-    it scatters less than an estimate that must find the scale too.
-
-    Source:
-        docs/local.md, planning: E (ỹ − ½)x = E[(σ(Δ) − ½)g]·u/√d, and (ỹ − ½)² = 1/(4κ²).
-
-    Args:
-        spread: Standard deviation of Δ.
-        flip_probability: f, in [0, 1/2).
-        dimension: Number of features d.
-    """
+    """Return how the estimate scatters when the ridge is large: then it is the mean of (ỹ − ½)x."""
+    # Such a mean has lost the scale of the reward and kept its direction. Where rewards are large
+    # it scatters less than an estimate that must find the scale too.
+    # Source: docs/local.md, planning: E (ỹ − ½)x = E[(σ(Δ) − ½)g]·u/√d, and (ỹ − ½)² = 1/(4κ²).
     signal = mean(advantage(spread) * sizes()) / 2
     noise = 1 / (2 * (1 - 2 * flip_probability)) ** 2
     return Scatter(signal=signal, along=noise - signal**2, across=noise, dimension=dimension)
 
 
 def lost_accuracy(spread: float, scatter: Scatter, n: float) -> float:
-    """Return by how much an estimate from n pairs predicts judgments worse than the truth does.
-
-    Source:
-        docs/local.md, planning: E[tanh(|Δ|/2)·P(Δ̂ has the wrong sign | Δ)].
-
-    Args:
-        spread: Standard deviation of Δ.
-        scatter: How far one pair lets the estimate scatter.
-        n: Number of pairs, > 0.
-
-    Example:
-        >>> spread = spread_of(0.65)
-        >>> private = asymptotic_scatter(spread, 0.27, dimension=8)
-        >>> round(0.65 - lost_accuracy(spread, private, 20_000), 3)
-        0.649
-    """
+    """Return by how much an estimate from n pairs predicts judgments worse than the truth does."""
+    # Source: docs/local.md, planning: E[tanh(|Δ|/2)·P(Δ̂ has the wrong sign | Δ)].
     noise = scatter.along * sizes() ** 2 + (scatter.dimension - 1) * scatter.across
     certainty = scatter.signal * sizes() * np.sqrt(n / noise)
     return mean(advantage(spread) * erfc(certainty / math.sqrt(2))) / 2
@@ -203,27 +141,19 @@ def lost_accuracy(spread: float, scatter: Scatter, n: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """How well a reward would be learned.
+    """How well a reward would be learned."""
 
-    Attributes:
-        accuracy: Share of new judgments that the learned reward would predict.
-        standard_error: Of an estimated reward difference, features of norm 1; of each weight too.
-            It is that of a fit with a small ridge.
-        labels_needed: Smallest number of labels that reaches the target; None without a target,
-            or where no number of labels does.
-    """
-
-    accuracy: float
+    accuracy: float  # share of new judgments that the learned reward would predict
+    # Of an estimated reward difference, features of norm 1; of each weight too. It is that of a fit
+    # with a small ridge.
     standard_error: float
+    # Smallest number of labels that reaches the target; None without a target, or where no number
+    # of labels does.
     labels_needed: int | None
 
 
 def share_of_judgments(name: str, value: Any) -> float:
-    """Return value as a float; refuse what is not strictly between guessing and certainty.
-
-    Raises:
-        UsageError: The value is not above 0.5 and below 1; nothing was computed.
-    """
+    """Return value as a float; refuse what is not strictly between guessing and certainty."""
     share = _validate.number(name, value)
     if not 0.5 < share < 1:  # noqa: PLR2004
         raise UsageError(
@@ -234,27 +164,16 @@ def share_of_judgments(name: str, value: Any) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class World:
-    """What is assumed about people and features.
+    """What is assumed about people and features."""
 
-    Attributes:
-        dimension: Number of features.
-        accuracy: Share of judgments that the true reward predicts.
-        spread: Standard deviation of true reward differences.
-        method: Which estimate is made of randomized answers.
-    """
-
-    dimension: int
-    accuracy: float
-    spread: float
-    method: Method
+    dimension: int  # number of features
+    accuracy: float  # share of judgments that the true reward predicts
+    spread: float  # standard deviation of true reward differences
+    method: Method  # which estimate is made of randomized answers
 
     @classmethod
     def of(cls, dimension: int, accuracy: float, method: Method) -> World:
-        """Return the world in which the true reward predicts judgments this well.
-
-        Raises:
-            UsageError: A setting is out of range; nothing was computed.
-        """
+        """Return the world in which the true reward predicts judgments this well."""
         share = share_of_judgments("accuracy", accuracy)
         return cls(
             dimension=_validate.integer("dimension", dimension, at_least=1),
@@ -278,26 +197,20 @@ class World:
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """What can be learned in a world.
+    """What can be learned in a world."""
 
-    Attributes:
-        world: What is assumed.
-        small_ridge: From a number of labels to how a fit with a small ridge scatters, of which
-            errors are stated: they are then the same thing in every way.
-        fits: From a number of labels to the fits of which the best is taken, for the ridge is
-            chosen on what was released.
-    """
-
-    world: World
+    world: World  # what is assumed
+    # From a number of labels to how a fit with a small ridge scatters, of which errors are stated:
+    # they are then the same thing in every way.
     small_ridge: Callable[[float], Scatter]
+    # From a number of labels to the fits of which the best is taken, for the ridge is chosen on
+    # what was released.
     fits: Callable[[float], Sequence[Scatter]]
 
     def accuracy(self, n: float) -> float:
-        """Return the accuracy that is foreseen, at most that of judgments used as they are.
-
-        More ridges are looked at where noise is released than where none is, so that a model of
-        both could rank them the wrong way round.
-        """
+        """Return the accuracy that is foreseen, at most that of judgments used as they are."""
+        # More ridges are looked at where noise is released than where none is, so that a model of
+        # both could rank them the wrong way round.
         world = self.world
         return world.accuracy - max(world.lost(self.fits(n), n), world.lost(world.free, n))
 
@@ -345,38 +258,19 @@ _EXACT = 1e-300  # absolute tolerance of a root: the relative one decides
 
 @dataclass(frozen=True, kw_only=True)
 class Aim:
-    """What a fit with a ridge aims at, and how one pair bends its loss and makes it scatter.
+    """What a fit with a ridge aims at, and how one pair bends its loss and makes it scatter."""
 
-    Source:
-        docs/central.md, "Planning": bends B and variances S along θ and across it.
+    # Source: docs/central.md, "Planning": bends B and variances S along θ and across it.
 
-    Attributes:
-        signal: Standard deviation of the reward difference that is aimed at, c·s.
-        load: λ = Λd/n, the ridge over what a pair weighs in one direction.
-        bends: E[σ′(cΔ)g²] and E[σ′(cΔ)].
-        variances: Of (y − σ(cΔ))g, and E(y − σ(cΔ))².
-    """
-
-    signal: float
-    load: float
-    bends: tuple[float, float]
-    variances: tuple[float, float]
+    signal: float  # standard deviation of the reward difference that is aimed at, c·s
+    load: float  # λ = Λd/n, the ridge over what a pair weighs in one direction
+    bends: tuple[float, float]  # E[σ′(cΔ)g²] and E[σ′(cΔ)]
+    variances: tuple[float, float]  # of (y − σ(cΔ))g, and E(y − σ(cΔ))²
 
     @classmethod
     def of_load(cls, spread: float, load: float) -> Aim:
-        """Return the aim of a fit whose ridge weighs so much.
-
-        Source:
-            docs/central.md, "Planning": E[(σ(Δ) − σ(cΔ))g] = λcs.
-
-        Args:
-            spread: Standard deviation of Δ, s.
-            load: λ, at least 0; 0 for next to no ridge.
-
-        Example:
-            >>> round(Aim.of_load(0.8, 0.0).signal, 6), round(Aim.of_load(0.8, 0.2).signal, 6)
-            (0.8, 0.397492)
-        """
+        """Return the aim of a fit whose ridge weighs so much."""
+        # Source: docs/central.md, "Planning": E[(σ(Δ) − σ(cΔ))g] = λcs.
 
         def excess(share: float) -> float:
             return mean(_missed(spread, share) * sizes()) - load * share * spread
@@ -387,12 +281,7 @@ class Aim:
 
     @classmethod
     def of_share(cls, spread: float, share: float) -> Aim:
-        """Return the aim of a fit whose ridge leaves this share of the reward.
-
-        Args:
-            spread: Standard deviation of Δ, s.
-            share: c, in (0, 1).
-        """
+        """Return the aim of a fit whose ridge leaves this share of the reward."""
         load = mean(_missed(spread, share) * sizes()) / (share * spread)
         return cls._at(spread, share, load)
 
@@ -411,16 +300,8 @@ class Aim:
         )
 
     def scatter(self, n: float, *, dimension: int, standard_deviation: float) -> Scatter:
-        """Return how far n pairs and the tilt let the fit scatter.
-
-        Source:
-            docs/central.md, "Planning": (S + d·σ²/n)/(B + λ)², along θ and across it.
-
-        Args:
-            n: Number of pairs, > 0.
-            dimension: Number of features d.
-            standard_deviation: Of each coordinate of the tilt, for features of norm 1.
-        """
+        """Return how far n pairs and the tilt let the fit scatter."""
+        # Source: docs/central.md, "Planning": (S + d·σ²/n)/(B + λ)², along θ and across it.
         tilt = dimension * standard_deviation**2 / n
         along, across = (
             (variance + tilt) / (bend + self.load) ** 2
@@ -432,23 +313,8 @@ class Aim:
 def tilted_scatter(
     spread: float, *, n: float, dimension: int, standard_deviation: float, ridge: float
 ) -> Scatter:
-    """Return how the minimizer of a tilted objective with a fixed ridge scatters.
-
-    Source:
-        docs/central.md, "Planning".
-
-    Args:
-        spread: Standard deviation of Δ.
-        n: Number of pairs, > 0.
-        dimension: Number of features d.
-        standard_deviation: Of each coordinate of the tilt, for features of norm 1.
-        ridge: Λ, at least 0.
-
-    Example:
-        >>> found = tilted_scatter(0.8, n=1000, dimension=4, standard_deviation=0.0, ridge=0.0)
-        >>> round(found.signal, 3), round(found.across, 3)
-        (0.8, 4.566)
-    """
+    """Return how the minimizer of a tilted objective with a fixed ridge scatters."""
+    # Source: docs/central.md, "Planning".
     aim = Aim.of_load(spread, ridge * dimension / n)
     return aim.scatter(n, dimension=dimension, standard_deviation=standard_deviation)
 

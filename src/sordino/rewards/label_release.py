@@ -43,21 +43,13 @@ from .release_checks import entropy_of, refuse_large_delta
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReleasedLabels:
-    """All that is known of labels after their release: everything done with it is free.
+    """All that is known of labels after their release: everything done with it is free."""
 
-    Attributes:
-        evidence: The sum, its noise, and the public vectors it is about.
-        guarantee: What the release promises.
-        release_ids: Ledger entries that paid.
-        artifact: SHA-256 of the released sum.
-        features: Turns texts into vectors; None if pairs were made from features.
-    """
-
-    evidence: LabelEvidence
-    guarantee: Guarantee
-    release_ids: tuple[str, ...]
-    artifact: str
-    features: Features | None
+    evidence: LabelEvidence  # the sum, its noise, and the public vectors it is about
+    guarantee: Guarantee  # what the release promises
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of the released sum
+    features: Features | None  # turns texts into vectors; None if pairs were made from features
 
     def __repr__(self) -> str:
         """Return size and promise."""
@@ -75,36 +67,15 @@ def release_labels(
 ) -> ReleasedLabels:
     """Return all labels as one noised sum, after recording the spend.
 
-    A repeat of one person to one question is the same observation and does not count. With
-    ``records_per_person`` the rows of a person that count are the first in the order of a digest
-    of person and question, which anybody can compute: no label and no coin decides.
-
-    Args:
-        pairs: Raw judgments in canonical order; prompts, answers and persons are public.
-        mechanism: The noise.
-        ledger: Where the spend is recorded before noise is drawn. The unit of its budget is the
-            unit of the promise: ``"label"``, or ``"person"`` with ``records_per_person``.
-        features: Turns texts into vectors; left out for pairs made by ``from_features``.
-        held_out: Rows that are left for metrics, from
-            :func:`~sordino.rewards.private_metrics.held_out_rows`: their labels are no part of the
-            sum. The ledger still belongs to all pairs.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: The pairs are privatized already or not in canonical order, the ledger is
-            about another unit, or other rows are held out.
-        DataError: Persons must be known and are not, features cannot be used, or all questions
-            would be held out, or none.
-        UsageError: A setting is out of range, or δ is 1/n or more.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, or
         unit ``"person"`` for all labels of one person (caveat ``labels-only``). Where persons are
         known and the unit is the label, the caveat is ``person-group``. Labels are read
         once, when the noise is added. Shown by tests/soundness/test_central_label.py.
     """
+    # A repeat of one person to one question is the same observation and does not count. With
+    # `records_per_person` the rows of a person that count are the first in the order of a digest of
+    # person and question, which anybody can compute: no label and no coin decides.
     refuse_other_arguments("release_labels", pairs, mechanism, ledger)
     _checked_promise(pairs, mechanism, ledger, entropy_of(simulate_seed))
     rows = _unread_rows(pairs, held_out)
@@ -129,21 +100,13 @@ def release_labels(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelSum:
-    """One noised sum of labels times public vectors, and the entry that paid for it.
+    """One noised sum of labels times public vectors, and the entry that paid for it."""
 
-    Attributes:
-        statistic: The sum and its noise.
-        scale: Standard deviation of the noise, in steps of its grid.
-        guarantee: What the release promises.
-        release_id: The ledger entry.
-        artifact: SHA-256 of the sum and what it is about.
-    """
-
-    statistic: LabelStatistic
-    scale: float
-    guarantee: Guarantee
-    release_id: str
-    artifact: str
+    statistic: LabelStatistic  # the sum and its noise
+    scale: float  # standard deviation of the noise, in steps of its grid
+    guarantee: Guarantee  # what the release promises
+    release_id: str  # the ledger entry
+    artifact: str  # SHA-256 of the sum and what it is about
 
 
 def release_sum(
@@ -157,21 +120,6 @@ def release_sum(
     simulate_seed: int | None,
 ) -> LabelSum:
     """Return Σ y v over some rows with noise, after recording the spend.
-
-    Args:
-        pairs: Raw judgments; questions and persons are public.
-        mechanism: The noise.
-        vectors: v, one for each pair; made without looking at a label that is summed here.
-        rows: The rows that may count, in order of preference; a public choice.
-        details: Public words to keep with the entry.
-        ledger: Where the spend is recorded before noise is drawn.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: The ledger is about another unit.
-        DataError: No row that counts has a vector different from 0.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
 
     Guarantee:
         As :func:`release_labels` states it. Shown by tests/soundness/test_central_label.py.
@@ -197,19 +145,7 @@ def release_sum(
 
 
 def refuse_other_arguments(asked: str, pairs: Any, mechanism: Any, ledger: Any) -> None:
-    """Refuse what is released already, or not in canonical order, and other settings.
-
-    Args:
-        asked: Name of the function, for messages.
-        pairs: What should be raw judgments.
-        mechanism: What should be noise for labels.
-        ledger: What should be a ledger.
-
-    Raises:
-        PrivacyError: The pairs are no raw judgments in canonical order.
-        UsageError: The mechanism or the ledger is something else.
-        DataError: Persons must be known and are not.
-    """
+    """Refuse what is released already, or not in canonical order, and other settings."""
     if not isinstance(pairs, Pairs):
         raise PrivacyError(
             f"{asked} takes raw judgments; these are released already, so they can be used as "
@@ -228,17 +164,7 @@ def label_promise(
     ledger: Ledger,
     entropy: _random.Entropy,
 ) -> Guarantee:
-    """Return what a release promises under the terms of a ledger, with every caveat.
-
-    Args:
-        pairs: Raw judgments; only questions and persons are read.
-        mechanism: The noise.
-        ledger: Only read.
-        entropy: Only read is whether it comes from a seed.
-
-    Raises:
-        PrivacyError: The mechanism promises nothing under these terms.
-    """
+    """Return what a release promises under the terms of a ledger, with every caveat."""
     linked = pairs.persons is not None
     repeats = not linked and len(set(pairs.keys)) < len(pairs)
     return promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=len(pairs))
@@ -253,21 +179,7 @@ def promise_of(
     repeats: bool,
     n: int | None,
 ) -> Guarantee:
-    """Return what a release promises, from what is public of the judgments.
-
-    Args:
-        mechanism: The noise.
-        ledger: Only read.
-        entropy: Only read is whether it comes from a seed.
-        linked: Whether it is known who answered.
-        repeats: Whether a question occurs twice and nothing says who answered.
-        n: How many pairs or ballots there are, for :func:`refuse_large_delta`; None if nobody
-            counted yet.
-
-    Raises:
-        UsageError: So large a δ protects nobody.
-        PrivacyError: The mechanism promises nothing under these terms.
-    """
+    """Return what a release promises, from what is public of the judgments."""
     promise = mechanism.guarantee(
         unit="person" if ledger.budget.unit == "person" else "label",
         neighbors=REPLACE_ONE,
@@ -328,11 +240,9 @@ def _unread_rows(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Int64
 
 
 def countable_rows(pairs: Pairs | Rankings) -> Int64[np.ndarray, " k"]:
-    """Return the rows that may count, in order of preference; it is a public rule.
-
-    Each question of each person once, in the order of a digest of both: where the rows of one
-    person are limited, no file order and no person's habit decides which remain.
-    """
+    """Return the rows that may count, in order of preference; it is a public rule."""
+    # Each question of each person once, in the order of a digest of both: where the rows of one
+    # person are limited, no file order and no person's habit decides which remain.
     once = np.flatnonzero(pairs.first_rows())
     if pairs.persons is None:
         return once
@@ -372,21 +282,13 @@ def _evidence(
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReleasedShards:
-    """All that is known of labels in many files after their release; all use of it is free.
+    """All that is known of labels in many files after their release; all use of it is free."""
 
-    Attributes:
-        evidence: The sum, its noise, and the public vectors it is about.
-        guarantee: What the release promises.
-        release_ids: Ledger entries that paid.
-        artifact: SHA-256 of the released sum.
-        features: Turns texts into vectors; None for files of vectors.
-    """
-
-    evidence: ShardEvidence
-    guarantee: Guarantee
-    release_ids: tuple[str, ...]
-    artifact: str
-    features: Features | None
+    evidence: ShardEvidence  # the sum, its noise, and the public vectors it is about
+    guarantee: Guarantee  # what the release promises
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of the released sum
+    features: Features | None  # turns texts into vectors; None for files of vectors
 
     def __repr__(self) -> str:
         """Return size and promise."""
@@ -405,32 +307,12 @@ def release_shards(
 ) -> ReleasedShards:
     """Return all labels of many files as one noised sum, after recording the spend.
 
-    The same as :func:`~sordino.rewards.label_release.release_labels`: the engine's tasks add up
-    whole numbers, and this process alone writes to the ledger and draws.
-
-    Args:
-        survey: What is public of the judgments, from
-            :func:`~sordino.preferences.shard_survey.survey_shards` with ``most`` equal to the
-            mechanism's ``records_per_person``; or its part for a fit, if metrics are measured
-            on the rest.
-        mechanism: The noise.
-        ledger: Where the spend is recorded before noise is drawn.
-        engine: Where the files are read.
-        features: Turns texts into vectors; left out for files of vectors.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        taken: Called as pieces are done, once for each pass.
-
-    Raises:
-        PrivacyError: The ledger is about another unit.
-        DataError: Features cannot be used, or the files changed while they were read.
-        UsageError: A setting is out of range, or the survey was made for another limit.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-
     Guarantee:
         That of :func:`~sordino.rewards.label_release.release_labels`, wherever and however often
         a task runs: tasks draw nothing. Shown by tests/soundness/test_chunked_labels.py.
     """
+    # The same as `release_labels`: the engine's tasks add up whole numbers, and this process alone
+    # writes to the ledger and draws.
     refuse_other_settings("release_shards", survey, mechanism, ledger)
     if survey.part == "held-out":
         raise UsageError("Held-out rows are for metrics. Nothing was released. Fit the others.")
@@ -468,17 +350,11 @@ def release_shards(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ShardSum:
-    """One noised sum of labels times public vectors in many files, and the entry that paid.
+    """One noised sum of labels times public vectors in many files, and the entry that paid."""
 
-    Attributes:
-        statistic: The sum and its noise.
-        release_id: The ledger entry.
-        artifact: SHA-256 of the sum and what it is about.
-    """
-
-    statistic: PiecedStatistic
-    release_id: str
-    artifact: str
+    statistic: PiecedStatistic  # the sum and its noise
+    release_id: str  # the ledger entry
+    artifact: str  # SHA-256 of the sum and what it is about
 
 
 def release_sum_of_shards(
@@ -492,21 +368,6 @@ def release_sum_of_shards(
     entropy: Entropy,
 ) -> ShardSum:
     """Return Σ y v over the rows that count with noise, after recording the spend.
-
-    Args:
-        survey: Which rows count.
-        mechanism: The noise.
-        rows: v and labels, read anew in every pass; v is made without looking at a label.
-        promise: From :func:`checked_promise`.
-        details: Public words to keep with the entry.
-        ledger: Where the spend is recorded before noise is drawn.
-        entropy: Where noise comes from.
-
-    Raises:
-        DataError: No row has a vector different from 0, or the files changed.
-        UsageError: The noise cannot be drawn on its grid.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
 
     Guarantee:
         As :func:`release_shards` states it. Shown by tests/soundness/test_chunked_labels.py.
@@ -528,13 +389,7 @@ def release_sum_of_shards(
 def checked_promise(
     survey: ShardSurvey, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy
 ) -> Guarantee:
-    """Return what a release promises; refuse what the ledger would refuse.
-
-    Raises:
-        PrivacyError: The ledger is about another unit.
-        BudgetExceeded: The spend would pass its budget.
-        LedgerMismatch: It belongs to other prompts and answers.
-    """
+    """Return what a release promises; refuse what the ledger would refuse."""
     linked, repeats = survey.linked, survey.repeats
     promise = promise_of(mechanism, ledger, entropy, linked=linked, repeats=repeats, n=survey.n)
     ledger.check_data(None, _digest(survey, promise))
@@ -550,17 +405,7 @@ def _digest(survey: ShardSurvey, promise: Guarantee) -> str | None:
 def refuse_other_settings(
     asked: str, survey: ShardSurvey, mechanism: LabelGaussian, ledger: Ledger
 ) -> None:
-    """Refuse a survey that was made for another limit of one person's rows, and other kinds.
-
-    Args:
-        asked: Name of the function, for messages.
-        survey: What counts.
-        mechanism: What should be noise for labels.
-        ledger: What should be a ledger.
-
-    Raises:
-        UsageError: It was, or the mechanism or the ledger is something else.
-    """
+    """Refuse a survey that was made for another limit of one person's rows, and other kinds."""
     if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):
         raise UsageError(f"{asked} needs a LabelGaussian and a Ledger. Nothing was released.")
     if survey.most != mechanism.records_per_person:

@@ -37,23 +37,16 @@ _INSIDE = 1 - 2.0**-39  # so that no rounding makes a row longer than 1
 
 @dataclass(frozen=True)
 class JointFeatures:
-    """φ(x, a) = every product of a feature of (1, x) with one of (1, a), of norm at most 1.
+    """φ(x, a) = every product of a feature of (1, x) with one of (1, a), of norm at most 1."""
 
-    The arm's own features are standardized over the catalogue, which is public, and scaled so
-    that the longest has norm 1; without any, arm a is the a-th unit vector. Contexts have norm
-    at most 1. Each of the two vectors is extended by a 1 and divided by √2 (a bandit without
-    contexts has the 1 alone). The first feature is a constant, so rewards may be centered.
+    # The arm's own features are standardized over the catalogue, which is public, and scaled so
+    # that the longest has norm 1; without any, arm a is the a-th unit vector. Contexts have norm at
+    # most 1. Each of the two vectors is extended by a 1 and divided by √2 (a bandit without
+    # contexts has the 1 alone). The first feature is a constant, so rewards may be centered.
+    # Source: docs/intrinsic.md, "Linear bandits".
 
-    Attributes:
-        catalogue: The arms and their features.
-        context_size: Length p of a context; 0 for none.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits".
-    """
-
-    catalogue: Catalogue
-    context_size: int
+    catalogue: Catalogue  # the arms and their features
+    context_size: int  # length p of a context; 0 for none
 
     @cached_property
     def arms(self) -> Float[np.ndarray, "k q1"]:
@@ -80,12 +73,7 @@ class JointFeatures:
         return cls(logs.catalogue, 0 if logs.contexts is None else int(logs.contexts.shape[1]))
 
     def options(self, context: object, arms: Int64[np.ndarray, " c"]) -> Float[np.ndarray, "c d"]:
-        """Return φ(x, a) of some arms in one context of norm at most 1 (None: all of it 0).
-
-        Raises:
-            UsageError: The context has another length, or is no row of finite numbers of norm
-                at most 1.
-        """
+        """Return φ(x, a) of some arms in one context of norm at most 1 (None: all of it 0)."""
         blank = np.zeros(self.context_size)
         given = blank if context is None else np.atleast_1d(np.asarray(context, dtype=np.float64))
         if given.shape != blank.shape or not np.isfinite(given).all():
@@ -141,20 +129,11 @@ def minimize_in_ball(
     pull: Float[np.ndarray, " d"],
     ball: float | None,
 ) -> Float[np.ndarray, " d"]:
-    """Return the θ that minimizes θᵀΣθ − 2bᵀθ over the ball, up to rounding.
-
-    Private data have been read, and a refusal would tell of them: there is none. In real numbers
-    every step is exact, but for a shift that is found to the last bit.
-
-    Args:
-        moment: Σ, symmetric and positive definite, shape (d, d).
-        pull: b = Σ rφ, shape (d,).
-        ball: Bound on ‖θ‖; None for none.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits": the first-order conditions, solved in the basis of
-        eigenvectors, where ‖θ(ν)‖ falls with ν.
-    """
+    """Return the θ that minimizes θᵀΣθ − 2bᵀθ over the ball, up to rounding."""
+    # Private data have been read, and a refusal would tell of them: there is none. In real numbers
+    # every step is exact, but for a shift that is found to the last bit.
+    # Source: docs/intrinsic.md, "Linear bandits": the first-order conditions, solved in the basis
+    # of eigenvectors, where ‖θ(ν)‖ falls with ν.
     values, basis = eigh(moment)
     rotated = basis.T @ pull
 
@@ -185,44 +164,29 @@ _ATOL: Final = 2.0**-20  # what rounding may leave, as a share of what one recor
 class BallRidge(Withholding):
     """θ̂ = argmin over ‖θ‖ ≤ ball of Σ (r − θᵀφ)² + ridge‖θ‖², and the scores it gives.
 
-    f(x, a) = θ̂ᵀφ(x, a) − penalty·‖φ(x, a)‖ in the inverse of Σ = ridge·I + Σ φφᵀ. Rewards are
-    cut to their public range and counted from its middle, features have norm at most 1; both are
-    enforced record by record. Nothing depends on how many records there are.
-
-    The object fits the logs it is given itself, so that no weights can stand beside settings
-    that were made for others.
-
-    Args:
-        logs: Raw records; arms, their features and the reward range are public.
-        unit: ``"record"``, or ``"label"`` where contexts and arms are public.
-        neighbors: What one change is; ``REPLACE_ONE`` for labels.
-        ridge: Strength of the quadratic penalty, > 0.
-        ball: Bound on ‖θ‖, > 0; one reward range if left out. None for labels, whose bound needs
-            none.
-        penalty: Strength of pessimism, ≥ 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-        PrivacyError: No bound is known for the unit under the relation.
-
     Guarantee:
         :meth:`score_range` bounds how far one change moves the scores, in real arithmetic
         (caveat ``real-arithmetic``); what the solver may be off is part of it. Shown by
         tests/soundness/test_offline_bandit.py.
-
-    Source:
-        KLDP, Theorem 2 and Algorithm 2; docs/intrinsic.md, "Linear bandits".
-        Differs: a ball, so that the bound depends on no eigenvalue of the data.
     """
+
+    # f(x, a) = θ̂ᵀφ(x, a) − penalty·‖φ(x, a)‖ in the inverse of Σ = ridge·I + Σ φφᵀ. Rewards are
+    # cut to their public range and counted from its middle, features have norm at most 1; both are
+    # enforced record by record. Nothing depends on how many records there are.
+    # The object fits the logs it is given itself, so that no weights can stand beside settings that
+    # were made for others.
+    # Source: KLDP, Theorem 2 and Algorithm 2; docs/intrinsic.md, "Linear bandits". Differs: a ball,
+    # so that the bound depends on no eigenvalue of the data.
 
     _held = "The regression behind a linear bandit"
     caveats = ("real-arithmetic",)
-    unit: Unit
-    neighbors: NeighboringRelation
+    unit: Unit  # `"record"`, or `"label"` where contexts and arms are public
+    neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
     reward_range: float
-    ridge: float
+    ridge: float  # strength of the quadratic penalty, > 0
+    # Bound on ‖θ‖, > 0; one reward range if left out. None for labels, whose bound needs none.
     ball: float | None
-    penalty: float
+    penalty: float  # strength of pessimism, ≥ 0
     features: JointFeatures
     public_digest: str | None
 
@@ -264,16 +228,7 @@ class BallRidge(Withholding):
         return ()
 
     def options(self, context: Any, candidates: Any) -> Float[np.ndarray, "c d"]:
-        """Return the features of arms in one context; of all arms if candidates is None.
-
-        Args:
-            context: A vector as :meth:`~sordino.preferences.bandit_logs.BanditLogs.contexts_of`
-                makes it; None for one of zeros.
-            candidates: Indices of arms.
-
-        Raises:
-            UsageError: It is no context, or an index is no arm.
-        """
+        """Return the features of arms in one context; of all arms if candidates is None."""
         k = len(self.features.catalogue)
         arms = np.arange(k) if candidates is None else np.asarray(candidates)
         if arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms):
@@ -339,20 +294,10 @@ def ball_ridge_range(
 ) -> float:
     """Return how far one change of a record moves the difference of two scores of a fit.
 
-    Args:
-        ridge: Strength of the quadratic penalty, > 0.
-        spread: max ‖φ − φ′‖ over the options.
-        ball: Bound on the norm of the weights.
-        reward_range: Upper less lower end of the rewards, which are counted from its middle.
-        neighbors: What one change is.
-        penalty: Strength of pessimism.
-
     Guarantee:
         An upper bound for every two neighboring data sets, with all that the solver may be off.
-
-    Source:
-        docs/intrinsic.md, "Linear bandits".
     """
+    # Source: docs/intrinsic.md, "Linear bandits".
     return changes_of(neighbors) * constrained_ridge_range(
         ridge,
         spread=spread,

@@ -45,18 +45,12 @@ FARTHEST = 4.0**166
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error.
+    """A number and its standard error."""
 
-    Source:
-        docs/local.md, metrics on randomized labels.
+    # Source: docs/local.md, metrics on randomized labels.
 
-    Attributes:
-        value: Unbiased, and for that reason sometimes outside its natural range.
-        standard_error: Infinity where the data cannot tell (one record, one cluster).
-    """
-
-    value: float
-    standard_error: float
+    value: float  # unbiased, and for that reason sometimes outside its natural range
+    standard_error: float  # infinity where the data cannot tell (one record, one cluster)
 
     def widened(self, factor: float) -> Estimate:
         """Return the same value with a standard error that is larger by a factor."""
@@ -65,16 +59,8 @@ class Estimate:
     def interval(
         self, confidence: float = 0.95, *, lower: float = -math.inf, upper: float = math.inf
     ) -> Interval:
-        """Return the normal interval around the value, clipped to what is possible.
-
-        Source:
-            docs/local.md, metrics on randomized labels.
-
-        Args:
-            confidence: How often it should cover, in (0, 1).
-            lower: Least possible value.
-            upper: Largest possible value.
-        """
+        """Return the normal interval around the value, clipped to what is possible."""
+        # Source: docs/local.md, metrics on randomized labels.
         level = failure_probability("confidence", confidence, zero=False)
         reach = float(ndtri(0.5 + level / 2)) * self.standard_error
         return Interval(
@@ -88,11 +74,9 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Interval(Estimate):
-    """An estimate with an interval that covers the truth as often as ``confidence`` says.
+    """An estimate with an interval that covers the truth as often as ``confidence`` says."""
 
-    Source:
-        docs/local.md, metrics on randomized labels.
-    """
+    # Source: docs/local.md, metrics on randomized labels.
 
     lower: float
     upper: float
@@ -101,17 +85,11 @@ class Interval(Estimate):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardMetrics:
-    """What the predictions of a reward say about randomized answers.
+    """What the predictions of a reward say about randomized answers."""
 
-    Attributes:
-        accuracy: How often the predicted preference is the true one.
-        negative_log_likelihood: The mean logistic loss on the true answers.
-        calibration_slope: The factor that would calibrate the predictions; None without a finite
-            one.
-    """
-
-    accuracy: Estimate
-    negative_log_likelihood: Estimate
+    accuracy: Estimate  # how often the predicted preference is the true one
+    negative_log_likelihood: Estimate  # the mean logistic loss on the true answers
+    # The factor that would calibrate the predictions; None without a finite one.
     calibration_slope: Estimate | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -129,19 +107,10 @@ class RewardMetrics:
 
 
 def legible(measured: Mapping[str, Any]) -> dict[str, Any]:
-    """Return measured numbers as they may be shown: none that is too vague, no impossible share.
-
-    An unbiased estimate from a few answers may be -15 %, and is no accuracy. Where the standard
-    error is above :data:`VAGUE` or unknown the number becomes None, and ``NAME_reason`` says why;
-    where that is so of an accuracy, of the loss and the slope of the same answers too.
-
-    Args:
-        measured: Numbers by their name, with ``NAME_standard_error`` or ``win_rate_interval``.
-
-    Example:
-        >>> legible({"accuracy": -0.149, "accuracy_standard_error": 0.6})["accuracy_reason"]
-        'too few answers to tell: the standard error would be 0.6'
-    """
+    """Return measured numbers as they may be shown: none that is too vague, no impossible share."""
+    # An unbiased estimate from a few answers may be -15 %, and is no accuracy. Where the standard
+    # error is above `VAGUE` or unknown the number becomes None, and `NAME_reason` says why; where
+    # that is so of an accuracy, of the loss and the slope of the same answers too.
     told = dict(measured)
     few = told.get("accuracy") is not None and _error_of(told, "accuracy") > VAGUE
     for name in ("accuracy", "negative_log_likelihood", "calibration_slope", "win_rate"):
@@ -178,19 +147,12 @@ def _error_of(measured: Mapping[str, Any], name: str) -> float:
 
 
 def refit_widening(parts: int, *, measured: int) -> float:
-    """Return how much larger errors are where fits on less speak of the one that is released.
-
-    Answers are in K parts; of J of them each is predicted by a fit on all the others. How far these
-    fits are from each other, and from that on everything, shows in no scatter within a part.
-
-    Args:
-        parts: K.
-        measured: J.
-
-    Source:
-        Nadeau and Bengio (2003), Inference for the Generalization Error: a variance σ²/J becomes
-        (1/J + 1/(K − 1))σ². docs/local.md, metrics on randomized labels.
-    """
+    """Return how much larger errors are where fits on less speak of the one that is released."""
+    # Answers are in K parts; of J of them each is predicted by a fit on all the others. How far
+    # these fits are from each other, and from that on everything, shows in no scatter within a
+    # part.
+    # Source: Nadeau and Bengio (2003), Inference for the Generalization Error: a variance σ²/J
+    # becomes (1/J + 1/(K − 1))σ². docs/local.md, metrics on randomized labels.
     return math.sqrt(1 + measured / (parts - 1))
 
 
@@ -201,22 +163,9 @@ def accuracy(
     *,
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> Estimate:
-    """Return how often the predicted preference is the true one.
-
-    Source:
-        docs/local.md, metrics on randomized labels: (mean(sign agrees
-        with z) − f)/(1 − 2f), standard error √(p(1 − p)/n)/(1 − 2f).
-
-    Args:
-        differences: Predicted reward of the first minus the second; 0 counts one half.
-        answers: Released answers, 1 if the first was preferred and 0 otherwise.
-        flip_probability: f, in [0, 1/2).
-        clusters: Who answered, one integer a record, where persons answered more than once.
-
-    Example:
-        >>> accuracy(np.array([1.0, -1.0, 2.0, 1.0]), np.array([1, 0, 0, 1]), 0.25).value
-        1.0
-    """
+    """Return how often the predicted preference is the true one."""
+    # Source: docs/local.md, metrics on randomized labels: (mean(sign agrees with z) − f)/(1 − 2f),
+    # standard error √(p(1 − p)/n)/(1 − 2f).
     differences, targets = _checked(differences, answers, flip_probability)
     debiased = agreements(greedy_picks(differences), targets)
     value = float(np.mean(debiased))
@@ -232,17 +181,8 @@ def negative_log_likelihood(
     *,
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> Estimate:
-    """Return the mean logistic loss that the predictions have on the true answers.
-
-    Source:
-        docs/local.md, debiased likelihood: mean of softplus(Δ) − ỹΔ.
-
-    Args:
-        differences: Predicted reward of the first minus the second.
-        answers: Released answers, 1 if the first was preferred and 0 otherwise.
-        flip_probability: f, in [0, 1/2).
-        clusters: Who answered, one integer a record, where persons answered more than once.
-    """
+    """Return the mean logistic loss that the predictions have on the true answers."""
+    # Source: docs/local.md, debiased likelihood: mean of softplus(Δ) − ỹΔ.
     differences, targets = _checked(differences, answers, flip_probability)
     return _mean(debiased_loss(differences, targets), clusters)
 
@@ -254,23 +194,10 @@ def calibration_slope(
     *,
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> Estimate | None:
-    """Return the factor by which predicted differences should be multiplied; 1 is calibrated.
-
-    Below 1 the predictions are too sure of themselves, above 1 not sure enough.
-
-    Source:
-        docs/local.md, metrics on randomized labels: root b of Σ (σ(bΔ)
-        − ỹ)Δ = 0. The standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
-
-    Args:
-        differences: Predicted reward of the first minus the second.
-        answers: Released answers, 1 if the first was preferred and 0 otherwise.
-        flip_probability: f, in [0, 1/2).
-        clusters: Who answered, one integer a record, where persons answered more than once.
-
-    Returns:
-        The slope, or None where no finite slope fits best (few records, or perfect ones).
-    """
+    """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
+    # Below 1 the predictions are too sure of themselves, above 1 not sure enough.
+    # Source: docs/local.md, metrics on randomized labels: root b of Σ (σ(bΔ) − ỹ)Δ = 0. The
+    # standard error is the delta method's: √Σ(score²)/Σσ′(bΔ)Δ².
     differences, targets = _checked(differences, answers, flip_probability)
     unit = float(np.max(np.abs(differences)))
     if unit == 0:
@@ -292,22 +219,9 @@ def win_rate(
     confidence: float = 0.95,
     clusters: Int[np.ndarray, " n"] | None = None,
 ) -> Interval:
-    """Return how often a policy that picks the first with these probabilities picks the winner.
-
-    Source:
-        docs/local.md, metrics on randomized labels: mean of ỹp + (1 −
-        ỹ)(1 − p), normal interval clipped to [0, 1].
-
-    Args:
-        probabilities_of_first: p, how likely the policy picks the first of each pair.
-        answers: Released answers, 1 if the first was preferred and 0 otherwise.
-        flip_probability: f, in [0, 1/2).
-        confidence: How often the interval should cover, in (0, 1).
-        clusters: Who answered, one integer a record, where persons answered more than once.
-
-    Raises:
-        DataError: A probability is outside [0, 1].
-    """
+    """Return how often a policy that picks the first with these probabilities picks the winner."""
+    # Source: docs/local.md, metrics on randomized labels: mean of ỹp + (1 − ỹ)(1 − p), normal
+    # interval clipped to [0, 1].
     picks_first, targets = _checked(probabilities_of_first, answers, flip_probability)
     outside = (picks_first < 0) | (picks_first > 1)
     if outside.any():
@@ -326,35 +240,21 @@ def greedy_picks(differences: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"
 def agreements(
     picks_first: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Return ỹp + (1 − ỹ)(1 − p) for every record: how often the winner is picked, in expectation.
-
-    Args:
-        picks_first: p, how likely the first of each pair is picked.
-        targets: ỹ of :func:`~sordino.rewards.pair_losses.debias`.
-    """
+    """Ỹp + (1 − ỹ)(1 − p) for every record: how often the winner is picked, in expectation."""
     return np.asarray(targets * picks_first + (1 - targets) * (1 - picks_first))
 
 
 def accuracy_error(value: float, flip_probability: float, rows: int) -> float:
-    """Return the standard error of an accuracy of answers by as many people.
-
-    Source:
-        docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share of
-        answers that agree.
-    """
+    """Return the standard error of an accuracy of answers by as many people."""
+    # Source: docs/local.md, metrics on randomized labels: √(p(1 − p)/n)/(1 − 2f), p the share of
+    # answers that agree.
     kept = 1 - 2 * flip_probability
     agreement = min(max(flip_probability + kept * value, 0.0), 1.0)  # all agree, up to rounding
     return math.sqrt(agreement * (1 - agreement) / rows) / kept
 
 
 def clustered_error(squares: float, clusters: int, rows: int) -> float:
-    """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n.
-
-    Args:
-        squares: The sum over clusters of the squared sum of their centered values.
-        clusters: G, how many.
-        rows: n, how many values.
-    """
+    """Return the standard error of a mean: √(G/(G − 1) · Σ(sum of a cluster)²)/n."""
     if clusters == 1:
         return math.inf
     return math.sqrt(clusters / (clusters - 1) * squares) / rows
@@ -363,26 +263,13 @@ def clustered_error(squares: float, clusters: int, rows: int) -> float:
 def slope_scores(
     scaled: Float[np.ndarray, " n"], targets: Float[np.ndarray, " n"], slope: float
 ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-    """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record.
-
-    Args:
-        scaled: Δ.
-        targets: ỹ.
-        slope: b.
-    """
+    """Return (σ(bΔ) − ỹ)Δ and its derivative σ′(bΔ)Δ² for every record."""
     chosen = expit(slope * scaled)
     return (chosen - targets) * scaled, chosen * (1 - chosen) * scaled**2
 
 
 def slope_estimate(root: float, unit: float, information: float, error: float) -> Estimate:
-    """Return a calibration slope and its error, by the delta method.
-
-    Args:
-        root: Where the scores of Δ/unit sum to 0.
-        unit: The largest |Δ|.
-        information: Σ σ′(bΔ)Δ² there, Δ in that unit.
-        error: The standard error of the sum of the scores.
-    """
+    """Return a calibration slope and its error, by the delta method."""
     # A subnormal information would divide to nonsense: nothing is known about such a slope.
     error = error / information if information > np.finfo(float).tiny else math.inf
     return Estimate(root / unit, error / unit)
@@ -408,10 +295,8 @@ def _mean(values: np.ndarray, clusters: np.ndarray | None) -> Estimate:
 
 
 def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
-    """Return the standard error of the mean of values, robust to dependence within clusters.
-
-    Without clusters every record is one of its own, and this is the usual standard error.
-    """
+    """Return the standard error of the mean of values, robust to dependence within clusters."""
+    # Without clusters every record is one of its own, and this is the usual standard error.
     sums = values - np.mean(values)
     if clusters is not None:
         labels = np.asarray(clusters)
@@ -427,16 +312,8 @@ def _standard_error(values: np.ndarray, clusters: np.ndarray | None) -> float:
 def increasing_root(
     scaled: np.ndarray, pull: float, weights: np.ndarray | float = 1.0
 ) -> float | None:
-    """Return the finite root b of Σ wσ(bΔ)Δ = pull, or None where there is none.
-
-    Source:
-        docs/local.md, metrics on randomized labels.
-
-    Args:
-        scaled: Δ, scaled to at most 1.
-        pull: Σ wỹΔ.
-        weights: w, how much each counts.
-    """
+    """Return the finite root b of Σ wσ(bΔ)Δ = pull, or None where there is none."""
+    # Source: docs/local.md, metrics on randomized labels.
     counted = weights * scaled
     positive, negative = float(counted[scaled > 0].sum()), float(counted[scaled < 0].sum())
     if not negative < pull < positive:
@@ -460,23 +337,8 @@ _MIDDLE = 3  # of the candidates: the ridge that public settings suggest
 def measure_statistic(
     evidence: LabelEvidence, *, ridge: float | None = None, ball: float
 ) -> dict[str, float | None]:
-    """Return what a reward measures on held-out answers, with None where nothing is free.
-
-    Args:
-        evidence: What was released.
-        ridge: Λ of all fits; chosen by each on its own part if left out (with too many features
-            for that, the one that public settings suggest).
-        ball: Bound on the norm of the weights.
-
-    Returns:
-        ``accuracy`` (None), ``negative_log_likelihood`` for each pair and ``calibration_slope``
-        (None where no finite one fits), each with ``..._standard_error``. Where long rows count
-        less in the sum, they do here: no other mean can be told from it. A standard error holds
-        for n answers to these questions and the noise, and is asymptotic.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
-    """
+    """Return what a reward measures on held-out answers, with None where nothing is free."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
     if ridge is None and len(evidence.statistic) > MOST_FEATURES:
         ridge = label_ridges(evidence)[_MIDDLE]
     pilot = fit_statistic(evidence, ridge=ridge, ball=ball).weights
@@ -496,23 +358,17 @@ def measure_statistic(
 
 
 def _loss(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate:
-    """Return the mean loss of fits on T₁, by T₂.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release".
-    """
+    """Return the mean loss of fits on T₁, by T₂."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release".
     n = parts[0].fitted.weights.sum()
     scores = np.array([part.score(theta) for part, theta in zip(parts, fits, strict=True)])
     return Estimate(float(scores.mean()) / n, _spread(scores, shared) / n)
 
 
 def _slope(parts: Sequence[Thinned], fits: Sequence[Any], shared: float) -> Estimate | None:
-    """Return the factor by which predicted differences should be multiplied; 1 is calibrated.
-
-    Source:
-        docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
-        for Σ wyΔ; both summed over the splits.
-    """
+    """Return the factor by which predicted differences should be multiplied; 1 is calibrated."""
+    # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = T₂ᵀθ, which stands
+    # for Σ wyΔ; both summed over the splits.
     margins = np.stack(
         [part.fitted.differences @ theta for part, theta in zip(parts, fits, strict=True)]
     )
@@ -532,19 +388,8 @@ def slope_of_sum(
     pull: float,
     weights: Float[np.ndarray, " n"] | float = 1.0,
 ) -> tuple[float, float] | None:
-    """Return the slope b that answers of this sum call for, and how sharply they do.
-
-    Source:
-        docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = Σ wyΔ.
-
-    Args:
-        margins: Δ, predicted for each answer.
-        pull: Σ wyΔ, or what stands for it.
-        weights: w, how much each answer counts.
-
-    Returns:
-        b and Σ wσ′(bΔ)Δ², the slope of that sum in b; None where no finite b fits.
-    """
+    """Return the slope b that answers of this sum call for, and how sharply they do."""
+    # Source: docs/local.md, metrics on randomized labels: root b of Σ wσ(bΔ)Δ = Σ wyΔ.
     unit = float(np.max(np.abs(margins)))
     if unit == 0:
         return None
@@ -556,33 +401,21 @@ def slope_of_sum(
 
 
 def _spread(scores: Float[np.ndarray, " k"], shared: float) -> float:
-    """Return the standard error of the mean over splits of one sum.
-
-    T̃ᵀθ is common to all of them; what each split added averages out.
-    """
+    """Return the standard error of the mean over splits of one sum."""
+    # T̃ᵀθ is common to all of them; what each split added averages out.
     return math.sqrt(shared + float(scores.var(ddof=1)) / len(scores))
 
 
 def label_columns(margins: Float[np.ndarray, " n"], temperature: float) -> Float[np.ndarray, "n 3"]:
-    """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
-    """
+    """Return v = (sign(m), 2σ(m/temperature) − 1, m), which labels are summed with."""
+    # Source: docs/central.md, "Metrics that are paid for".
     with np.errstate(over="ignore", under="ignore"):
         tilted = np.tanh(margins / (2 * temperature))  # 2σ(m) − 1 without its rounding near 0
     return np.stack([np.sign(margins), tilted, margins], axis=1)
 
 
 def refuse_no_preference(largest: float) -> None:
-    """Refuse to measure a reward that prefers nothing; margins are public.
-
-    Args:
-        largest: The largest |m| of the held-out pairs.
-
-    Raises:
-        DataError: It is 0.
-    """
+    """Refuse to measure a reward that prefers nothing; margins are public."""
     if largest == 0:
         raise DataError(
             "The reward scores both answers of every held-out pair alike: it prefers nothing, so "
@@ -592,28 +425,17 @@ def refuse_no_preference(largest: float) -> None:
 
 @dataclass(frozen=True, eq=False)
 class MarginSums:
-    """What some margins add up to; no label is in it.
+    """What some margins add up to; no label is in it."""
 
-    Attributes:
-        rows: How many.
-        below: #{m < 0} + ½ #{m = 0}.
-        loses: Σ (1 − p), p = σ(m/temperature).
-        loses_squared: Σ (1 − p)².
-        softplus: Σ softplus(m).
-        positive, negative: Σ of the m above 0, and of those below.
-        squares: Σ m².
-        sizes: The largest size of each of :func:`label_columns`.
-    """
-
-    rows: int
-    below: float
-    loses: float
-    loses_squared: float
-    softplus: float
+    rows: int  # how many
+    below: float  # #{m < 0} + ½ #{m = 0}
+    loses: float  # Σ (1 − p), p = σ(m/temperature)
+    loses_squared: float  # Σ (1 − p)²
+    softplus: float  # Σ softplus(m)
     positive: float
     negative: float
-    squares: float
-    sizes: Float[np.ndarray, " 3"]
+    squares: float  # Σ m²
+    sizes: Float[np.ndarray, " 3"]  # the largest size of each of `label_columns`
 
     @classmethod
     def of(cls, margins: Float[np.ndarray, " n"], temperature: float) -> MarginSums:
@@ -649,19 +471,12 @@ class MarginSums:
 
 @dataclass(frozen=True, eq=False)
 class SlopeSums:
-    """What some margins add up to if labels have chances σ(bm), for some slopes b.
+    """What some margins add up to if labels have chances σ(bm), for some slopes b."""
 
-    Attributes:
-        pulls: Σ σ(bm)m, what Σ ym would be.
-        information: Σ σ′(bm)m², its slope in b.
-        losses: Σ of the expected loss softplus(m) − ym.
-        squares: Σ of its expected square.
-    """
-
-    pulls: Float[np.ndarray, " b"]
-    information: Float[np.ndarray, " b"]
-    losses: Float[np.ndarray, " b"]
-    squares: Float[np.ndarray, " b"]
+    pulls: Float[np.ndarray, " b"]  # Σ σ(bm)m, what Σ ym would be
+    information: Float[np.ndarray, " b"]  # Σ σ′(bm)m², its slope in b
+    losses: Float[np.ndarray, " b"]  # Σ of the expected loss softplus(m) − ym
+    squares: Float[np.ndarray, " b"]  # Σ of its expected square
 
     @classmethod
     def of(cls, margins: Float[np.ndarray, " n"], slopes: Sequence[float]) -> SlopeSums:
@@ -693,21 +508,13 @@ def _at_slope(margins: Any, first: Any, second: Any, slope: float) -> tuple[floa
 
 @dataclass(frozen=True, eq=False)
 class NoisedSums:
-    """The released Σ y v with its noise, and all that is public of the margins it is about.
+    """The released Σ y v with its noise, and all that is public of the margins it is about."""
 
-    Attributes:
-        known: Sums of the margins of all rows that count.
-        totals: The released sum, on the scale of the columns.
-        variances: Of its noise.
-        slope: The root b of Σ σ(bm)m = Σ ym; None where there is none.
-        bent: Sums at that slope; at 0 where there is none.
-    """
-
-    known: MarginSums
-    totals: Float[np.ndarray, " 3"]
-    variances: Float[np.ndarray, " 3"]
-    slope: float | None
-    bent: SlopeSums
+    known: MarginSums  # sums of the margins of all rows that count
+    totals: Float[np.ndarray, " 3"]  # the released sum, on the scale of the columns
+    variances: Float[np.ndarray, " 3"]  # of its noise
+    slope: float | None  # the root b of Σ σ(bm)m = Σ ym; None where there is none
+    bent: SlopeSums  # sums at that slope; at 0 where there is none
 
     def estimates(self) -> dict[str, Any]:
         """Return numbers of :class:`~sordino.rewards.private_metrics.PrivateMetrics`, by name."""
@@ -720,33 +527,24 @@ class NoisedSums:
         }
 
     def _accuracy(self) -> Estimate:
-        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row.
-
-        Source:
-            docs/central.md, "Metrics that are paid for".
-        """
+        """Return (Σ y sign + #{m < 0} + ½ #{m = 0})/k; it is 0 or 1 (or ½) a row."""
+        # Source: docs/central.md, "Metrics that are paid for".
         value = (self.known.below + self.totals[0]) / self.known.rows
         share = min(max(value, 0.0), 1.0)
         return self._estimate(value, share * (1 - share), self.variances[0])
 
     def _win_rate(self) -> Estimate:
-        """Return (Σ (1 − p) + Σ y(2p − 1))/k.
-
-        Source:
-            docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p − 1)
-            the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
-        """
+        """Return (Σ (1 − p) + Σ y(2p − 1))/k."""
+        # Source: docs/central.md, "Metrics that are paid for": of a row that wins with 1 − p + y(2p
+        # − 1) the square is (1 − p)² + y(2p − 1) for y = 0 and 1, and less for ½.
         value = (self.known.loses + self.totals[1]) / self.known.rows
         square = (self.known.loses_squared + self.totals[1]) / self.known.rows
         return self._estimate(value, square - value**2, self.variances[1])
 
     def _loss(self) -> Estimate:
-        """Return (Σ softplus(m) − Σ ym)/k.
-
-        Source:
-            docs/central.md, "Metrics that are paid for": how far losses spread is taken at
-            chances σ(bm), b the slope, which have the same mean loss.
-        """
+        """Return (Σ softplus(m) − Σ ym)/k."""
+        # Source: docs/central.md, "Metrics that are paid for": how far losses spread is taken at
+        # chances σ(bm), b the slope, which have the same mean loss.
         value = (self.known.softplus - self.totals[2]) / self.known.rows
         mean, square = (
             float(sums[0]) / self.known.rows for sums in (self.bent.losses, self.bent.squares)
@@ -754,11 +552,8 @@ class NoisedSums:
         return self._estimate(value, square - mean**2, self.variances[2])
 
     def _slope(self) -> Estimate | None:
-        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none.
-
-        Source:
-            docs/central.md, "Metrics that are paid for".
-        """
+        """Return the root b of Σ σ(bm)m = Σ ym; None where there is none."""
+        # Source: docs/central.md, "Metrics that are paid for".
         if self.slope is None:
             return None
         information = float(self.bent.information[0])

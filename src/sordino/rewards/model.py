@@ -50,13 +50,7 @@ def item_rows(
     features: Features | None,
     given: Float[np.ndarray, "k d"] | None,
 ) -> Float[np.ndarray, "k d"] | None:
-    """Return φ of every item, or None if items have one weight each, or there are none.
-
-    Args:
-        items: Their names.
-        features: Turns a name into a vector, with an empty prompt.
-        given: The features that they were given.
-    """
+    """Return φ of every item, or None if items have one weight each, or there are none."""
     if items is None or features is None:
         return given
     rows: Any = features.transform([""] * len(items), items)
@@ -64,11 +58,7 @@ def item_rows(
 
 
 def offered_items(loss: PairwiseComposite | Any) -> Bool[np.ndarray, " k"]:
-    """Return which items a loss of items with one weight each is about.
-
-    Args:
-        loss: A loss with ``features``, whose rows have one entry each.
-    """
+    """Return which items a loss of items with one weight each is about."""
     return np.bincount(_places(loss), minlength=loss.features.shape[1]) > 0
 
 
@@ -88,14 +78,8 @@ def _places(loss: Any) -> Int64[np.ndarray, " m"]:
 def centered_weights(
     theta: Float[np.ndarray, " d"], offered: Bool[np.ndarray, " d"] | None
 ) -> Float[np.ndarray, " d"]:
-    """Return weights less their mean where they are the worths themselves; else as they are.
-
-    No loss of rankings changes by it, and no penalty grows. Items that nobody was offered keep 0.
-
-    Args:
-        theta: The weights.
-        offered: Which items were offered to somebody; None if weights are of features.
-    """
+    """Return weights less their mean where they are the worths themselves; else as they are."""
+    # No loss of rankings changes by it, and no penalty grows. Items that nobody was offered keep 0.
     if offered is None:
         return theta
     return np.where(offered, theta - theta[offered].mean(), 0.0)
@@ -108,25 +92,15 @@ def worth_intervals(
     *,
     rounding: float,
 ) -> Float[np.ndarray, "items 2"] | None:
-    """Return 95% intervals of the worths of the items that were offered; None if too wide.
-
-    They are not about the estimate, which a penalty draws towards 0 by an unknown part. The
-    released sum is held against the sum that worths θ would give on average, by its covariance:
-    misfit(θ) = ‖T̃ − t(θ)‖² in the metric (G/4 + V)⁻¹, + ‖θ‖²/SIZE². From its minimum one goes
-    both ways along which the misfit grows least for a worth, until it has grown as far as the
-    level says; so an end is far where the sum hardly changes any more with the worth. G/4 bounds
-    how much ballots vary, whatever they are. Whether there are intervals is decided by public
-    numbers alone.
-
-    Source:
-        docs/central.md, "Rankings": intervals of worths.
-
-    Args:
-        loss: The objective over items with one weight each, with what was released.
-        noise: V, its covariance.
-        weights: The estimate, less its mean; an interval reaches to it.
-        rounding: How far the grid moved the sum at most, in standard deviations of the noise.
-    """
+    """Return 95% intervals of the worths of the items that were offered; None if too wide."""
+    # They are not about the estimate, which a penalty draws towards 0 by an unknown part. The
+    # released sum is held against the sum that worths θ would give on average, by its covariance:
+    # misfit(θ) = ‖T̃ − t(θ)‖² in the metric (G/4 + V)⁻¹, + ‖θ‖²/SIZE². From its minimum one goes
+    # both ways along which the misfit grows least for a worth, until it has grown as far as the
+    # level says; so an end is far where the sum hardly changes any more with the worth. G/4 bounds
+    # how much ballots vary, whatever they are. Whether there are intervals is decided by public
+    # numbers alone.
+    # Source: docs/central.md, "Rankings": intervals of worths.
     live = np.flatnonzero(offered_items(loss))
     chosen = np.ix_(live, live)
     pairs = _pair_weights(loss)[chosen]
@@ -227,14 +201,7 @@ def best_first(
     intervals: Float[np.ndarray, "offered 2"] | None,
     unoffered: Collection[str],
 ) -> list[Worth]:
-    """Return names with worths less their mean and 95% intervals, the best first.
-
-    Args:
-        items: The names.
-        worths: Their rewards.
-        intervals: Of the items that were offered, in the order of ``items``.
-        unoffered: Names of which there are no data; they come last.
-    """
+    """Return names with worths less their mean and 95% intervals, the best first."""
     places = [index for index, name in enumerate(items) if name not in unoffered]
     centered = worths[places] - worths[places].mean()
     listed: list[Worth] = []

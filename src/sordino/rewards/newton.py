@@ -31,17 +31,11 @@ _SPHERE = 1 - 1e-12  # of the ball: beyond it a point is on its surface
 
 @dataclass(frozen=True, eq=False)
 class Measured:
-    """The summed loss at some points.
+    """The summed loss at some points."""
 
-    Attributes:
-        values: At each point.
-        gradients: Likewise.
-        hessian: At the one point that was asked for.
-    """
-
-    values: Float[np.ndarray, " k"]
-    gradients: Float[np.ndarray, "k d"]
-    hessian: Float[np.ndarray, "d d"]
+    values: Float[np.ndarray, " k"]  # at each point
+    gradients: Float[np.ndarray, "k d"]  # likewise
+    hessian: Float[np.ndarray, "d d"]  # at the one point that was asked for
 
     def plus(self, other: Measured) -> Measured:
         """Return the sum of two parts of the data."""
@@ -54,23 +48,17 @@ class Measured:
 
 @dataclass(frozen=True, eq=False)
 class PiecedLoss:
-    """Σ (softplus(θᵀx) − yθᵀx) − pullᵀθ over rows in many files.
+    """Σ (softplus(θᵀx) − yθᵀx) − pullᵀθ over rows in many files."""
 
-    Attributes:
-        rows: x, and y beside them if they are decided.
-        pull: What is known of Σ yx besides.
-        decided: Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that
-            is known of Σ yx.
-        longest: Rows that are longer count less; with infinity every one counts 1.
+    # Source: docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased
+    # likelihood.
 
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased likelihood.
-    """
-
-    rows: PiecedRows
-    pull: Float[np.ndarray, " d"]
+    rows: PiecedRows  # x, and y beside them if they are decided
+    pull: Float[np.ndarray, " d"]  # what is known of Σ yx besides
+    # Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that is known of Σ
+    # yx.
     decided: bool = False
-    longest: float = math.inf
+    longest: float = math.inf  # rows that are longer count less; with infinity every one counts 1
 
     def measure(self, points: Float[np.ndarray, "k d"], bent: int) -> Measured:
         """Return the loss at some points, and its Hessian at one of them, in one pass."""
@@ -104,22 +92,16 @@ class _Measure:
 
 @dataclass(eq=False)
 class _Search:
-    """The way to the minimum for one ridge.
+    """The way to the minimum for one ridge."""
 
-    Attributes:
-        ridge: Λ.
-        point: Where the loss is measured next.
-        best: The best point so far, with its objective and gradient, both with the ridge.
-        size: The certificate at the last point: the gradient that neither ridge nor ball explains.
-        nearest: The point of the least certificate.
-    """
-
-    ridge: float
-    point: Float[np.ndarray, " d"]
+    ridge: float  # Λ
+    point: Float[np.ndarray, " d"]  # where the loss is measured next
+    # The best point so far, with its objective and gradient, both with the ridge.
     best: tuple[Float[np.ndarray, " d"], float] | None = None
     solution: Solution | None = None
+    # The certificate at the last point: the gradient that neither ridge nor ball explains.
     size: float = math.inf
-    nearest: Solution | None = None
+    nearest: Solution | None = None  # the point of the least certificate
 
     def take(
         self, value: float, gradient: Float[np.ndarray, " d"], ball: float, atol: float, passes: int
@@ -154,23 +136,8 @@ def minimize_chunked(
     starts: Float[np.ndarray, "k d"],
     settles: bool = False,
 ) -> tuple[tuple[Solution, ...], Float[np.ndarray, " k"]]:
-    """Return one certified solution for each ridge, and the loss there without the ridge.
-
-    Args:
-        loss: The summed loss.
-        ridges: Each > 0.
-        ball: Bound on the norm of the weights.
-        atol: Largest norm of the gradient (with the multiplier's term) that is accepted.
-        starts: Where to start, inside the ball; they change how many passes are needed.
-        settles: For the nearest point where none is certified, as where a refusal would tell of
-            private rows.
-
-    Raises:
-        ConvergenceError: A solution was not certified within 60 passes; nothing is returned.
-
-    Source:
-        docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B, and its first-order conditions.
-    """
+    """Return one certified solution for each ridge, and the loss there without the ridge."""
+    # Source: docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B, and its first-order conditions.
     searches = [
         _Search(ridge, _inside(start, ball)) for ridge, start in zip(ridges, starts, strict=True)
     ]
@@ -202,11 +169,8 @@ def _newton(
     ridge: float,
     ball: float,
 ) -> Float[np.ndarray, " d"]:
-    """Return the minimum over the ball of the quadratic that fits the loss here, plus the ridge.
-
-    Source:
-        Nocedal & Wright 2006, ch. 4.3: θ(ν) = (H + (Λ + ν)I)⁻¹(Hθ₀ − g), ‖θ(ν)‖ = B or ν = 0.
-    """
+    """Return the minimum over the ball of the quadratic that fits the loss here, plus the ridge."""
+    # Source: Nocedal & Wright 2006, ch. 4.3: θ(ν) = (H + (Λ + ν)I)⁻¹(Hθ₀ − g), ‖θ(ν)‖ = B or ν = 0.
     values, vectors = np.linalg.eigh(hessian)
     bend = np.maximum(values, 0.0) + ridge
     target = vectors.T @ (hessian @ theta - gradient)

@@ -33,10 +33,8 @@ _BLOCK = 1 << 21  # numbers of a block made dense: 16 MiB
 
 
 def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]]:
-    """Yield every ``step``-th row in blocks, with the rows each block holds.
-
-    Sparse rows are made dense block by block: a dense product is faster than a sparse one.
-    """
+    """Yield every ``step``-th row in blocks, with the rows each block holds."""
+    # Sparse rows are made dense block by block: a dense product is faster than a sparse one.
     n, d = differences.shape
     if not issparse(differences) and step > 1:
         yield differences[::step], slice(0, n, step)
@@ -51,13 +49,7 @@ def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]
 def weighted_grams(
     differences: Any, *weights: Float[np.ndarray, " n"], step: int = 1
 ) -> list[Float[np.ndarray, "d d"]]:
-    """Return Σ wᵢ xᵢxᵢᵀ for each list of weights, in one reading of the rows.
-
-    Args:
-        differences: x, shape (n, d), dense or sparse.
-        weights: Each non-negative, one for every row.
-        step: Take every so many-th row only.
-    """
+    """Return Σ wᵢ xᵢxᵢᵀ for each list of weights, in one reading of the rows."""
     d = differences.shape[1]
     totals = [np.zeros((d, d)) for _ in weights]
     for block, chosen in blocks(differences, step):
@@ -68,15 +60,8 @@ def weighted_grams(
 
 
 def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
-    """Return log(1 + exp(value)), elementwise, without overflow.
-
-    Source:
-        docs/local.md, debiased likelihood.
-
-    Example:
-        >>> float(softplus(1000.0)), float(softplus(-1000.0))
-        (1000.0, 0.0)
-    """
+    """Return log(1 + exp(value)), elementwise, without overflow."""
+    # Source: docs/local.md, debiased likelihood.
     return -log_expit(-np.asarray(value, dtype=np.float64))
 
 
@@ -113,16 +98,9 @@ def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.
 def debiased_loss(
     difference: Float[np.ndarray, " *size"] | float, target: Float[np.ndarray, " *size"] | float
 ) -> Any:
-    """Return the logistic loss of each reward difference under a debiased target.
-
-    Source:
-        docs/local.md, debiased likelihood: softplus(Δ) − ỹΔ. Convex in
-        Δ; unbounded below where ỹ is outside [0, 1].
-
-    Args:
-        difference: Δ, in units of reward.
-        target: ỹ of :func:`debias`; 0 and 1 give the ordinary logistic loss.
-    """
+    """Return the logistic loss of each reward difference under a debiased target."""
+    # Source: docs/local.md, debiased likelihood: softplus(Δ) − ỹΔ. Convex in Δ; unbounded below
+    # where ỹ is outside [0, 1].
     return softplus(difference) - np.asarray(target) * difference
 
 
@@ -131,20 +109,8 @@ def debiased_loss_of_answer(
     difference: Float[np.ndarray, " *size"] | float,
     z: Int[np.ndarray, " *size"] | int,
 ) -> Any:
-    """Return the debiased loss of answers that binary randomized response released.
-
-    Source:
-        docs/local.md, debiased likelihood.
-
-    Args:
-        epsilon: Privacy loss of the randomized response, above 0.
-        difference: Δ, in units of reward.
-        z: +1 if the released answer prefers the first, −1 otherwise.
-
-    Example:
-        >>> round(float(debiased_loss_of_answer(1.0, 1.3, 1)), 6)
-        -0.515561
-    """
+    """Return the debiased loss of answers that binary randomized response released."""
+    # Source: docs/local.md, debiased likelihood.
     signs = _signs(z)
     level = non_negative("epsilon", epsilon)
     if level == 0:
@@ -158,21 +124,9 @@ def mixture_negative_log_likelihood(
     difference: Float[np.ndarray, " *size"] | float,
     z: Int[np.ndarray, " *size"] | int,
 ) -> Any:
-    """Return minus the log probability of each released answer.
-
-    Source:
-        docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a)
-        σ(−zΔ)], a = σ(ε). Convex exactly where zΔ ≥ −ε/2.
-
-    Args:
-        epsilon: Privacy loss of the randomized response (infinity: answers were not flipped).
-        difference: Δ, in units of reward.
-        z: +1 if the released answer prefers the first, −1 otherwise.
-
-    Example:
-        >>> round(float(mixture_negative_log_likelihood(1.0, 1.3, -1)), 6)
-        0.999915
-    """
+    """Return minus the log probability of each released answer."""
+    # Source: docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = σ(ε). Convex
+    # exactly where zΔ ≥ −ε/2.
     level = non_negative("epsilon", epsilon)
     agreement = _signs(z) * difference
     kept = log_expit(level) + log_expit(agreement)
@@ -182,15 +136,8 @@ def mixture_negative_log_likelihood(
 def answer_probability(
     difference: Float[np.ndarray, " *size"] | float, flip_probability: float
 ) -> Any:
-    """Return how likely a released answer prefers the first.
-
-    Source:
-        docs/local.md, mixture likelihood: p = κσ(Δ) + f, κ = 1 − 2f.
-
-    Example:
-        >>> float(answer_probability(0.0, 0.25)), float(answer_probability(1e9, 0.25))
-        (0.5, 0.75)
-    """
+    """Return how likely a released answer prefers the first."""
+    # Source: docs/local.md, mixture likelihood: p = κσ(Δ) + f, κ = 1 − 2f.
     return flip_probability + (1 - 2 * flip_probability) * expit(difference)
 
 
@@ -204,33 +151,19 @@ def _signs(z: Any) -> Any:
 
 @dataclass(frozen=True)
 class DebiasedLogistic:
-    """The debiased logistic loss of a whole data set, as a function of the reward weights.
+    """The debiased logistic loss of a whole data set, as a function of the reward weights."""
 
-    Answers enter it through Σ ỹx alone, so it is also the loss where only that sum is known:
-    see :meth:`of_statistic`.
+    # Answers enter it through Σ ỹx alone, so it is also the loss where only that sum is known: see
+    # `of_statistic`.
+    # Source: docs/local.md, debiased likelihood: Σ softplus(θᵀx) − ỹθᵀx. Sums, not means; no ridge.
 
-    Source:
-        docs/local.md, debiased likelihood: Σ softplus(θᵀx) − ỹθᵀx.
-        Sums, not means; no ridge.
-
-    Attributes:
-        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
-        targets: ỹ of :func:`debias` (any finite numbers; 0 and 1 give logistic regression).
-        pull: Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
-        weights: How much softplus of each pair counts, where not every one counts 1; ≥ 0.
-
-    Raises:
-        DataError: The shapes do not fit, or a target is not finite.
-
-    Example:
-        >>> loss = DebiasedLogistic(np.eye(2), targets=np.array([1.0, 0.0]))
-        >>> loss.gradient(np.zeros(2))
-        array([-0.5,  0.5])
-    """
-
+    # x, one row a pair; dense or `scipy.sparse.csr_array`.
     differences: Float[np.ndarray, "n d"] | csr_array
+    # ỹ of `debias` (any finite numbers; 0 and 1 give logistic regression).
     targets: Float[np.ndarray, " n"]
+    # Added to Σ ỹx: what is known of the answers as a sum, and not row by row.
     pull: Float[np.ndarray, " d"] | None = None
+    # How much softplus of each pair counts, where not every one counts 1; ≥ 0.
     weights: Float[np.ndarray, " n"] | float = 1.0
 
     @classmethod
@@ -240,21 +173,8 @@ class DebiasedLogistic:
         statistic: Float[np.ndarray, " d"],
         weights: Float[np.ndarray, " n"] | float = 1.0,
     ) -> DebiasedLogistic:
-        """Return the loss where Σ yx is known and no single answer is.
-
-        Source:
-            docs/central.md, "Label privacy, one Gaussian release": Σ w softplus(θᵀx) − T̃ᵀθ.
-
-        Args:
-            differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
-            statistic: T̃, an estimate of Σ wyx.
-            weights: w, one for each pair.
-
-        Example:
-            >>> loss = DebiasedLogistic.of_statistic(np.eye(2), np.array([1.0, 0.0]))
-            >>> loss.gradient(np.zeros(2))
-            array([-0.5,  0.5])
-        """
+        """Return the loss where Σ yx is known and no single answer is."""
+        # Source: docs/central.md, "Label privacy, one Gaussian release": Σ w softplus(θᵀx) − T̃ᵀθ.
         targets = np.zeros(differences.shape[0])
         return cls(differences, targets=targets, pull=statistic, weights=weights)
 
@@ -286,38 +206,26 @@ class DebiasedLogistic:
         return 0.0 if self.pull is None else self.pull
 
     def value(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss, summed over the pairs.
-
-        Source:
-            docs/local.md, debiased likelihood.
-        """
+        """Return the loss, summed over the pairs."""
+        # Source: docs/local.md, debiased likelihood.
         return self._value(self.differences @ theta, theta)
 
     def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return the gradient: Σ (σ(θᵀx) − ỹ)x.
-
-        Source:
-            docs/local.md, debiased likelihood.
-        """
+        """Return the gradient: Σ (σ(θᵀx) − ỹ)x."""
+        # Source: docs/local.md, debiased likelihood.
         return self._gradient(self.differences @ theta)
 
     def value_and_gradient(
         self, theta: Float[np.ndarray, " d"]
     ) -> tuple[float, Float[np.ndarray, " d"]]:
-        """Return the loss and its gradient for one multiplication by the differences.
-
-        Source:
-            docs/local.md, debiased likelihood.
-        """
+        """Return the loss and its gradient for one multiplication by the differences."""
+        # Source: docs/local.md, debiased likelihood.
         margins = self.differences @ theta
         return self._value(margins, theta), self._gradient(margins)
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters.
-
-        Source:
-            docs/local.md, debiased likelihood.
-        """
+        """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters."""
+        # Source: docs/local.md, debiased likelihood.
         probabilities = expit(self.differences @ theta)
         weights = self.weights * probabilities * (1 - probabilities)
         matrix: Any = self.differences
@@ -336,29 +244,18 @@ class DebiasedLogistic:
 
 @dataclass(frozen=True)
 class MixtureLogistic:
-    """Minus the log probability of all released answers, as a function of the reward weights.
+    """Minus the log probability of all released answers, as a function of the reward weights."""
 
-    The likelihood of what was released: efficient, but not convex where answers contradict a
-    sure prediction.
+    # The likelihood of what was released: efficient, but not convex where answers contradict a sure
+    # prediction.
+    # Source: docs/local.md, mixture likelihood: −Σ log p(z), p = κσ(θᵀx) + f for z = 1. Sums, not
+    # means; no ridge.
 
-    Source:
-        docs/local.md, mixture likelihood: −Σ log p(z), p = κσ(θᵀx) + f for z = 1. Sums, not
-        means; no ridge.
-
-    Attributes:
-        differences: x, one row a pair; dense or ``scipy.sparse.csr_array``.
-        answers: What was released, 1 if the first was preferred and 0 otherwise.
-        flip_probability: f, in [0, 1/2).
-
-    Example:
-        >>> loss = MixtureLogistic(np.eye(2), answers=np.array([1, 0]), flip_probability=0.25)
-        >>> loss.gradient(np.zeros(2))
-        array([-0.25,  0.25])
-    """
-
+    # x, one row a pair; dense or `scipy.sparse.csr_array`.
     differences: Float[np.ndarray, "n d"] | csr_array
+    # What was released, 1 if the first was preferred and 0 otherwise.
     answers: Int[np.ndarray, " n"]
-    flip_probability: float
+    flip_probability: float  # f, in [0, 1/2)
 
     def __post_init__(self) -> None:
         """Check shapes and answers as the debiased loss does."""
@@ -367,28 +264,19 @@ class MixtureLogistic:
         object.__setattr__(self, "answers", np.asarray(self.answers))
 
     def value(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss, summed over the pairs.
-
-        Source:
-            docs/local.md, mixture likelihood.
-        """
+        """Return the loss, summed over the pairs."""
+        # Source: docs/local.md, mixture likelihood.
         return float(np.sum(self._losses(self.differences @ theta)))
 
     def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1.
-
-        Source:
-            docs/local.md, mixture likelihood.
-        """
+        """Return the gradient: −Σ zκσ′(Δ)/p(z) x, with z = ±1."""
+        # Source: docs/local.md, mixture likelihood.
         slope = self._slope(self.differences @ theta)
         return np.asarray(self.differences.T @ (-self._z * slope))
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
-        """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite.
-
-        Source:
-            docs/local.md, mixture likelihood.
-        """
+        """Return the Hessian: Σ s(s − 1 + 2σ(zΔ)) xxᵀ, s = κσ′(Δ)/p(z); it may be indefinite."""
+        # Source: docs/local.md, mixture likelihood.
         margins = self.differences @ theta
         slope = self._slope(margins)
         bend = slope * (slope - 1 + 2 * expit(self._z * margins))
@@ -420,19 +308,12 @@ Solver = Callable[[np.ndarray], np.ndarray]
 
 
 class Curvature:
-    """Σ σ′(margin) xxᵀ over evenly spaced rows, or its diagonal where that is the better deal.
+    """Σ σ′(margin) xxᵀ over evenly spaced rows, or its diagonal where that is the better deal."""
 
-    Only the speed of the solver rests on it, so a sample of the rows is enough: 32 rows a
-    feature put the eigenvalues of the whitened Hessian within a factor of about two. Passes
-    over sparse rows are so cheap that the diagonal is tried first.
-
-    Source:
-        docs/local.md, debiased likelihood (Hessian).
-
-    Attributes:
-        patience: Passes after which measuring the whole matrix anew is worth its price.
-        matrix: What was measured: a matrix, or its diagonal.
-    """
+    # Only the speed of the solver rests on it, so a sample of the rows is enough: 32 rows a feature
+    # put the eigenvalues of the whitened Hessian within a factor of about two. Passes over sparse
+    # rows are so cheap that the diagonal is tried first.
+    # Source: docs/local.md, debiased likelihood (Hessian).
 
     def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
         """Measure at the given margins."""
@@ -448,11 +329,8 @@ class Curvature:
         self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
 
     def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
-        """Measure again at the given margins, on more rows.
-
-        Source:
-            docs/local.md, debiased likelihood (Hessian).
-        """
+        """Measure again at the given margins, on more rows."""
+        # Source: docs/local.md, debiased likelihood (Hessian).
         self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
 
     def _measure(
@@ -475,14 +353,10 @@ class Curvature:
 
 
 def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
-    """Return the function v ↦ (matrix + shift·I)⁻¹v.
-
-    A matrix that is not positive definite in floating point gets the smallest of a few extra
-    shifts that makes it so.
-
-    Source:
-        docs/local.md, the fit (F with its ridge).
-    """
+    """Return the function v ↦ (matrix + shift·I)⁻¹v."""
+    # A matrix that is not positive definite in floating point gets the smallest of a few extra
+    # shifts that makes it so.
+    # Source: docs/local.md, the fit (F with its ridge).
     diagonal = matrix if matrix.ndim == 1 else np.diagonal(matrix)
     scale = float(diagonal.max(initial=0.0)) or 1.0
     if matrix.ndim == 1:

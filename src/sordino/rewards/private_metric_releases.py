@@ -72,38 +72,17 @@ def measure_labels(
 ) -> PrivateMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
-    One sum Σ y v is released over the held-out rows that count, v = (sign(m), 2σ(m/temperature)
-    − 1, m) with m = θᵀx; accuracy, win rate, likelihood and calibration slope all follow from it.
-    Their standard errors cover the choice of these questions and labels, judgments being
-    independent of each other, and the noise; the slope's holds for these questions.
-
-    Args:
-        reward: Fitted with the same ``held_out`` and a mechanism for labels.
-        pairs: All pairs, as for the fit.
-        mechanism: The noise; with ``records_per_person`` if the ledger counts persons.
-        held_out: From :func:`~sordino.rewards.private_metrics.held_out_rows`.
-        ledger: The ledger that the reward was released on; the spend is recorded before noise is
-            drawn.
-        temperature: Of the policy whose win rate is measured, > 0.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        UsageError: The reward saw these labels, or a setting is out of range.
-        PrivacyError: Other rows are held out than the public rule says, the pairs are not raw, or
-            the ledger is about another unit or lacks the reward's entry.
-        DataError: Nothing or everything is held out, or the reward prefers nothing in it.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-
     Guarantee:
         That of the mechanism for one label, or for all labels of one person, as
         :func:`~sordino.rewards.label_release.release_labels` states it: the three numbers are
         public, being made of released weights and public features. With the release of the
         reward it composes on the ledger. Shown by tests/soundness/test_private_metrics.py.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
     """
+    # One sum Σ y v is released over the held-out rows that count, v = (sign(m), 2σ(m/temperature) −
+    # 1, m) with m = θᵀx; accuracy, win rate, likelihood and calibration slope all follow from it.
+    # Their standard errors cover the choice of these questions and labels, judgments being
+    # independent of each other, and the noise; the slope's holds for these questions.
+    # Source: docs/central.md, "Metrics that are paid for".
     refuse_other_arguments("measure_labels", pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     chosen = checked_rows(pairs, held_out)
@@ -146,10 +125,8 @@ def _margins(
 def _vectors(
     margins: Float[np.ndarray, " n"], temperature: float
 ) -> tuple[Float[np.ndarray, "n 3"], Float[np.ndarray, " 3"]]:
-    """Return (sign, 2σ(m/temperature) − 1, m), each divided by its largest size, and those sizes.
-
-    A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
-    """
+    """Return (sign, 2σ(m/temperature) − 1, m), each over its largest size, and those sizes."""
+    # A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
     columns = label_columns(margins, temperature)
     sizes = np.abs(columns).max(axis=0)
     return columns / np.where(sizes > 0, sizes, 1.0), sizes
@@ -189,22 +166,7 @@ _TOO_FEW = (
 def record_metrics_mechanism(
     epsilon: float, *, delta: float, neighbors: NeighboringRelation
 ) -> GaussianMechanism:
-    """Return the noise of least size that keeps (epsilon, delta) for metrics on records.
-
-    Args:
-        epsilon: Bound on the privacy loss of one record, finite and above 0.
-        delta: Failure probability, in (0, 1).
-        neighbors: What one change is: that of the ledger.
-
-    Raises:
-        UsageError: A setting is out of range.
-
-    Example:
-        >>> from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
-        >>> noise = record_metrics_mechanism(1.0, delta=1e-6, neighbors=ADD_OR_REMOVE_ONE)
-        >>> round(noise.standard_deviation, 4)
-        5.5887
-    """
+    """Return the noise of least size that keeps (epsilon, delta) for metrics on records."""
     return GaussianMechanism.calibrated(
         epsilon, delta=delta, bound=RECORD_BOUND, neighbors=neighbors
     )
@@ -222,33 +184,6 @@ def measure_records(
 ) -> PrivateMetrics:
     """Return what a reward measures on records that it was fitted without, and pay for it.
 
-    The sum of w = (1, correct − ½, win − ½, loss/cap − ½) over the held-out records is released.
-    The loss is that of margins cut to ±4 and cap the largest there is. An undecided judgment is
-    half correct and half won, and its loss is the mean of both sides. Standard errors are read off
-    the released sum alone: they hold for the choice of records, which spread as far as numbers
-    of that mean can (too wide for win rate and loss), and for the noise.
-
-    Args:
-        reward: Fitted with the same ``held_out`` by objective perturbation.
-        pairs: All pairs, as for the fit.
-        mechanism: From :func:`record_metrics_mechanism`.
-        held_out: From :func:`~sordino.rewards.private_metrics.held_out_rows`.
-        ledger: The ledger that the reward was released on; the spend is recorded before noise is
-            drawn.
-        temperature: Of the policy whose win rate is measured, > 0.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Returns:
-        The metrics; each None, with a reason, where the noised count is too small. The slope is
-        always None.
-
-    Raises:
-        UsageError: The reward saw these records, or the mechanism is another one.
-        PrivacyError: Other rows are held out than the public rule says, or the ledger counts
-            something else or lacks the reward's entry.
-        DataError: Features are not finite. Which record it is is not said.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-
     Guarantee:
         GaussianEvent of the mechanism for one record, under the relation of the ledger's budget.
         w is a function of its own record and of released weights, which the mechanism cuts to
@@ -262,10 +197,13 @@ def measure_records(
         the replacement of a record by an empty one, or of an empty one, which both mechanisms
         promise to hide, and the two promises are composed. Shown by
         tests/soundness/test_private_metrics.py.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
     """
+    # The sum of w = (1, correct − ½, win − ½, loss/cap − ½) over the held-out records is released.
+    # The loss is that of margins cut to ±4 and cap the largest there is. An undecided judgment is
+    # half correct and half won, and its loss is the mean of both sides. Standard errors are read
+    # off the released sum alone: they hold for the choice of records, which spread as far as
+    # numbers of that mean can (too wide for win rate and loss), and for the noise.
+    # Source: docs/central.md, "Metrics that are paid for".
     _refuse_other_arguments(pairs, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     entropy = entropy_of(simulate_seed)
@@ -335,12 +273,10 @@ def _record_vectors(
 def _record_margins(
     rows: Float[np.ndarray, "n d"], weights: Float[np.ndarray, " d"]
 ) -> Float[np.ndarray, " n"]:
-    """Return θᵀx of every record, to the last bit the same whatever the other records are.
-
-    A product of matrices may add up a row in an order that depends on how many rows there are,
-    and so one record could turn the sign of another one's margin. A margin that overflows in both
-    directions prefers nothing.
-    """
+    """Return θᵀx of every record, to the last bit the same whatever the other records are."""
+    # A product of matrices may add up a row in an order that depends on how many rows there are,
+    # and so one record could turn the sign of another one's margin. A margin that overflows in both
+    # directions prefers nothing.
     with np.errstate(all="ignore"):
         products = np.ascontiguousarray(rows) * weights
         totals = np.asarray(np.add.reduce(products, axis=1))
@@ -365,12 +301,9 @@ def _measured(
 
 
 def _ratios(sums: Float[np.ndarray, " 4"], spread: float) -> tuple[Estimate, Estimate, Estimate]:
-    """Return correct, won and loss for each record, from the noised sums alone.
-
-    Source:
-        docs/central.md, "Metrics that are paid for": u = ½ + S/N, with variance
-        u(1 − u)/N + s²(1 + (S/N)²)/N²; numbers in [0, 1] of mean u spread no further.
-    """
+    """Return correct, won and loss for each record, from the noised sums alone."""
+    # Source: docs/central.md, "Metrics that are paid for": u = ½ + S/N, with variance u(1 − u)/N +
+    # s²(1 + (S/N)²)/N²; numbers in [0, 1] of mean u spread no further.
     count, ratios = float(sums[0]), sums[1:] / sums[0]
     means = np.clip(0.5 + ratios, 0.0, 1.0)
     errors = np.sqrt(means * (1 - means) / count + (spread / count) ** 2 * (1 + ratios**2))
@@ -398,38 +331,15 @@ def measure_label_shards(
 ) -> PrivateMetrics:
     """Return what a reward measures on labels that it was fitted without, and pay for it.
 
-    The same as :func:`measure_labels`, with a pass over the files for each sum; no list of margins
-    is ever made.
-
-    Args:
-        reward: Fitted on the other part of the survey with a mechanism for labels.
-        survey: The held-out part, the second that
-            :meth:`~sordino.preferences.shard_survey.ShardSurvey.divided` returns.
-        mechanism: The noise; with the survey's ``records_per_person``.
-        ledger: The ledger that the reward was released on; the spend is recorded before noise is
-            drawn.
-        engine: Where the files are read.
-        temperature: Of the policy whose win rate is measured, > 0.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        taken: Called as pieces are done, once for each pass.
-
-    Raises:
-        UsageError: The reward saw these labels, the survey is of other rows, or a setting is out
-            of range.
-        PrivacyError: The ledger is about another unit or lacks the reward's entry.
-        DataError: The reward prefers nothing in these rows, or the files changed.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-
     Guarantee:
         That of the mechanism for one label, or for all labels of one person, as
         :func:`~sordino.rewards.label_release.release_shards` states it: the three numbers are
         public, being made of released weights and public features. With the release of the
         reward it composes on the ledger. Shown by tests/soundness/test_shard_metrics.py.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
     """
+    # The same as `measure_labels`, with a pass over the files for each sum; no list of margins is
+    # ever made.
+    # Source: docs/central.md, "Metrics that are paid for".
     refuse_other_settings("measure_label_shards", survey, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     if survey.part != "held-out":
@@ -466,11 +376,7 @@ def measure_label_shards(
 
 
 def _chunk_margins(reward: RewardModel, rows: PiecedRows) -> PiecedRows:
-    """Return θᵀx of the rows that count, with their labels beside them.
-
-    Raises:
-        DataError: The vectors have other features than the reward.
-    """
+    """Return θᵀx of the rows that count, with their labels beside them."""
     n, d = rows.shape
     if d != len(reward.weights):
         raise DataError(f"rows must have shape (n, {len(reward.weights)}), got {rows.shape}.")
@@ -499,10 +405,8 @@ def _scored(weights: Float[np.ndarray, " d"], block: Any) -> Float[np.ndarray, "
 def _columns(
     temperature: float, sizes: Float[np.ndarray, " 3"], margins: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, "k 3"]:
-    """Return the columns that labels are summed with, each divided by its largest size.
-
-    A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
-    """
+    """Return the columns that labels are summed with, each divided by its largest size."""
+    # A column of zeros (scores that vanish beside the temperature) stays one, and carries no noise.
     return label_columns(margins, temperature) / np.where(sizes > 0, sizes, 1.0)
 
 
@@ -537,11 +441,8 @@ def _noised_chunk_sums(
 
 
 def _slope(margins: PiecedRows, known: MarginSums, pull: float) -> float | None:
-    """Return the root b of Σ σ(bm)m = pull; None where no finite b fits.
-
-    Source:
-        docs/local.md, metrics on randomized labels.
-    """
+    """Return the root b of Σ σ(bm)m = pull; None where no finite b fits."""
+    # Source: docs/local.md, metrics on randomized labels.
     if not known.negative < pull < known.positive:
         return None
     unit = float(known.sizes[2])

@@ -40,32 +40,17 @@ MEASURED: Final[Mapping[str, str]] = {_NOTE: "measured"}
 
 
 def held_out_rows(pairs: Comparisons) -> Bool[np.ndarray, " n"]:
-    """Return which rows are kept for metrics: one fifth of the questions, by their keys alone.
-
-    It is a public rule that looks at one row at a time: no label, no order, no other record and
-    no coin decides. All answers to one question are on one side.
-
-    Source:
-        docs/central.md, "Metrics that are paid for".
-
-    Example:
-        >>> from sordino.preferences.pairs import Pairs
-        >>> pairs = Pairs.from_features(np.arange(1, 1001)[:, np.newaxis], np.ones(1000))
-        >>> int(held_out_rows(pairs).sum())
-        196
-    """
+    """Return which rows are kept for metrics: one fifth of the questions, by their keys alone."""
+    # It is a public rule that looks at one row at a time: no label, no order, no other record and
+    # no coin decides. All answers to one question are on one side.
+    # Source: docs/central.md, "Metrics that are paid for".
     return held_out_questions(pairs.keys)
 
 
 def checked_rows(pairs: Comparisons, held_out: Bool[np.ndarray, " n"]) -> Bool[np.ndarray, " n"]:
-    """Return the rows that are held out; refuse all but those of the public rule.
-
-    A mask of the user's own could be made from labels, or from other records than the row's own;
-    then what a release promises would not hold. How many rows there are is not said.
-
-    Raises:
-        PrivacyError: It is not what :func:`held_out_rows` returns for these pairs.
-    """
+    """Return the rows that are held out; refuse all but those of the public rule."""
+    # A mask of the user's own could be made from labels, or from other records than the row's own;
+    # then what a release promises would not hold. How many rows there are is not said.
     expected, given = held_out_rows(pairs), np.asarray(held_out)
     if given.dtype != np.bool_ or not np.array_equal(given, expected):
         raise PrivacyError(
@@ -77,47 +62,30 @@ def checked_rows(pairs: Comparisons, held_out: Bool[np.ndarray, " n"]) -> Bool[n
 
 
 def refuse_one_sided(rows: Bool[np.ndarray, " n"]) -> None:
-    """Refuse a hold-out of nothing or of everything; only where questions are public.
-
-    Raises:
-        DataError: All questions fall on one side.
-    """
+    """Refuse a hold-out of nothing or of everything; only where questions are public."""
     refuse_one_side(pairs=len(rows), held_out=int(rows.sum()))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PrivateMetrics:
-    """What a reward measures on rows that it did not see, and what that cost.
+    """What a reward measures on rows that it did not see, and what that cost."""
 
-    Made by :func:`~sordino.rewards.private_metric_releases.measure_labels` or
-    :func:`~sordino.rewards.private_metric_releases.measure_records`. All of it may be published.
+    # Made by `measure_labels` or `measure_records`. All of it may be published.
 
-    Attributes:
-        accuracy: How often the reward prefers the preferred answer; no preference counts ½.
-        negative_log_likelihood: Mean logistic loss of one judgment.
-        calibration_slope: Factor by which scores should be multiplied; 1 is calibrated.
-        win_rate: How often the Gibbs policy picks the preferred of the two answers, with a 95 %
-            interval.
-        pairs: How many rows were held out and count; None where that is private.
-        event: What the purchase did.
-        guarantee: What the purchase alone promises.
-        release_id: The ledger entry that paid.
-        artifact: SHA-256 of the released sum.
-        judged: SHA-256 of what the judged reward was fitted on.
-        reason: Why nothing is told, where nothing is.
-    """
-
+    # How often the reward prefers the preferred answer; no preference counts ½.
     accuracy: Estimate | None
-    negative_log_likelihood: Estimate | None
+    negative_log_likelihood: Estimate | None  # mean logistic loss of one judgment
+    # Factor by which scores should be multiplied; 1 is calibrated.
     calibration_slope: Estimate | None
+    # How often the Gibbs policy picks the preferred of the two answers, with a 95 % interval.
     win_rate: Interval | None
-    pairs: int | None
-    event: GaussianEvent
-    guarantee: Guarantee
-    release_id: str
-    artifact: str
-    judged: str
-    reason: str | None = None
+    pairs: int | None  # how many rows were held out and count; None where that is private
+    event: GaussianEvent  # what the purchase did
+    guarantee: Guarantee  # what the purchase alone promises
+    release_id: str  # the ledger entry that paid
+    artifact: str  # SHA-256 of the released sum
+    judged: str  # SHA-256 of what the judged reward was fitted on
+    reason: str | None = None  # why nothing is told, where nothing is
 
     def to_dict(self) -> dict[str, Any]:
         """Return the metrics under the names that a result gives them."""
@@ -132,23 +100,10 @@ class PrivateMetrics:
         return legible(values)
 
     def attached(self, reward: RewardModel, ledger: Ledger) -> RewardModel:
-        """Return the reward with both entries, and with what both promise together.
-
-        Whoever publishes a reward beside its metrics publishes both, so that is what the reward
-        states then, and what :func:`sordino.certify` finds.
-
-        Args:
-            reward: The reward that was measured.
-            ledger: The ledger that paid for both; only read. Its δ is the one that is stated.
-
-        Raises:
-            UsageError: Another reward was measured.
-            PrivacyError: An entry is not on the ledger.
-            BudgetExceeded: No finite ε holds at the ledger's δ.
-
-        Source:
-            docs/central.md, "Metrics that are paid for".
-        """
+        """Return the reward with both entries, and with what both promise together."""
+        # Whoever publishes a reward beside its metrics publishes both, so that is what the reward
+        # states then, and what `certify` finds.
+        # Source: docs/central.md, "Metrics that are paid for".
         if reward.artifact != self.judged:
             raise UsageError("These metrics are of another reward. Nothing was attached.")
         ids = tuple(dict.fromkeys((*reward.release_ids, self.release_id)))
@@ -161,19 +116,7 @@ class PrivateMetrics:
 
 
 def refuse_unfit(reward: Any, event: Event, ledger: Ledger, *, method: str) -> None:
-    """Refuse a reward that saw what would judge it, or that could not state both promises.
-
-    Args:
-        reward: What would be judged.
-        event: What the purchase would do.
-        ledger: Only read.
-        method: How the reward must have been fitted.
-
-    Raises:
-        UsageError: It is no such reward, or was fitted on the held-out rows too.
-        PrivacyError: The ledger lacks an entry that paid for the reward.
-        BudgetExceeded: Both together have no finite ε at the ledger's δ.
-    """
+    """Refuse a reward that saw what would judge it, or that could not state both promises."""
     if not isinstance(reward, RewardModel) or reward.method != method:
         raise UsageError(
             f"reward must be a RewardModel with method={method!r}, got "

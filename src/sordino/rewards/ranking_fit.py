@@ -45,19 +45,12 @@ Spread = Callable[[Float[np.ndarray, " d"]], Float[np.ndarray, "d d"]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RankingFit:
-    """A certified estimate from ballots.
+    """A certified estimate from ballots."""
 
-    Attributes:
-        solution: The estimate.
-        ridge: Λ.
-        candidates: How many ridges were tried.
-        atol: The norm of the gradient that was accepted.
-    """
-
-    solution: Solution
-    ridge: float
-    candidates: int
-    atol: float
+    solution: Solution  # the estimate
+    ridge: float  # Λ
+    candidates: int  # how many ridges were tried
+    atol: float  # the norm of the gradient that was accepted
 
 
 def fit_released_rankings(
@@ -67,28 +60,10 @@ def fit_released_rankings(
     ball: float,
     ellipsoid: bool | None = None,
 ) -> RewardModel:
-    """Return the reward that explains one released sum best; as often as one likes, for free.
-
-    Standard errors hold for whatever ballots people gave, as ballots are added: those of the
-    weights that the objective has on average.
-
-    Args:
-        released: From :func:`sordino.rewards.ranking_release.release_rankings`.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the sum if left out.
-        ball: Bound on the norm of the weights, > 0, chosen before any data are seen.
-        ellipsoid: Whether to keep a confidence set, None for no. True declares, in public, that
-            every ballot is complete and without ties (``"first-choice"``: has one best), as the
-            rules of the election or the ending ``.soc`` may say: of others no radius holds.
-            Nothing checks it, because which ballots are complete is private; never choose it by
-            looking at them.
-
-    Raises:
-        UsageError: A setting is out of range.
-        ConvergenceError: The fit could not be certified; the released sum is not lost.
-
-    Source:
-        docs/central.md, "Rankings".
-    """
+    """Return the reward that explains one released sum best; as often as one likes, for free."""
+    # Standard errors hold for whatever ballots people gave, as ballots are added: those of the
+    # weights that the objective has on average.
+    # Source: docs/central.md, "Rankings".
     evidence, d = released.evidence, len(released.evidence.statistic)
     found = fit_ballots(
         evidence.loss,
@@ -128,11 +103,9 @@ def fit_released_rankings(
 def _intervals(
     released: ReleasedRankings, weights: Float[np.ndarray, " k"]
 ) -> Float[np.ndarray, "offered 2"] | None:
-    """Return intervals where ballots are known, in public, to be about all they were offered.
-
-    A short list of three or more ties the others below it, which draws worths together by a part
-    that is as private as the length. Of two candidates the better one says all.
-    """
+    """Return intervals where ballots are known, in public, to be about all they were offered."""
+    # A short list of three or more ties the others below it, which draws worths together by a part
+    # that is as private as the length. Of two candidates the better one says all.
     evidence = released.evidence
     short = not released.named and np.diff(evidence.starts).max() > 2  # noqa: PLR2004
     if short or not isinstance(evidence.loss, PairwiseComposite):
@@ -149,21 +122,7 @@ def fit_ballots(
     ridge: float | None,
     ball: float,
 ) -> RankingFit:
-    """Return the certified estimate; the ridge is chosen on what the loss is made of.
-
-    Args:
-        loss: The objective.
-        seen: How many ballots it is about, and how far their candidates reach.
-        inflation: How many times as much the sum varies as the curvature says, at θ = 0.
-        spread: From θ to the covariance of the sum that the loss is made of, were θ true.
-        ridge: Λ > 0; by Takeuchi's criterion if left out or, where a matrix of features by
-            features would be too large, what public settings suggest.
-        ball: Bound on the norm of the weights.
-
-    Raises:
-        UsageError: A setting is out of range.
-        ConvergenceError: A fit could not be certified.
-    """
+    """Return the certified estimate; the ridge is chosen on what the loss is made of."""
     ball, atol = _validate.workable("ball", ball), accepted_gradient(seen)
     if ridge is not None:
         return _alone(loss, _validate.positive("ridge", ridge), ball, atol)
@@ -186,13 +145,10 @@ def _alone(loss: BallotLoss, ridge: float, ball: float, atol: float) -> RankingF
 def _by_tic(
     loss: BallotLoss, spread: Spread, ridges: Sequence[float], path: Sequence[Solution]
 ) -> Float[np.ndarray, " k"]:
-    """Return the loss on fresh ballots by Takeuchi's criterion, for each ridge.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ +
-        tr[(H + ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂,
-        in which a fit on the sphere cannot move.
-    """
+    """Return the loss on fresh ballots by Takeuchi's criterion, for each ridge."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": the loss at θ̂ + tr[(H +
+    # ΛI)⁻¹(J + V)], with the ball's multiplier in Λ and without the direction of θ̂, in which a fit
+    # on the sphere cannot move.
     values = []
     for ridge, found in zip(ridges, path, strict=True):
         bend = measured_hessian(loss, found.theta)
@@ -245,26 +201,6 @@ def fit_rankings(
 ) -> RewardModel:
     """Return the reward that explains rankings best, in the way that the mechanism is for.
 
-    Args:
-        rankings: Raw ballots.
-        mechanism: A ``RankingGaussian`` for rankings of public candidates, a
-            ``RankingObjectivePerturbation`` for whole records, or :class:`sordino.NonPrivate`.
-        ledger: Where the spend is recorded first.
-        features: Turns texts into vectors.
-        ridge: Strength of the quadratic penalty, > 0. With a ``RankingObjectivePerturbation`` it
-            is part of that.
-        ball: Bound on the norm of the weights, > 0.
-        ellipsoid: With a ``RankingGaussian``: True declares that ballots are complete and without
-            ties; see :func:`~sordino.rewards.ranking_fit.fit_released_rankings`.
-        simulate_seed: A seed for the mechanism's noise, for study.
-
-    Raises:
-        UsageError: A setting is out of range, or is not for this mechanism.
-        PrivacyError: As the functions for each mechanism.
-        BudgetExceeded: As they.
-        DataError: As they.
-        ConvergenceError: As they.
-
     Guarantee:
         That of :func:`~sordino.rewards.ranking_release.release_rankings` or
         :func:`~sordino.rewards.ranking_record_release.fit_ranked_records`; with ``NonPrivate``
@@ -310,22 +246,6 @@ def fit_unprotected_rankings(
     ball: float,
 ) -> RewardModel:
     """Return the weights that are most likely under Plackett–Luce, after an infinite spend.
-
-    Args:
-        rankings: Raw ballots.
-        mechanism: Says that no privacy is meant.
-        ledger: Where the infinite spend is recorded first; its budget must be infinite.
-        features: Turns texts into vectors; left out for rankings made from features, and for
-            items that are to have one weight each.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the rankings if left out.
-        ball: Bound on the norm of the weights, > 0.
-
-    Raises:
-        PrivacyError: These are no raw rankings.
-        UsageError: A setting is out of range.
-        BudgetExceeded: The ledger's budget is finite.
-        LedgerMismatch: The ledger belongs to other questions.
-        ConvergenceError: The fit could not be certified; the spend stays recorded.
 
     Guarantee:
         None: ε = ∞ per ballot. Shown by tests/unit/rewards/test_ranking_estimation.py.
@@ -397,11 +317,8 @@ def _ballots(rankings: Rankings, features: Features | None) -> Ballots:
 
 
 def _sum_covariance(loss: PlackettLuce, found: RankingFit) -> Float[np.ndarray, "d d"] | None:
-    """Return the asymptotic covariance of the weights if the model holds.
-
-    Source:
-        (H + ΛI)⁻¹H(H + ΛI)⁻¹ at the estimate.
-    """
+    """Return the asymptotic covariance of the weights if the model holds."""
+    # Source: (H + ΛI)⁻¹H(H + ΛI)⁻¹ at the estimate.
     if loss.rows.shape[1] > MOST_FEATURES:
         return None
     bend = loss.hessian(found.solution.theta)
@@ -430,23 +347,9 @@ def fit_choices(
     ball: float,
     ellipsoid: bool | None = None,
 ) -> RewardModel:
-    """Return the reward that explains randomized first choices best; it costs nothing.
-
-    Args:
-        private: From :func:`sordino.privatization.memory.privatize_choices`.
-        features: Turns texts into vectors, as for rankings.
-        ridge: Strength of the quadratic penalty, > 0; chosen on the answers if left out.
-        ball: Bound on the norm of the weights, > 0.
-        ellipsoid: None or False: there is no confidence set for these answers.
-
-    Raises:
-        UsageError: A setting is out of range, or a confidence set is asked for.
-        ConvergenceError: The fit could not be certified.
-
-    Source:
-        docs/central.md, "Rankings": the first choice, on the sum of docs/local.md, "Randomized
-        response".
-    """
+    """Return the reward that explains randomized first choices best; it costs nothing."""
+    # Source: docs/central.md, "Rankings": the first choice, on the sum of docs/local.md,
+    # "Randomized response".
     if ellipsoid:
         raise UsageError(
             "ellipsoid: no radius is known for randomized first choices. Leave it out, or release "
@@ -500,13 +403,9 @@ def _loss(private: PrivateChoices, slates: SlateRows) -> FirstChoice:
 def _spread(
     loss: FirstChoice, theta: Float[np.ndarray, " d"], coin: KaryRandomizedResponse
 ) -> Float[np.ndarray, "d d"]:
-    """Return the covariance of the debiased sum if the weights were θ.
-
-    Source:
-        docs/local.md, "Randomized response": an answer is j with probability
-        p_j = q + (1 − f − q)π_j, so that a ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the
-        curvature of log Σ p.
-    """
+    """Return the covariance of the debiased sum if the weights were θ."""
+    # Source: docs/local.md, "Randomized response": an answer is j with probability p_j = q + (1 − f
+    # − q)π_j, so that a ballot varies by Φᵀ(diag p − ppᵀ)Φ/(1 − f − q)²: the curvature of log Σ p.
     other = coin.flip_probability / (coin.categories - 1)
     kept = _kept(coin)
     ballots = np.repeat(loss.counts, np.diff(loss.starts))

@@ -76,14 +76,10 @@ class Terms(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class StageTerms:
-    """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first.
+    """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first."""
 
-    Attributes:
-        rows: The flat candidates, in the order of the ballot.
-        times: How often a candidate is chosen from those from here on; 0 or more.
-    """
-
-    rows: Int64[np.ndarray, "k g"]
+    rows: Int64[np.ndarray, "k g"]  # the flat candidates, in the order of the ballot
+    # How often a candidate is chosen from those from here on; 0 or more.
     times: Float[np.ndarray, "k g"]
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
@@ -119,15 +115,10 @@ class StageTerms:
 
 @dataclass(frozen=True, eq=False)
 class PairTerms:
-    """weight · Σ_{a<b} log(e^{score_a} + e^{score_b}).
+    """weight · Σ_{a<b} log(e^{score_a} + e^{score_b})."""
 
-    Attributes:
-        rows: The flat candidates.
-        weights: One for every ballot.
-    """
-
-    rows: Int64[np.ndarray, "k g"]
-    weights: Float[np.ndarray, " g"]
+    rows: Int64[np.ndarray, "k g"]  # the flat candidates
+    weights: Float[np.ndarray, " g"]  # one for every ballot
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
         """Return the function of every ballot."""
@@ -177,14 +168,9 @@ _BLOCK = 1 << 20  # numbers of a block of features
 
 
 class BallotCurvature:
-    """The Hessian over evenly spaced ballots, or a diagonal where there are many features.
+    """The Hessian over evenly spaced ballots, or a diagonal where there are many features."""
 
-    Only the speed of the solver rests on it.
-
-    Attributes:
-        patience: Passes after which measuring the whole matrix anew is worth its price.
-        matrix: What was measured: a matrix, or a diagonal.
-    """
+    # Only the speed of the solver rests on it.
 
     def __init__(
         self, features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"]
@@ -228,14 +214,7 @@ def single_entries(features: Any) -> bool:
 def gram(
     features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"], *, step: int = 1
 ) -> Float[np.ndarray, "d d"]:
-    """Return Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over the pairs of every ballot.
-
-    Args:
-        features: φ of every candidate, dense or sparse.
-        terms: Where the W come from.
-        margins: The scores.
-        step: Take every so many-th ballot of each size, and scale up.
-    """
+    """Return Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ over the pairs of every ballot."""
     d = features.shape[1]
     total = np.zeros((d, d))
     for term in terms:
@@ -256,14 +235,7 @@ def add_bends(
     rows: Int64[np.ndarray, "k g"],
     bends: Float[np.ndarray, "g k k"],
 ) -> None:
-    """Add Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ of some ballots of one size to a matrix.
-
-    Args:
-        total: What is added to.
-        features: φ of every candidate, dense or sparse.
-        rows: The flat candidates: position, then ballot.
-        bends: W, symmetric, its diagonal 0.
-    """
+    """Add Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ of some ballots of one size to a matrix."""
     add = _add_items if single_entries(features) else _add_rows
     add(total, features, rows, bends)
 
@@ -301,15 +273,11 @@ def _add_items(
 
 
 class BallotLoss(ABC):
-    """Σ convex(scores of a ballot) − targetsᵀscores − known_sumᵀθ, scores = features·θ.
+    """Σ convex(scores of a ballot) − targetsᵀscores − known_sumᵀθ, scores = features·θ."""
 
-    Attributes:
-        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
-        starts: Where the candidates of each ballot start, and the end.
-    """
-
+    # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
     features: Float[np.ndarray, "m d"] | csr_array
-    starts: Integer[np.ndarray, " s"]
+    starts: Integer[np.ndarray, " s"]  # where the candidates of each ballot start, and the end
 
     row_by_row = False
 
@@ -378,11 +346,9 @@ class BallotLoss(ABC):
         return found
 
     def span(self, change: Float[np.ndarray, " m"]) -> float:
-        """Return the farthest that two scores of one ballot move apart.
-
-        Along a line the third derivative of log-sum-exp is at most this times the second: it is
-        the third central moment of the change under the choice, and the second is its variance.
-        """
+        """Return the farthest that two scores of one ballot move apart."""
+        # Along a line the third derivative of log-sum-exp is at most this times the second: it is
+        # the third central moment of the change under the choice, and the second is its variance.
         widths = (float(np.ptp(change[term.rows], axis=0).max()) for term in self.terms)
         return max(widths, default=0.0)
 
@@ -392,11 +358,7 @@ class BallotLoss(ABC):
 
 
 def checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
-    """Return features as floats, dense or as compressed sparse rows.
-
-    Raises:
-        DataError: They have not two dimensions, or hold a NaN or an infinity.
-    """
+    """Return features as floats, dense or as compressed sparse rows."""
     if not issparse(features):
         return np.ascontiguousarray(finite_array("features", features, ndim=2))
     rows = csr_array(features, dtype=np.float64)
@@ -406,11 +368,7 @@ def checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
 
 
 def checked_pull(pull: Any, d: int) -> Float[np.ndarray, " d"]:
-    """Return what is known of the answers as a sum.
-
-    Raises:
-        DataError: It is not one finite number for each feature.
-    """
+    """Return what is known of the answers as a sum."""
     known = finite_array("statistic", pull, ndim=1)
     if len(known) != d:
         raise DataError(f"statistic must have shape ({d},), got {known.shape}.")
@@ -422,35 +380,21 @@ _LAST = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, eq=False)
 class PlackettLuce(BallotLoss):
-    """Minus the log-likelihood of rankings, as a function of the reward weights.
+    """Minus the log-likelihood of rankings, as a function of the reward weights."""
 
-    Candidates that are not listed are those that are left when a ballot ends. A tie of t
-    candidates counts as t choices of each of them from all that are left before the tie; ties of
-    the last candidates say nothing and are left out, as are those that are not listed.
+    # Candidates that are not listed are those that are left when a ballot ends. A tie of t
+    # candidates counts as t choices of each of them from all that are left before the tie; ties of
+    # the last candidates say nothing and are left out, as are those that are not listed.
+    # Source: docs/central.md, "Rankings": Σ over stages of log Σ_{b left} e^{θᵀφ_b} − θᵀφ_chosen;
+    # Plackett 1975, Luce 1959; ties as Breslow 1974 treats them in the partial likelihood, which is
+    # the same function. Sums, not means; no ridge.
 
-    Source:
-        docs/central.md, "Rankings": Σ over stages of log Σ_{b left} e^{θᵀφ_b} − θᵀφ_chosen;
-        Plackett 1975, Luce 1959; ties as Breslow 1974 treats them in the partial likelihood,
-        which is the same function. Sums, not means; no ridge.
-
-    Attributes:
-        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
-        starts: Ballot i ranks the candidates ``starts[i]:starts[i+1]``; at least two.
-        ranks: 1 is the best; equal numbers tie; 0 was not listed.
-
-    Raises:
-        DataError: Shapes do not fit, a rank is negative or a feature not finite.
-
-    Example:
-        >>> loss = PlackettLuce(np.eye(3), starts=np.array([0, 3]), ranks=np.array([2, 1, 3]))
-        >>> round(loss.value(np.zeros(3)), 6)  # log 3! orders
-        1.791759
-    """
-
+    # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
     features: Float[np.ndarray, "m d"] | csr_array
     _: KW_ONLY
+    # Ballot i ranks the candidates `starts[i]:starts[i+1]`; at least two.
     starts: Integer[np.ndarray, " s"]
-    ranks: Integer[np.ndarray, " m"]
+    ranks: Integer[np.ndarray, " m"]  # 1 is the best; equal numbers tie; 0 was not listed
 
     def __post_init__(self) -> None:
         """Check shapes and ranks."""
@@ -477,20 +421,9 @@ class PlackettLuce(BallotLoss):
         starts: Integer[np.ndarray, " s"],
         ranks: Integer[np.ndarray, " m"],
     ) -> PlackettLuce:
-        """Return the loss of items without features: one weight for each, its worth.
-
-        The likelihood does not change when all worths do by the same amount; a ridge makes them
-        sum to 0.
-
-        Args:
-            items: Which item every flat candidate is, from 0.
-            count: How many items there are.
-            starts: As for the class.
-            ranks: As for the class.
-
-        Raises:
-            DataError: An item is out of range, or is on a ballot twice; or as for the class.
-        """
+        """Return the loss of items without features: one weight for each, its worth."""
+        # The likelihood does not change when all worths do by the same amount; a ridge makes them
+        # sum to 0.
         known = np.asarray(items)
         if known.ndim != 1 or known.dtype.kind not in "iu":
             raise DataError("items must be whole numbers in one dimension.")
@@ -558,68 +491,32 @@ def fit_plackett_luce(
     start: Float[np.ndarray, " d"] | None = None,
     max_passes: int = 1000,
 ) -> Solution:
-    """Return the weights that explain rankings best, certified; nothing here is private.
-
-    Source:
-        docs/central.md, "Rankings", plus (Λ/2)‖θ‖², over ‖θ‖ ≤ B. The solver is that of pairs.
-
-    Args:
-        loss: The rankings.
-        ridge: Λ ≥ 0.
-        atol: Largest norm of the gradient that is accepted.
-        ball: B > 0, or None for no bound; needed with ridge 0.
-        start: Where to start; it does not change what is found.
-        max_passes: Passes over the ballots after which the fit is given up.
-
-    Raises:
-        UsageError: A setting is out of range, or there is neither ridge nor ball.
-        ConvergenceError: The certificate was not reached; nothing is returned.
-
-    Example:
-        >>> loss = PlackettLuce.of_items(
-        ...     np.array([0, 1, 1, 0, 0, 1]), 2,
-        ...     starts=np.array([0, 2, 4, 6]), ranks=np.array([1, 2, 2, 1, 2, 1]))
-        >>> found = fit_plackett_luce(loss, ridge=1e-9, atol=1e-9).theta
-        >>> round(float(found[0] - found[1]), 4)  # won two of three: log 2
-        0.6931
-    """
+    """Return the weights that explain rankings best, certified; nothing here is private."""
+    # Source: docs/central.md, "Rankings", plus (Λ/2)‖θ‖², over ‖θ‖ ≤ B. The solver is that of
+    # pairs.
     return minimize_ridge(
         loss, ridge=ridge, atol=atol, ball=ball, start=start, max_passes=max_passes
     )
 
 
 def pair_weight(size: int) -> float:
-    """Return w = 2/(K(K − 1)), so that the pairs of one ballot weigh 1 together.
-
-    Source:
-        docs/central.md, "Rankings".
-
-    Example:
-        >>> pair_weight(2), pair_weight(5)
-        (1.0, 0.1)
-    """
+    """Return w = 2/(K(K − 1)), so that the pairs of one ballot weigh 1 together."""
+    # Source: docs/central.md, "Rankings".
     return 2 / (size * (size - 1))
 
 
 @dataclass(frozen=True, eq=False)
 class _OneSum(BallotLoss):
-    """A loss of slates and of one sum.
+    """A loss of slates and of one sum."""
 
-    Attributes:
-        features: φ of every flat candidate, shape (m, d), dense or ``scipy.sparse.csr_array``.
-        starts: Slate i holds the candidates ``starts[i]:starts[i+1]``; at least two.
-        statistic: T̃, an estimate of the sum that the class is about, over all ballots.
-        counts: How many ballots rank each slate; one, if left out.
-
-    Raises:
-        DataError: Shapes do not fit, or a number is not finite.
-    """
-
+    # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
     features: Float[np.ndarray, "m d"] | csr_array
     _: KW_ONLY
+    # Slate i holds the candidates `starts[i]:starts[i+1]`; at least two.
     starts: Integer[np.ndarray, " s"]
+    # T̃, an estimate of the sum that the class is about, over all ballots.
     statistic: Float[np.ndarray, " d"]
-    counts: Any = None
+    counts: Any = None  # how many ballots rank each slate; one, if left out
 
     def __post_init__(self) -> None:
         """Check shapes."""
@@ -667,25 +564,13 @@ class _OneSum(BallotLoss):
 
 @dataclass(frozen=True, eq=False)
 class PairwiseComposite(_OneSum):
-    """The composite likelihood of all pairs of a ballot, where only their sum is known.
+    """The composite likelihood of all pairs of a ballot, where only their sum is known."""
 
-    Under Plackett–Luce a better rank of two candidates follows the Bradley–Terry model, so that
-    its minimizer estimates the same weights. The sum is T = Σ w Σ_a (K − rank_a)φ_a, with average
-    ranks for ties.
-
-    Source:
-        docs/central.md, "Rankings": Σ w Σ_{a<b} log(e^{θᵀφ_a} + e^{θᵀφ_b}) − T̃ᵀθ, w =
-        2/(K(K − 1)). Sums, not means; no ridge.
-
-    Attributes:
-        features, starts, statistic, counts: As for every objective of one sum.
-
-    Example:
-        >>> loss = PairwiseComposite(
-        ...     np.eye(3), starts=np.array([0, 3]), statistic=np.array([2.0, 1.0, 0.0]) / 3)
-        >>> loss.gradient(np.zeros(3)).round(6).tolist()
-        [-0.333333, 0.0, 0.333333]
-    """
+    # Under Plackett–Luce a better rank of two candidates follows the Bradley–Terry model, so that
+    # its minimizer estimates the same weights. The sum is T = Σ w Σ_a (K − rank_a)φ_a, with average
+    # ranks for ties.
+    # Source: docs/central.md, "Rankings": Σ w Σ_{a<b} log(e^{θᵀφ_a} + e^{θᵀφ_b}) − T̃ᵀθ, w = 2/(K(K
+    # − 1)). Sums, not means; no ridge.
 
     def _terms(self, group: SizeGroup) -> Terms:
         return PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
@@ -693,23 +578,11 @@ class PairwiseComposite(_OneSum):
 
 @dataclass(frozen=True, eq=False)
 class FirstChoice(_OneSum):
-    """The likelihood of the best candidate of every ballot, where only their sum is known.
+    """The likelihood of the best candidate of every ballot, where only their sum is known."""
 
-    The sum is T = Σ φ(chosen), with the mean of the candidates that tie as the best.
-
-    Source:
-        docs/central.md, "Rankings": Σ log Σ_a e^{θᵀφ_a} − T̃ᵀθ (multinomial logit). Sums, not
-        means; no ridge.
-
-    Attributes:
-        features, starts, statistic, counts: As for every objective of one sum.
-
-    Example:
-        >>> loss = FirstChoice(
-        ...     np.eye(2), starts=np.array([0, 2]), statistic=np.array([1.0, 0.0]))
-        >>> loss.gradient(np.zeros(2)).tolist()
-        [-0.5, 0.5]
-    """
+    # The sum is T = Σ φ(chosen), with the mean of the candidates that tie as the best.
+    # Source: docs/central.md, "Rankings": Σ log Σ_a e^{θᵀφ_a} − T̃ᵀθ (multinomial logit). Sums, not
+    # means; no ridge.
 
     def _terms(self, group: SizeGroup) -> Terms:
         times = np.zeros(group.rows.shape)

@@ -42,36 +42,15 @@ def fit_ranked_records(
 ) -> RewardModel:
     """Return a reward that hides every single ballot and all about it, after recording the spend.
 
-    Minimizes the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b. The
-    features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
-    of its own, also a repeated one of the same person.
-
-    Args:
-        rankings: Raw ballots, each of at most ``mechanism.candidates`` candidates.
-        mechanism: The tilt and its ridge; choose them before you look at the data.
-        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
-            and its relation is the one that is promised.
-        features: Turns texts into vectors, each row by itself; left out for rankings made from
-            features, and for items that are to have one weight each. What items everybody ranks,
-            and their features, is public also here.
-        ball: Bound on the norm of the weights, chosen before the data are seen.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: These are no raw rankings, or the ledger counts labels or persons, or
-            another relation.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        UsageError: A setting is out of range, or δ is 1/n or more.
-        DataError: A ballot is too long, or features cannot be used. Which one is not said.
-
     Guarantee:
         (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
         trust ``"central"``; caveat ``real-arithmetic``. Shown by
         tests/soundness/test_rankings_release.py.
-
-    Source:
-        docs/central.md, "Rankings".
     """
+    # Minimizes the Plackett–Luce loss + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b. The
+    # features of every candidate are shrunk to the bound of the mechanism. Each ballot is a record
+    # of its own, also a repeated one of the same person.
+    # Source: docs/central.md, "Rankings".
     _refuse_other_types(rankings, mechanism, ledger)
     ball = _validate.workable("ball", ball)
     entropy = entropy_of(simulate_seed)
@@ -118,14 +97,6 @@ def release_ranked_records(
     centered: bool = False,
 ) -> Float[np.ndarray, " d"]:
     """Return noised weights; draws noise, so the spend must already be on a ledger.
-
-    Args:
-        records: φ of every flat candidate, clipped.
-        rankings: Where ballots start, and their ranks.
-        mechanism: The tilt.
-        ball: Bound on the norm of the minimizer.
-        entropy: Source of 64-bit words.
-        centered: Whether only differences of weights mean something, so that their mean is 0.
 
     Guarantee:
         That of the mechanism, if the candidates were clipped to its bound and no ballot is too
@@ -176,13 +147,8 @@ def _refuse_other_types(rankings: object, mechanism: object, ledger: object) -> 
 def _records(
     rankings: Rankings, features: Features | None, mechanism: RankingObjectivePerturbation
 ) -> Float[np.ndarray, "m d"] | csr_array:
-    """Return the features of every candidate of every ballot, clipped.
-
-    Items are clipped once; those without features keep one entry each.
-
-    Raises:
-        DataError: They cannot be used. An index would bound how many ballots there are.
-    """
+    """Return the features of every candidate of every ballot, clipped."""
+    # Items are clipped once; those without features keep one entry each.
     if rankings.items is None:
         return mechanism.clipped(_dense(rankings, features))
     clipped: Any = mechanism.clipped(_dense(rankings, features))

@@ -28,27 +28,19 @@ __all__ = ["ReleasedRankings", "SlateRows", "ranking_promise", "release_rankings
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ReleasedRankings:
-    """All that is known of rankings after their release: everything done with it is free.
+    """All that is known of rankings after their release: everything done with it is free."""
 
-    Attributes:
-        evidence: The sum, its noise, and the public slates it is about.
-        guarantee: What the release promises.
-        release_ids: Ledger entries that paid.
-        artifact: SHA-256 of the released sum.
-        features: Turns texts into vectors; None if rankings were made from features or are of
-            items without any.
-        items: The names of what ballots choose from, sorted; None for candidates of a ballot's own.
-        named: Whether, in public, every ballot names all the items that it was offered.
-        item_features: φ of the items, if they were given some, shape (K, d).
-    """
-
-    evidence: RankingEvidence
-    guarantee: Guarantee
-    release_ids: tuple[str, ...]
-    artifact: str
+    evidence: RankingEvidence  # the sum, its noise, and the public slates it is about
+    guarantee: Guarantee  # what the release promises
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of the released sum
+    # Turns texts into vectors; None if rankings were made from features or are of items without
+    # any.
     features: Features | None
+    # The names of what ballots choose from, sorted; None for candidates of a ballot's own.
     items: tuple[str, ...] | None
-    named: bool
+    named: bool  # whether, in public, every ballot names all the items that it was offered
+    # φ of the items, if they were given some, shape (K, d).
     item_features: Float[np.ndarray, "k d"] | None
 
     def __repr__(self) -> str:
@@ -66,27 +58,6 @@ def release_rankings(
 ) -> ReleasedRankings:
     """Return all rankings as one noised sum, after recording the spend.
 
-    A repeat of one person on one question does not count, and with ``records_per_person`` the
-    ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
-
-    Args:
-        rankings: Raw ballots in canonical order; slates, prompts and persons are public.
-        mechanism: Which sum, and the noise.
-        ledger: Where the spend is recorded before noise is drawn. The unit of its budget is the
-            unit of the promise: ``"label"``, one ballot, or ``"person"`` with
-            ``records_per_person``.
-        features: Turns texts into vectors; left out for rankings made from features, and for
-            items that are to have one weight each.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: These are no raw rankings, they are not in canonical order, or the ledger is
-            about another unit.
-        DataError: Persons must be known and are not, or features cannot be used.
-        UsageError: A setting is out of range, or δ is 1/n or more.
-        BudgetExceeded: The spend would pass the ledger's budget; no noise was drawn.
-        LedgerMismatch: The ledger belongs to other questions.
-
     Guarantee:
         That of the mechanism, trust ``"central"``, under ``REPLACE_ONE``: unit ``"label"``, one
         ballot with its length and its ties, or unit ``"person"`` for all ballots of one person
@@ -95,6 +66,8 @@ def release_rankings(
         Ranks are read once, when the noise is added. Shown by
         tests/soundness/test_rankings_release.py.
     """
+    # A repeat of one person on one question does not count, and with `records_per_person` the
+    # ballots of a person that count are chosen by a digest that anybody can compute, as for labels.
     _refuse_other_arguments(rankings, mechanism, ledger)
     entropy = entropy_of(simulate_seed)
     promise = ranking_promise(rankings, mechanism, ledger, entropy)
@@ -127,17 +100,11 @@ def release_rankings(
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SlateRows:
-    """The candidates of public slates, each slate once.
+    """The candidates of public slates, each slate once."""
 
-    Attributes:
-        rows: φ of every flat candidate.
-        starts: Where slates start, and the end.
-        slates: Which slate each ballot ranks.
-    """
-
-    rows: Matrix
-    starts: Int64[np.ndarray, " s"]
-    slates: Int64[np.ndarray, " n"]
+    rows: Matrix  # φ of every flat candidate
+    starts: Int64[np.ndarray, " s"]  # where slates start, and the end
+    slates: Int64[np.ndarray, " n"]  # which slate each ballot ranks
 
     def of_ballots(
         self, counted: Int64[np.ndarray, " c"]
@@ -150,16 +117,7 @@ class SlateRows:
 
 
 def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
-    """Return the candidates of ballots with their features; ballots of the same items share one.
-
-    Args:
-        slates: Only the public part is read.
-        features: Turns texts into vectors.
-
-    Raises:
-        UsageError: Features are missing, or were given twice.
-        DataError: They cannot be computed.
-    """
+    """Return the candidates of ballots with their features; ballots of the same items share one."""
     n = len(slates)
     if slates.items is None:
         rows = slates.flat_features(features)
@@ -178,17 +136,7 @@ def slate_rows(slates: Slates, features: Features | None) -> SlateRows:
 def ranking_promise(
     rankings: Rankings, mechanism: RankingGaussian, ledger: Ledger, entropy: _random.Entropy
 ) -> Guarantee:
-    """Return what a release promises under the terms of a ledger, with every caveat.
-
-    Args:
-        rankings: Raw ballots; only questions and persons are read.
-        mechanism: The noise.
-        ledger: Only read.
-        entropy: Only read is whether it comes from a seed.
-
-    Raises:
-        PrivacyError: The mechanism promises nothing under these terms.
-    """
+    """Return what a release promises under the terms of a ledger, with every caveat."""
     promise = label_promise(rankings, mechanism, ledger, entropy)
     return promise.with_caveats("named-offered") if rankings.named else promise
 

@@ -79,12 +79,6 @@ class RecordSums(Protocol):
     ) -> Solution:
         """Return the certified minimizer of the tilted objective.
 
-        Args:
-            tilt: b.
-            mechanism: What drew it.
-            ball: Bound on the norm of the minimizer.
-            entropy: Coins for undecided records.
-
         Guarantee:
             None by itself: the minimizer is as secret as the records until it is noised.
         """
@@ -93,14 +87,11 @@ class RecordSums(Protocol):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class HeldRecords:
-    """Records in memory.
+    """Records in memory."""
 
-    Attributes:
-        records: Feature differences x of the first answer and the second, clipped.
-        labels: 1 where the first was preferred, 0 where the second was, 2 where neither.
-    """
-
+    # Feature differences x of the first answer and the second, clipped.
     records: Float[np.ndarray, "n d"]
+    # 1 where the first was preferred, 0 where the second was, 2 where neither.
     labels: Integer[np.ndarray, " n"]
 
     @property
@@ -143,10 +134,8 @@ def clipped_records(
 def _on_grid(
     records: Float[np.ndarray, "n d"], second_moment: SecondMoment
 ) -> Float[np.ndarray, "n d"]:
-    """Return records rounded to the grid of the moment, none longer than its bound.
-
-    The moment is then exactly that of the records that are fitted.
-    """
+    """Return records rounded to the grid of the moment, none longer than its bound."""
+    # The moment is then exactly that of the records that are fitted.
     step = second_moment.step
     room = second_moment.bound - step * math.sqrt(records.shape[1])
     lengths = np.linalg.norm(records, axis=1, keepdims=True)
@@ -157,39 +146,23 @@ def _on_grid(
 def decided_labels(
     labels: Integer[np.ndarray, " n"], words: Integer[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Return labels as 0 and 1; a fair coin decides each undecided one.
-
-    A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
-
-    Args:
-        labels: 0, 1 or 2 (undecided).
-        words: Independent and uniform, one for each label.
-    """
+    """Return labels as 0 and 1; a fair coin decides each undecided one."""
+    # A target of ½ would have slopes of both signs, for which the δ of the mechanism is not proved.
     coins = words & np.uint64(1)
     return np.where(labels == UNDECIDED, coins, labels).astype(np.float64)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecordTerms:
-    """What a release of records is about to promise and keep; made before a feature is read.
+    """What a release of records is about to promise and keep; made before a feature is read."""
 
-    Attributes:
-        mechanism: The tilt.
-        second_moment: What releases Σ xxᵀ too, or None.
-        promise: What is promised.
-        ball: Bound on the norm of the minimizer.
-        ellipsoid: Whether a confidence set is kept.
-        size: How many records there are, with those dropped; None where that is private.
-        entropy: Source of 64-bit words.
-    """
-
-    mechanism: ObjectivePerturbation
-    second_moment: SecondMoment | None
-    promise: Guarantee
-    ball: float
-    ellipsoid: bool
-    size: int | None
-    entropy: _random.Entropy
+    mechanism: ObjectivePerturbation  # the tilt
+    second_moment: SecondMoment | None  # what releases Σ xxᵀ too, or None
+    promise: Guarantee  # what is promised
+    ball: float  # bound on the norm of the minimizer
+    ellipsoid: bool  # whether a confidence set is kept
+    size: int | None  # how many records there are, with those dropped; None where that is private
+    entropy: _random.Entropy  # source of 64-bit words
 
     @classmethod
     def of(
@@ -204,24 +177,7 @@ class RecordTerms:
         simulate_seed: int | None,
         features: Features | None,
     ) -> RecordTerms:
-        """Return the terms of a release; the ledger is only read.
-
-        Args:
-            mechanism: The tilt.
-            ledger: Its unit and relation are those that are promised.
-            second_moment: As in the attributes.
-            size: How many records there are. One of identical answers is dropped, but one change
-                may make a record such: it counts.
-            ball: As in the attributes.
-            ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
-            simulate_seed: A seed for study.
-            features: What reads the texts of records.
-
-        Raises:
-            PrivacyError: Nobody knows what the features have read; or the ledger counts labels or
-                persons, or another relation, or the second moment was not paid for.
-            UsageError: A setting is out of range.
-        """
+        """Return the terms of a release; the ledger is only read."""
         ball = _validate.workable("ball", ball)
         entropy = entropy_of(simulate_seed)
         promise = record_promise(mechanism, ledger, entropy, n=size, features=features)
@@ -237,11 +193,7 @@ class RecordTerms:
         )
 
     def refuse_useless(self, d: int) -> None:
-        """Refuse settings with which nothing would be learned of so many features.
-
-        Raises:
-            UsageError: They are such.
-        """
+        """Refuse settings with which nothing would be learned of so many features."""
         if self.second_moment:
             _validate.refuse_unholdable("dimension", d, 4 * d**2)  # sum, noise, steps, result
         if self.ellipsoid and self.second_moment:
@@ -254,37 +206,21 @@ METHOD = "objective-perturbation"
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class RecordFit:
-    """Weights released under record privacy; every field may be published.
+    """Weights released under record privacy; every field may be published."""
 
-    Attributes:
-        weights: Shape (d,), in units of log odds of being preferred.
-        features: Turns prompt and answer into a vector; None for feature differences.
-        guarantee: What the release promises.
-        ridge: Λ.
-        ball: B; the minimizer lies inside, the noise of the output is added to it.
-        gradient_norm: Bound on the gradient at the minimizer. What it was there is private.
-        atol: The same bound.
-        pairs: How many records there are, with those dropped; None where that is private.
-        ellipsoid: The confidence set that pessimistic policies need, or None.
-        moment: The noised second moment of the records, or None.
-        release_ids: The ledger entry that paid.
-        artifact: SHA-256 of what was released.
-        method: ``"objective-perturbation"``.
-    """
-
-    weights: Float[np.ndarray, " d"]
-    features: Features | None
-    guarantee: Guarantee
-    ridge: float
-    ball: float
-    gradient_norm: float
-    atol: float
-    pairs: int | None
-    ellipsoid: RecordEllipsoid | None
-    moment: ReleasedMoment | None
-    release_ids: tuple[str, ...]
-    artifact: str
-    method: str = METHOD
+    weights: Float[np.ndarray, " d"]  # shape (d,), in units of log odds of being preferred
+    features: Features | None  # turns prompt and answer into a vector; None for feature differences
+    guarantee: Guarantee  # what the release promises
+    ridge: float  # Λ
+    ball: float  # B; the minimizer lies inside, the noise of the output is added to it
+    gradient_norm: float  # bound on the gradient at the minimizer. What it was there is private.
+    atol: float  # the same bound
+    pairs: int | None  # how many records there are, with those dropped; None where that is private
+    ellipsoid: RecordEllipsoid | None  # the confidence set that pessimistic policies need, or None
+    moment: ReleasedMoment | None  # the noised second moment of the records, or None
+    release_ids: tuple[str, ...]  # the ledger entry that paid
+    artifact: str  # SHA-256 of what was released
+    method: str = METHOD  # `"objective-perturbation"`
 
     def __repr__(self) -> str:
         """Return size and promise; no weights."""
@@ -305,44 +241,17 @@ def fit_records(  # noqa: PLR0913 (each is one choice of the user)
 ) -> RecordFit:
     """Return weights that hide every single record, after recording the spend.
 
-    Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
-    feature difference of the preferred answer and the other one, shrunk to the bound of the
-    mechanism. Each judgment is a record of its own, also a repeated one of the same person. A
-    fair coin decides each undecided one: whichever way it falls the promise holds, and so it
-    holds for the mixture.
-
-    Args:
-        pairs: Raw judgments.
-        mechanism: The tilt and its ridge; choose them before you look at the data.
-        ledger: Where the spend is recorded before any noise is drawn; its budget is for records,
-            and its relation is the one that is promised.
-        features: Turns texts into vectors, each row by itself; left out for pairs made by
-            ``from_features``.
-        ball: Bound on the norm of the weights, chosen before the data are seen.
-        second_moment: Also release Σ zzᵀ, which a confidence set needs. Both mechanisms come
-            from :func:`sordino.mechanisms.gaussian.joint_mechanisms`, and one entry pays
-            for both.
-        ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
-        held_out: Records that are left for metrics, from
-            :func:`~sordino.rewards.private_metrics.held_out_rows`: the fit does not see them. How
-            many they are is private, so ``pairs`` stays the number of all records.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: The ledger counts labels or persons, or another relation; the second moment
-            was not paid for by the mechanism; or other rows are held out.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
-        DataError: Features are not finite. Which record it is is not said.
-
     Guarantee:
         (ε, δ) of the mechanism for one record, under the relation of the ledger's budget and
         trust ``"central"``, weights and second moment together; caveat ``real-arithmetic``. Shown
         by tests/soundness/test_central_record.py.
-
-    Source:
-        docs/central.md, "Objective perturbation".
     """
+    # Minimizes Σ softplus(−θᵀz) + (Λ/2)‖θ‖² + bᵀθ over ‖θ‖ ≤ ball with a random b, where z is the
+    # feature difference of the preferred answer and the other one, shrunk to the bound of the
+    # mechanism. Each judgment is a record of its own, also a repeated one of the same person. A
+    # fair coin decides each undecided one: whichever way it falls the promise holds, and so it
+    # holds for the mixture.
+    # Source: docs/central.md, "Objective perturbation".
     _refuse_other_types(pairs, mechanism, ledger)
     terms = RecordTerms.of(
         mechanism,
@@ -374,17 +283,6 @@ def spend_on_records(
     details: dict[str, object] | None = None,
 ) -> RecordFit:
     """Return weights that hide every single record, after recording the spend.
-
-    Args:
-        records: Clipped to the bound of the mechanism, and on the grid of the second moment.
-        terms: What is promised and kept.
-        ledger: Where the spend is recorded before any noise is drawn.
-        features: Kept beside the weights.
-        details: For the ledger entry.
-
-    Raises:
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        UsageError: A setting is out of range, or the ridge is too small for a confidence set.
 
     Guarantee:
         That of :func:`fit_records`.
@@ -450,13 +348,6 @@ def release_records(
 ) -> tuple[Float[np.ndarray, " d"], ReleasedMoment | None]:
     """Return noised weights and moment; draws noise, so the spend must already be on a ledger.
 
-    Args:
-        records: Clipped to the bound of the mechanism.
-        mechanism: The tilt.
-        ball: Bound on the norm of the minimizer.
-        second_moment: What releases Σ xxᵀ too, or None.
-        entropy: Source of 64-bit words.
-
     Guarantee:
         That of the mechanism, for both together, if the records were clipped to its bound. Shown
         by tests/soundness/test_central_record.py.
@@ -482,11 +373,7 @@ def _refuse_other_types(pairs: object, mechanism: object, ledger: object) -> Non
 
 
 def _seen(pairs: Pairs, held_out: Bool[np.ndarray, " n"] | None) -> Pairs:
-    """Return the records that the fit sees.
-
-    Raises:
-        PrivacyError: Other rows are held out than the public rule says.
-    """
+    """Return the records that the fit sees."""
     if held_out is None:
         return pairs
     return pairs.part(np.flatnonzero(~checked_rows(pairs, held_out)).tolist())
@@ -517,42 +404,18 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
 ) -> RecordFit:
     """Return weights that hide every single record of many files, after recording the spend.
 
-    The same as :func:`~sordino.rewards.record_release.fit_records`: each task clips the records it
-    reads and adds them up; this process alone writes to the ledger, tilts and draws noise. The
-    coins of undecided records are a function of a secret of this run and of their place, so that
-    a task that is run again finds the same ones.
-
-    Args:
-        survey: What the files are, from
-            :func:`~sordino.preferences.shard_survey.survey_shards`; no row of it is left out.
-        mechanism: The tilt and its ridge.
-        ledger: Where the spend is recorded before any noise is drawn.
-        engine: Where the files are read.
-        features: Turns texts into vectors; left out for files of vectors.
-        ball: Bound on the norm of the weights.
-        second_moment: Also release Σ zzᵀ.
-        ellipsoid: Whether to keep a confidence set; by default if there is a second moment.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        PrivacyError: The ledger counts labels or persons, or another relation; or the second
-            moment was not paid for by the mechanism.
-        BudgetExceeded: The spend would pass the budget; no noise was drawn.
-        UsageError: A setting is out of range, or features do not fit the files.
-        DataError: Features cannot be used, or the files changed while they were read.
-        FileSystemError: A file cannot be read.
-        EngineError: The engine lost its machines.
-
     Guarantee:
         That of :func:`fit_records`, wherever and however often a task
         runs: tasks draw nothing. Each judgment is a record of its own, also a repeated one. That
         files overlap is refused, and that a record cannot be used, as when a single file is read:
         whoever sees those refusals holds the records. Shown by
         tests/soundness/test_chunked_records.py.
-
-    Source:
-        docs/central.md, "Objective perturbation".
     """
+    # The same as `fit_records`: each task clips the records it reads and adds them up; this process
+    # alone writes to the ledger, tilts and draws noise. The coins of undecided records are a
+    # function of a secret of this run and of their place, so that a task that is run again finds
+    # the same ones.
+    # Source: docs/central.md, "Objective perturbation".
     _refuse_other_features(mechanism, ledger)
     terms = RecordTerms.of(
         mechanism,
@@ -578,14 +441,11 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
 class PiecedRecords:
     """Clipped records that an engine reads.
 
-    Attributes:
-        rows: x, with labels beside them.
-
     Guarantee:
         None by itself; see :class:`~sordino.rewards.record_release.RecordSums`.
     """
 
-    rows: PiecedRows
+    rows: PiecedRows  # x, with labels beside them
 
     @property
     def width(self) -> int:

@@ -32,32 +32,16 @@ LARGEST_DELTA = 1e-3
 
 
 def entropy_of(simulate_seed: int | None) -> _random.Entropy:
-    """Return system entropy, or a seeded stream marked as such.
-
-    Raises:
-        UsageError: The seed is no whole number of at least 0.
-    """
+    """Return system entropy, or a seeded stream marked as such."""
     if simulate_seed is not None:
         _validate.integer("simulate_seed", simulate_seed, at_least=0)
     return _random.entropy(simulate_seed)
 
 
 def refuse_large_delta(promise: Guarantee, n: int | None) -> None:
-    """Refuse a δ that allows what nobody means by privacy; call it before anything is spent.
-
-    A mechanism that publishes one of n records at random keeps δ = 1/n.
-
-    Args:
-        promise: What is about to be promised.
-        n: How many pairs or records there are; None where that is not known or not public. It is
-            not looked at under ADD_OR_REMOVE_ONE: a refusal must not tell a private number.
-
-    Raises:
-        UsageError: δ is 1/n or more; or, without n, :data:`LARGEST_DELTA` or more.
-
-    Source:
-        docs/privacy.md, "How large delta may be".
-    """
+    """Refuse a δ that allows what nobody means by privacy; call it before anything is spent."""
+    # A mechanism that publishes one of n records at random keeps δ = 1/n.
+    # Source: docs/privacy.md, "How large delta may be".
     ways = f"Nothing was spent. Use a delta far below 1 in the number of {promise.unit}s, such as "
     if n is None or promise.neighbors == ADD_OR_REMOVE_ONE:
         if promise.delta >= LARGEST_DELTA:
@@ -82,20 +66,7 @@ def record_promise(
     n: int | None,
     features: Features | None = None,
 ) -> Guarantee:
-    """Return what a release promises to one record under the terms of a ledger.
-
-    Args:
-        mechanism: What hides a record.
-        ledger: Only read.
-        entropy: Only read is whether it comes from a seed.
-        n: How many records there are, for :func:`refuse_large_delta`; None if nobody counted.
-        features: What reads the texts of records, if anything does.
-
-    Raises:
-        UsageError: So large a δ protects nobody.
-        PrivacyError: The ledger counts labels or persons, or the mechanism promises nothing
-            under its relation.
-    """
+    """Return what a release promises to one record under the terms of a ledger."""
     unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
     if unit == "person":
         raise PrivacyError(
@@ -119,12 +90,7 @@ def record_promise(
 
 
 def refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePerturbation) -> None:
-    """Refuse a second moment that the event of the mechanism does not pay for.
-
-    Raises:
-        PrivacyError: It has too little noise, or none.
-        UsageError: It was made for other records, or was paid for and left out.
-    """
+    """Refuse a second moment that the event of the mechanism does not pay for."""
     ways = "Nothing was spent. Make both with joint_mechanisms."
     if second_moment is None:
         if mechanism.second_moment_mu > 0:
@@ -150,11 +116,7 @@ def refuse_unpaid(second_moment: SecondMoment | None, mechanism: ObjectivePertur
 
 
 def keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | None) -> bool:
-    """Return whether a confidence set is kept; refuse one without a second moment.
-
-    Raises:
-        UsageError: It is asked for and there is no second moment.
-    """
+    """Return whether a confidence set is kept; refuse one without a second moment."""
     if ellipsoid and second_moment is None:
         raise UsageError(
             "A confidence set under record privacy needs a second moment: prompts and answers are "
@@ -164,13 +126,7 @@ def keeps_ellipsoid(second_moment: SecondMoment | None, *, ellipsoid: bool | Non
 
 
 def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndarray, "n d"]:
-    """Return the feature difference of every record, dense; also of no record at all.
-
-    Raises:
-        DataError: A feature is not finite. An index would bound how many records there are.
-        PrivacyError: The features have read these records, or nobody knows.
-        UsageError: Features are missing, or were given twice.
-    """
+    """Return the feature difference of every record, dense; also of no record at all."""
     features = features_of_hidden(features, pairs)
     if not len(pairs) and pairs.given is None and isinstance(features, Features):
         return np.zeros((0, features.dimension))  # a function of the user may not take none
@@ -178,14 +134,7 @@ def record_differences(pairs: Pairs, features: Features | None) -> Float[np.ndar
 
 
 def record_rows(made: Callable[[], Any]) -> Float[np.ndarray, "n d"]:
-    """Return the features of records, dense; whatever is wrong with them is said in one wording.
-
-    Args:
-        made: Returns them, dense or sparse, or raises a ``DataError``.
-
-    Raises:
-        DataError: A feature is not finite. An index would bound how many records there are.
-    """
+    """Return the features of records, dense; whatever is wrong with them is said in one wording."""
     try:
         rows = made()
         dense = np.asarray(rows.toarray() if issparse(rows) else rows, dtype=np.float64)

@@ -46,15 +46,9 @@ def accepted_gradient(design: Bounded) -> float:
 
 
 def ridges(feature_bound: float, flip_probability: float) -> list[float]:
-    """Return the ridges that are tried: powers of four around L²/κ².
-
-    L²/κ² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as
-    debiasing inflates the noise. It uses public settings only.
-
-    Args:
-        feature_bound: Bound L on the norm of one answer's features.
-        flip_probability: Chance that an answer is not the judgment; κ = 1 − 2·flip.
-    """
+    """Return the ridges that are tried: powers of four around L²/κ²."""
+    # L²/κ² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as
+    # debiasing inflates the noise. It uses public settings only.
     kappa = 1 - 2 * flip_probability
     return ridges_around((feature_bound / kappa) ** 2, _POWERS)
 
@@ -65,16 +59,9 @@ def ridges_around(middle: float, powers: Sequence[int]) -> list[float]:
 
 
 def choose_ridge(design: Design, *, ball: float, level: int = 0) -> float:
-    """Return a ridge by the debiased likelihood of held-out randomized answers; it costs nothing.
-
-    Of the candidates whose likelihood is within one standard error of the best, the one nearest
-    to L²/κ² is taken: with little signal the best alone is mostly noise.
-
-    Args:
-        design: The observations.
-        ball: Bound on the norm of the weights.
-        level: Which folds to use, so that what chooses is not what measures.
-    """
+    """A ridge by the debiased likelihood of held-out randomized answers; it costs nothing."""
+    # Of the candidates whose likelihood is within one standard error of the best, the one nearest
+    # to L²/κ² is taken: with little signal the best alone is mostly noise.
     candidates = ridges(design.feature_bound, design.flip_probability)
     folds = design.folds(level)
     losses: list[np.ndarray] = []
@@ -140,19 +127,13 @@ class Released(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class LabelFit:
-    """A certified estimate from one released sum.
+    """A certified estimate from one released sum."""
 
-    Attributes:
-        solution: The certified minimizer with a ridge: the center of a confidence set.
-        weights: What is used: the same, or what is left of it without what noise explains.
-        ridge: Λ.
-        candidates: How many ridges were tried on the same sum.
-    """
-
-    solution: Solution
+    solution: Solution  # the certified minimizer with a ridge: the center of a confidence set
+    # What is used: the same, or what is left of it without what noise explains.
     weights: Float[np.ndarray, " d"]
-    ridge: float
-    candidates: int
+    ridge: float  # Λ
+    candidates: int  # how many ridges were tried on the same sum
 
 
 def fit_statistic(
@@ -162,22 +143,7 @@ def fit_statistic(
     ball: float,
     criterion: str | None = None,
 ) -> LabelFit:
-    """Return the certified estimate; whatever is tried, it costs nothing more.
-
-    Args:
-        evidence: What was released.
-        ridge: Λ > 0, and no more is done to the fit. If left out, Λ is made of public numbers,
-            and of the minimizer what noise explains is taken out again
-            (:func:`~sordino.rewards.evidence.shrunk_weights`).
-        ball: Bound on the norm of the weights, chosen before any data are seen.
-        criterion: Choose the ridge on the sum instead, and use the minimizer as it is:
-            ``"tic"``, or ``"thinning"``, which makes no matrix of features by features and is
-            what is done where that would be too large.
-
-    Raises:
-        UsageError: A setting is out of range, or the matrix would be too large.
-        ConvergenceError: A fit could not be certified.
-    """
+    """Return the certified estimate; whatever is tried, it costs nothing more."""
     seen, basis = evidence.in_span() if _is_wide(evidence) else (evidence, None)
     candidates = label_ridges(evidence) if ridge is None else [ridge]
     shrinks = ridge is None and criterion is None and len(seen.statistic) <= MOST_FEATURES
@@ -242,11 +208,9 @@ def _checked(criterion: str | None, d: int) -> str:
 
 
 def label_ridges(evidence: Released) -> list[float]:
-    """Return the ridges that are tried: powers of four around L²·tr(G/4 + V)/tr(G/4).
-
-    L² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as much as
-    the noise inflates the variance of Σ yx. It is made of public numbers only, G = Σ xxᵀ.
-    """
+    """Return the ridges that are tried: powers of four around L²·tr(G/4 + V)/tr(G/4)."""
+    # L² is the prior that a reward of one answer is about 1 (θ ∼ N(0, I/L²)), inflated as much as
+    # the noise inflates the variance of Σ yx. It is made of public numbers only, G = Σ xxᵀ.
     added = float(np.sum(evidence.factor**2))
     return ridges_around(
         evidence.feature_bound**2 * (1 + 4 * added / evidence.squares), _LABEL_POWERS
@@ -254,23 +218,16 @@ def label_ridges(evidence: Released) -> list[float]:
 
 
 def public_ridge(evidence: Released) -> float:
-    """Return the ridge in the middle of :func:`label_ridges`, which no label decides.
-
-    Args:
-        evidence: What was released; its statistic is not read.
-    """
+    """Return the ridge in the middle of :func:`label_ridges`, which no label decides."""
     return label_ridges(evidence)[_LABEL_POWERS.index(0)]
 
 
 def _by_tic(
     evidence: LabelEvidence, candidates: Sequence[float], path: Sequence[Solution]
 ) -> Float[np.ndarray, " k"]:
-    """Return the loss on fresh answers by Takeuchi's criterion, of each candidate.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ +
-        tr[(H + ΛI)⁻¹(H + V)].
-    """
+    """Return the loss on fresh answers by Takeuchi's criterion, of each candidate."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": Σ softplus(θ̂ᵀx) − T̃ᵀθ̂ +
+    # tr[(H + ΛI)⁻¹(H + V)].
     values = [
         evidence.loss.value(found.theta) + effective_features(evidence, found, ridge)
         for ridge, found in zip(candidates, path, strict=True)
@@ -285,11 +242,8 @@ def _by_thinning(
     *,
     ball: float,
 ) -> Float[np.ndarray, " k"]:
-    """Return the loss of fits on parts of the sum, judged by independent parts.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
-    """
+    """Return the loss of fits on parts of the sum, judged by independent parts."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": fit on T₁, score on T₂.
     scores = np.zeros(len(candidates))
     atol = accepted_gradient(evidence)
     for part in evidence.thinned(path[len(path) // 2].theta, _DRAWS, "ridge"):
@@ -299,18 +253,10 @@ def _by_thinning(
 
 
 def effective_features(evidence: Released, solution: Solution, ridge: float) -> float:
-    """Return by how much a fit flatters itself on the sum it was made of.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)], from
-        Stein's identity, the trace of ∂θ̂/∂T̃ · Cov(T̃). Where the ball binds, with its
-        multiplier in Λ and without the direction of θ̂, in which the fit cannot move.
-
-    Args:
-        evidence: What was released.
-        solution: The fit.
-        ridge: Λ of the fit.
-    """
+    """Return by how much a fit flatters itself on the sum it was made of."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)], from
+    # Stein's identity, the trace of ∂θ̂/∂T̃ · Cov(T̃). Where the ball binds, with its multiplier in
+    # Λ and without the direction of θ̂, in which the fit cannot move.
     bend = evidence.information(solution.theta)
     return evidence.inflation * optimism(bend, bend + evidence.covariance, solution, ridge)
 
@@ -321,18 +267,9 @@ def optimism(
     solution: Solution,
     ridge: float,
 ) -> float:
-    """Return tr[(H + ΛI)⁻¹S]: by how much a fit flatters itself on a sum of covariance S.
-
-    Source:
-        docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)]; with the
-        ball as :func:`effective_features` says.
-
-    Args:
-        bend: H.
-        spread: S.
-        solution: The fit.
-        ridge: Λ of the fit.
-    """
+    """Return tr[(H + ΛI)⁻¹S]: by how much a fit flatters itself on a sum of covariance S."""
+    # Source: docs/central.md, "Label privacy, one Gaussian release": tr[(H + ΛI)⁻¹(H + V)]; with
+    # the ball as `effective_features` says.
     shift = ridge + solution.multiplier
     response = np.linalg.inv(bend + shift * np.eye(len(bend)))
     if solution.multiplier > 0:

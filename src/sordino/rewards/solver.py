@@ -61,10 +61,9 @@ _ENOUGH = 0.4  # share of the slope that may be left along a step
 
 @dataclass(frozen=True)
 class Iterate:
-    """Weights, their margins, and the gradient of the loss alone (no ridge) there.
+    """Weights, their margins, and the gradient of the loss alone (no ridge) there."""
 
-    ``exact`` says that the margins were multiplied out at these weights and not carried along.
-    """
+    # `exact` says that the margins were multiplied out at these weights and not carried along.
 
     theta: np.ndarray
     margins: np.ndarray
@@ -119,10 +118,8 @@ class FitState:
         return Iterate(theta, margins, self._summed(residuals) - self.loss.linear_term, exact)
 
     def _summed(self, residuals: np.ndarray) -> np.ndarray:
-        """Return Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are.
-
-        Sums of a few thousand rows are added in extended precision.
-        """
+        """Σ rᵢxᵢ; its rounding must stay below the certificate, however many rows there are."""
+        # Sums of a few thousand rows are added in extended precision.
         if len(residuals) <= _ROWS:
             return np.asarray(self.transposed @ residuals)
         total, first = np.zeros(self.matrix.shape[1], dtype=np.longdouble), 0
@@ -134,10 +131,8 @@ class FitState:
 
     @cached_property
     def _parts(self) -> list[Any]:
-        """Return the transposes of a few rows at a time.
-
-        Of sparse rows fewer: their sums are made one by one, where BLAS keeps several.
-        """
+        """Return the transposes of a few rows at a time."""
+        # Of sparse rows fewer: their sums are made one by one, where BLAS keeps several.
         n, sparse = self.matrix.shape[0], issparse(self.matrix)
         size = _SPARSE_ROWS if sparse else _ROWS
         some = [(first, first + size) for first in range(0, n, size)]
@@ -193,16 +188,9 @@ def descend(
     atol: float,
     leave: Callable[[Iterate, float], bool] | None = None,
 ) -> Iterate:
-    """Return an exact point where the gradient with the shift is at most atol, or one to leave.
-
-    Where rounding stops the descent before, and the work settles for that, it is the last point.
-
-    Source:
-        docs/local.md, the fit: F(θ) without its ball.
-
-    Raises:
-        ConvergenceError: The passes were used up, or rounding stopped the descent.
-    """
+    """Return an exact point where the gradient with the shift is at most atol, or one to leave."""
+    # Where rounding stops the descent before, and the work settles for that, it is the last point.
+    # Source: docs/local.md, the fit: F(θ) without its ball.
     work = metric.work
     metric.shift_to(shift)
     while True:
@@ -226,13 +214,10 @@ def descend(
 
 
 class Metric:
-    """The inverse Hessian that L-BFGS builds on top of the approximate one.
+    """The inverse Hessian that L-BFGS builds on top of the approximate one."""
 
-    What it learns is about the loss alone, so that it survives a change of the shift.
-
-    Source:
-        docs/local.md, debiased likelihood (Hessian).
-    """
+    # What it learns is about the loss alone, so that it survives a change of the shift.
+    # Source: docs/local.md, debiased likelihood (Hessian).
 
     def __init__(self, work: FitState, point: Iterate) -> None:
         """Measure the approximate Hessian at the point."""
@@ -297,11 +282,9 @@ class Metric:
 def _step(
     work: FitState, point: Iterate, direction: np.ndarray, gradient: np.ndarray, shift: float
 ) -> Iterate | None:
-    """Return the point after one step along the direction, or None where none helps.
-
-    The whole step is tried first, and judged by its gradient: close to the minimum, differences
-    of margins have lost the digits that a line search would need.
-    """
+    """Return the point after one step along the direction, or None where none helps."""
+    # The whole step is tried first, and judged by its gradient: close to the minimum, differences
+    # of margins have lost the digits that a line search would need.
     whole = work.exactly(point.theta + direction)
     line = _Line(work, point, direction, whole.margins - point.margins, shift)
     following = whole.gradient + shift * whole.theta
@@ -346,13 +329,11 @@ class _Line:
         return gain <= 1e-12 * (float(np.sum(np.abs(before))) + abs(length * self._linear))
 
     def accepts(self, length: float, slope: float, here: float) -> bool:
-        """Return whether a length, with its slope, is a step worth taking.
-
-        The objective is convex, so that its slope rises with the length: left of the minimum
-        every length goes down. Right of it the value is compared, unless the span is at most 1
-        (no margin of a pair moves by more): then the curvature varies by less than e along the
-        step, and a slope that ends at 0.4 of its start cannot have gone up in sum.
-        """
+        """Return whether a length, with its slope, is a step worth taking."""
+        # The objective is convex, so that its slope rises with the length: left of the minimum
+        # every length goes down. Right of it the value is compared, unless the span is at most 1
+        # (no margin of a pair moves by more): then the curvature varies by less than e along the
+        # step, and a slope that ends at 0.4 of its start cannot have gone up in sum.
         if here <= 0 and length > _FAR:
             return True
         small = abs(here) <= -_ENOUGH * slope
@@ -385,11 +366,8 @@ def _between(low: tuple[float, float], high: tuple[float, float] | None) -> floa
 
 
 def norm(vector: np.ndarray) -> float:
-    """Return the Euclidean length.
-
-    Source:
-        the definition.
-    """
+    """Return the Euclidean length."""
+    # Source: the definition.
     return math.sqrt(float(vector @ vector))
 
 
@@ -401,24 +379,17 @@ _HASTY = 20  # multipliers that are tried on unfinished minimizers
 
 @dataclass(frozen=True, kw_only=True)
 class Solution:
-    """A minimizer and the proof that it is one.
+    """A minimizer and the proof that it is one."""
 
-    Source:
-        docs/local.md, the fit: first-order conditions of F over the ball.
-        ‖∇F(θ) + multiplier·θ‖ = gradient_norm, multiplier ≥ 0, and multiplier = 0 or ‖θ‖ = ball.
+    # Source: docs/local.md, the fit: first-order conditions of F over the ball. ‖∇F(θ) +
+    # multiplier·θ‖ = gradient_norm, multiplier ≥ 0, and multiplier = 0 or ‖θ‖ = ball.
 
-    Attributes:
-        theta: The weights; never outside the ball.
-        gradient_norm: The certificate, computed anew at ``theta``; at most the ``atol`` asked,
-            unless it comes from :func:`nearest_minimum`.
-        multiplier: ν, what the ball pushes back; 0 where it does not bind.
-        passes: Passes over all the data that were used (those over a starting sample are not
-            counted).
-    """
-
-    theta: Float[np.ndarray, " d"]
+    theta: Float[np.ndarray, " d"]  # the weights; never outside the ball
+    # The certificate, computed anew at `theta`; at most the `atol` asked, unless it comes from
+    # `nearest_minimum`.
     gradient_norm: float
-    multiplier: float
+    multiplier: float  # ν, what the ball pushes back; 0 where it does not bind
+    # Passes over all the data that were used (those over a starting sample are not counted).
     passes: int
 
 
@@ -431,31 +402,8 @@ def minimize_ridge(
     start: Float[np.ndarray, " d"] | None = None,
     max_passes: int = 1000,
 ) -> Solution:
-    """Return the weights that minimize the loss plus ridge inside the ball, certified.
-
-    Source:
-        docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
-
-    Args:
-        loss: The summed loss of the data.
-        ridge: Λ ≥ 0 of (Λ/2)‖θ‖².
-        atol: Largest norm of the gradient (with the multiplier's term) that is accepted.
-        ball: B > 0, or None for no bound. With ridge 0 it is needed: the loss of debiased
-            answers can fall without end.
-        start: Where to start; 0 if not given. It does not change what is found.
-        max_passes: Passes over the data after which the fit is given up.
-
-    Raises:
-        UsageError: A setting is out of range, or there is neither ridge nor ball.
-        DataError: The differences hold a NaN or an infinity.
-        ConvergenceError: The certificate was not reached; nothing is returned.
-
-    Example:
-        >>> loss = DebiasedLogistic(np.array([[1.0], [1.0]]), targets=np.array([1.5, 1.5]))
-        >>> solution = minimize_ridge(loss, ridge=0.0, ball=2.0, atol=1e-9)
-        >>> round(float(solution.theta[0]), 6), round(solution.multiplier, 6)
-        (2.0, 0.619203)
-    """
+    """Return the weights that minimize the loss plus ridge inside the ball, certified."""
+    # Source: docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
     shift = _ridge(ridge, ball)
     work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
     bound = math.inf if ball is None else positive("ball", ball)
@@ -469,25 +417,11 @@ def minimize_ridge(
 def nearest_minimum(
     loss: DebiasedLogistic | MarginLoss, *, ridge: float, atol: float, ball: float
 ) -> Solution:
-    """Return what :func:`minimize_ridge` does or, where rounding stops it before, its best point.
-
-    Whether private data allow a certificate must not show, so that nothing is refused here. In
-    real numbers every certificate is reached: the objective is ridge-strongly convex. In floats
-    the gradient ends at its rounding, which whoever uses this has to keep below what is paid for.
-
-    Source:
-        docs/central.md, "Objective perturbation": an inexact minimizer.
-
-    Args:
-        loss: The summed loss of the data.
-        ridge: Λ > 0.
-        atol: Norm of the gradient that is good enough.
-        ball: B > 0.
-
-    Raises:
-        UsageError: A setting is out of range.
-        DataError: The differences hold a NaN or an infinity.
-    """
+    """What :func:`minimize_ridge` does or, where rounding stops it before, its best point."""
+    # Whether private data allow a certificate must not show, so that nothing is refused here. In
+    # real numbers every certificate is reached: the objective is ridge-strongly convex. In floats
+    # the gradient ends at its rounding, which whoever uses this has to keep below what is paid for.
+    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
     shift, bound = _ridge(ridge, None), positive("ball", ball)
     work = FitState(loss, positive("atol", atol), _MOST_PASSES, settles=True)
     best = _Best(work, shift, bound)
@@ -539,25 +473,10 @@ def ridge_path(
     ball: float | None = None,
     max_passes: int = 1000,
 ) -> tuple[Solution, ...]:
-    """Return one certified solution for each ridge, in the order given.
-
-    Faster than one fit after the other: each starts where the next larger ridge ended, and all
-    share one approximate Hessian.
-
-    Source:
-        docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
-
-    Args:
-        loss: The summed loss of the data.
-        ridges: The Λ ≥ 0 to solve for.
-        atol: As in :func:`minimize_ridge`.
-        ball: As in :func:`minimize_ridge`.
-        max_passes: Passes over the data after which one of the fits is given up.
-
-    Raises:
-        UsageError: As in :func:`minimize_ridge`.
-        ConvergenceError: As in :func:`minimize_ridge`.
-    """
+    """Return one certified solution for each ridge, in the order given."""
+    # Faster than one fit after the other: each starts where the next larger ridge ended, and all
+    # share one approximate Hessian.
+    # Source: docs/local.md, the fit: F(θ) over ‖θ‖ ≤ B.
     shifts = [_ridge(ridge, ball) for ridge in ridges]
     bound = math.inf if ball is None else positive("ball", ball)
     work = FitState(loss, positive("atol", atol), integer("max_passes", max_passes, at_least=1))
@@ -655,12 +574,10 @@ def _on_sphere(
     multiplier: float,
     seen: Callable[[Iterate], None],
 ) -> Solution:
-    """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball.
-
-    1/‖θ(ν)‖ rises with ν and is almost a straight line, so that Newton's method needs a
-    handful of steps. The first are taken from unfinished minimizers, each a pass or two; should
-    that not settle, the rest are taken from finished ones, within a bracket started anew.
-    """
+    """Find the multiplier ν whose minimizer θ(ν) has the norm of the ball."""
+    # 1/‖θ(ν)‖ rises with ν and is almost a straight line, so that Newton's method needs a
+    # handful of steps. The first are taken from unfinished minimizers, each a pass or two; should
+    # that not settle, the rest are taken from finished ones, within a bracket started anew.
     work = metric.work
     low, high = 0.0, math.inf
     for trial in range(3 * _HASTY):
@@ -757,19 +674,10 @@ def ridge_of(mechanism: Tilt) -> float:
 def minimize_tilted(
     loss: DebiasedLogistic | MarginLoss, mechanism: Tilt, *, ball: float
 ) -> Solution:
-    """Return the minimizer of a tilted objective inside the ball; it is never refused.
-
-    Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact one,
-    for the objective is Λ-strongly convex.
-
-    Args:
-        loss: With the tilt as a part of what is known as a sum.
-        mechanism: What tilted it.
-        ball: Bound on the norm of the weights.
-
-    Source:
-        docs/central.md, "Objective perturbation": an inexact minimizer.
-    """
+    """Return the minimizer of a tilted objective inside the ball; it is never refused."""
+    # Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact
+    # one, for the objective is Λ-strongly convex.
+    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
     ridge = ridge_of(mechanism)
     return within_allowance(
         nearest_minimum(loss, ridge=ridge, atol=mechanism.atol, ball=ball), mechanism
@@ -777,24 +685,15 @@ def minimize_tilted(
 
 
 def within_allowance(solution: Solution, mechanism: Tilt) -> Solution:
-    """Return a minimizer as the mechanism takes it: what exceeds ``atol`` is rounding.
-
-    The mechanism pays for twice its ``atol``, and its least ``atol`` is above what rounding leaves
-    of a gradient: see :func:`sordino.mechanisms.objective_perturbation.usable_atol`. To refuse
-    what rounding left would tell of the records.
-
-    Source:
-        docs/central.md, "Objective perturbation": an inexact minimizer.
-    """
+    """Return a minimizer as the mechanism takes it: what exceeds ``atol`` is rounding."""
+    # The mechanism pays for twice its `atol`, and its least `atol` is above what rounding leaves of
+    # a gradient: see `usable_atol`. To refuse what rounding left would tell of the records.
+    # Source: docs/central.md, "Objective perturbation": an inexact minimizer.
     return replace(solution, gradient_norm=min(solution.gradient_norm, mechanism.atol))
 
 
 def refuse_drowned(mechanism: Tilt, *, d: int, ball: float) -> None:
-    """Refuse settings with which the noise of the output alone leaves the ball.
-
-    Raises:
-        UsageError: It does; only settings enter.
-    """
+    """Refuse settings with which the noise of the output alone leaves the ball."""
     if mechanism.output_standard_deviation * math.sqrt(d) > ball:
         raise UsageError(
             f"The noise that hides how exact the minimizer is, "
@@ -816,25 +715,11 @@ def refine(
     atol: float,
     ball: float,
 ) -> Solution:
-    """Return a stationary point of the mixture likelihood plus ridge, certified.
-
-    Newton's method with step-halving; where the Hessian is not positive definite, the expected
-    one takes its place (Fisher scoring). A step is halved until the loss falls and the ball
-    holds.
-
-    Source:
-        docs/local.md, mixture likelihood; method of scoring, Fisher 1925.
-
-    Args:
-        loss: The released answers.
-        start: The debiased estimate.
-        ridge: Λ > 0 of (Λ/2)‖θ‖².
-        atol: Largest norm of the gradient that is accepted.
-        ball: Bound on the norm of the weights.
-
-    Raises:
-        ConvergenceError: No stationary point was found inside the ball.
-    """
+    """Return a stationary point of the mixture likelihood plus ridge, certified."""
+    # Newton's method with step-halving; where the Hessian is not positive definite, the expected
+    # one takes its place (Fisher scoring). A step is halved until the loss falls and the ball
+    # holds.
+    # Source: docs/local.md, mixture likelihood; method of scoring, Fisher 1925.
     search = _Search(loss, positive("ridge", ridge), ball)
     theta, passes = np.array(start, dtype=np.float64), 0
     while passes < _MOST_STEPS:

@@ -56,16 +56,9 @@ _BLOCK: Final = 4096
 def label_rows(
     pairs: Pairs, features: Features | None
 ) -> tuple[Float[np.ndarray, "n d"] | csr_array, Integer[np.ndarray, " n"]]:
-    """Return feature differences and labels of public questions, each once for a person.
-
-    A repeat of one person to one question is the same observation and does not count: which rows
-    do is decided by public fields alone.
-
-    Raises:
-        PrivacyError: The pairs are not in canonical order.
-        UsageError: Features are missing, or were given twice.
-        DataError: A feature is not finite.
-    """
+    """Return feature differences and labels of public questions, each once for a person."""
+    # A repeat of one person to one question is the same observation and does not count: which rows
+    # do is decided by public fields alone.
     pairs.refuse_other_order()
     once = np.flatnonzero(pairs.first_rows())
     rows = public_rows("differences", pairs.differences(features))
@@ -73,11 +66,7 @@ def label_rows(
 
 
 def record_bound_of(features: Features | None, bound: float | None) -> float:
-    """Return the norm to which records are shortened: twice the bound on one answer's features.
-
-    Raises:
-        UsageError: There are no features to take it from, and it was left out.
-    """
+    """Return the norm to which records are shortened: twice the bound on one answer's features."""
     if bound is not None:
         return _validate.positive("bound", bound)
     if features is None:
@@ -92,15 +81,9 @@ def record_bound_of(features: Features | None, bound: float | None) -> float:
 def record_rows_within(
     pairs: Pairs, features: Features | None, bound: float
 ) -> Float[np.ndarray, "n d"]:
-    """Return the feature difference of every record, none longer than the bound.
-
-    Each judgment is a record of its own, also a repeated one of the same person: that it repeats
-    another one is private.
-
-    Raises:
-        DataError: A feature is not finite; which record it is is not said.
-        UsageError: Features are missing, or were given twice.
-    """
+    """Return the feature difference of every record, none longer than the bound."""
+    # Each judgment is a record of its own, also a repeated one of the same person: that it repeats
+    # another one is private.
     rows = record_differences(pairs, features)
     return clipped_rows(rows, bound) if len(rows) else rows
 
@@ -112,20 +95,9 @@ def fit_withheld(
     *,
     atol: float,
 ) -> Float[np.ndarray, " d"]:
-    """Return the weights that explain raw judgments best inside the ball; confidential.
-
-    Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided label.
-
-    Args:
-        rows: x, dense or sparse.
-        labels: 1, 0 or 2 (undecided).
-        settings: Ridge and ball.
-        atol: Norm of the gradient that is good enough; what it is is private, and so is whether
-            rounding stopped the fit before.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences".
-    """
+    """Return the weights that explain raw judgments best inside the ball; confidential."""
+    # Minimizes Σ softplus(θᵀx) − tθᵀx + (ridge/2)‖θ‖², t being 1, 0, or ½ for an undecided label.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
     targets = np.where(labels == UNDECIDED, 0.5, labels)
     loss = DebiasedLogistic(rows, targets=targets)
     ridge, ball = settings.ridge, settings.ball
@@ -134,13 +106,8 @@ def fit_withheld(
 
 
 def refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
-    """Refuse settings whose fit may fail on some data, or be decided by rounding; all are public.
-
-    Whether a fit is refused must not depend on a hidden record.
-
-    Raises:
-        UsageError: A ridge is too small beside the longest feature difference.
-    """
+    """Refuse settings whose fit may fail on some data, or hang on rounding; all are public."""
+    # Whether a fit is refused must not depend on a hidden record.
     least = _LEAST_RIDGE * longest**2
     if settings.ridge < least:
         raise UsageError(
@@ -160,15 +127,10 @@ def refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
 def doubts(
     rows: Float[np.ndarray, "n d"] | csr_array, settings: Settings
 ) -> Float[np.ndarray, "d d"] | None:
-    """Return a lower factor L of Σ = λI + Σ xxᵀ = LLᵀ, or None without a penalty; confidential.
-
-    By QR of blocks of rows that are merged in pairs: with at most 2^24 rows a norm in Σ⁻¹ is off
-    by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which :func:`refuse_weak_ridge` keeps below
-    2^-20. No sum of squares is formed, which would lose half of the digits.
-
-    Raises:
-        DataError: There are more than 2^24 rows.
-    """
+    """Return a lower factor L of Σ = λI + Σ xxᵀ = LLᵀ, or None without a penalty; confidential."""
+    # By QR of blocks of rows that are merged in pairs: with at most 2^24 rows a norm in Σ⁻¹ is off
+    # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which `refuse_weak_ridge` keeps below
+    # 2^-20. No sum of squares is formed, which would lose half of the digits.
     if settings.penalty == 0:
         return None
     n, d = rows.shape
@@ -378,11 +340,7 @@ class WithheldReward(Withholding):
         return self._known.score_range(options)
 
     def _scores(self, options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
-        """Return the score of every candidate, up to what all share; confidential.
-
-        Args:
-            options: What :meth:`options` returned.
-        """
+        """Return the score of every candidate, up to what all share; confidential."""
         if farthest_rows(options) == 0:
             return np.zeros(len(options))  # equal candidates, whatever rounding makes of them
         # of differences, so that what all candidates share leaves no rounding behind

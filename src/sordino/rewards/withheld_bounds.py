@@ -28,14 +28,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation, Unit
 
 
 def refuse_spending(given: Mapping[str, object]) -> None:
-    """Refuse settings of releases: a withheld fit releases nothing.
-
-    Args:
-        given: Names of settings and their values; None where a setting was left out.
-
-    Raises:
-        UsageError: A setting was given.
-    """
+    """Refuse settings of releases: a withheld fit releases nothing."""
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
@@ -46,14 +39,7 @@ def refuse_spending(given: Mapping[str, object]) -> None:
 
 
 def refuse_without_withholding(given: Mapping[str, object]) -> None:
-    """Refuse settings that only a withheld fit has.
-
-    Args:
-        given: Names of settings and their values; None where a setting was left out.
-
-    Raises:
-        UsageError: A setting was given.
-    """
+    """Refuse settings that only a withheld fit has."""
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
@@ -63,11 +49,7 @@ def refuse_without_withholding(given: Mapping[str, object]) -> None:
 
 
 def refuse_other_pairs(pairs: object) -> None:
-    """Refuse what is no raw judgments of two answers.
-
-    Raises:
-        UsageError: It is something else.
-    """
+    """Refuse what is no raw judgments of two answers."""
     if not isinstance(pairs, Pairs):
         raise UsageError(
             f"withhold=True is for raw judgments of two answers (Pairs), got "
@@ -77,12 +59,7 @@ def refuse_other_pairs(pairs: object) -> None:
 
 
 def refuse_other_terms(unit: object, neighbors: object) -> None:
-    """Refuse a missing unit or relation, and those that no bound is known for.
-
-    Raises:
-        UsageError: One of them is missing or unknown.
-        PrivacyError: No bound is known for the two together.
-    """
+    """Refuse a missing unit or relation, and those that no bound is known for."""
     if unit == "person":
         raise PrivacyError(
             "unit='person' cannot be promised: the bound of a withheld estimate is for one label "
@@ -116,11 +93,7 @@ def changes_of(neighbors: NeighboringRelation) -> int:
 
 
 def given_ridge(ridge: float | None) -> float:
-    """Return the ridge; refuse none, because there is nothing private to choose it by.
-
-    Raises:
-        UsageError: It was left out.
-    """
+    """Return the ridge; refuse none, because there is nothing private to choose it by."""
     if ridge is None:
         raise UsageError(
             "ridge is needed with withhold=True: choosing it on raw labels would be a release of "
@@ -131,11 +104,7 @@ def given_ridge(ridge: float | None) -> float:
 
 
 def refuse_public_bound(bound: float | None) -> None:
-    """Refuse a bound on the norms of questions that are public.
-
-    Raises:
-        UsageError: It was given.
-    """
+    """Refuse a bound on the norms of questions that are public."""
     if bound is not None:
         raise UsageError(
             f"bound={bound!r} is for unit='record': where questions are public their own norms "
@@ -144,13 +113,7 @@ def refuse_public_bound(bound: float | None) -> None:
 
 
 def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None) -> tuple[str, ...]:
-    """Return what qualifies the promises of draws from a fit of these pairs.
-
-    Args:
-        pairs: Raw judgments; only persons and, for labels, questions are read.
-        unit: Whose change is hidden.
-        features: What reads the texts.
-    """
+    """Return what qualifies the promises of draws from a fit of these pairs."""
     caveats = {
         "real-arithmetic": True,
         # of records always: whether they name persons is as private as all else of them
@@ -174,23 +137,13 @@ ROUNDED: Final = 2.0  # the true gradient is within this many times what was acc
 
 @dataclass(frozen=True)
 class Settings:
-    """What a withheld fit minimizes and how it scores; public, and chosen before the data.
-
-    Args:
-        ridge: Λ of (Λ/2)‖θ‖², > 0.
-        ball: Bound on ‖θ‖, > 0.
-        penalty: Strength of pessimism, in units of reward, ≥ 0.
-        penalty_ridge: λ of Σ = λI + Σ xxᵀ, > 0; ``ridge`` if left out.
-
-    Raises:
-        UsageError: A setting is out of range, or ``penalty_ridge`` is of no use.
-    """
+    """What a withheld fit minimizes and how it scores; public, and chosen before the data."""
 
     _: KW_ONLY
-    ridge: float
-    ball: float
-    penalty: float = 0.0
-    penalty_ridge: float | None = None
+    ridge: float  # Λ of (Λ/2)‖θ‖², > 0
+    ball: float  # bound on ‖θ‖, > 0
+    penalty: float = 0.0  # strength of pessimism, in units of reward, ≥ 0
+    penalty_ridge: float | None = None  # λ of Σ = λI + Σ xxᵀ, > 0; `ridge` if left out
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -238,30 +191,23 @@ class ScoreBound(Protocol):
 class RecordBound:
     """How far one record moves the scores; nothing of the data enters.
 
-    A record pulls the gradient of the objective by at most ‖x‖σ(ball·‖x‖), whether its label is
-    0, 1 or undecided (a target of ½), and raises Σ by xxᵀ. Candidates' features are counted from
-    their mean. For a row φ and Σ ⪰ λI, of which one record takes s = ‖x‖²_{Σ⁻¹} ≤ bound²/λ:
-    ‖φ‖_{Σ⁻¹} falls by at most its share 1 − (1 + s)^{-1/2}, hence by at most
-    ‖φ‖(λ^{-1/2} − (λ + bound²)^{-1/2}), and never rises. So the penalties of all candidates move
-    by between 0 and that, times the longest centered row.
-
-    Args:
-        settings: What is minimized.
-        bound: Norm to which every feature difference is shortened, > 0.
-        neighbors: What one change is; replacing is a removal and an addition.
-
     Guarantee:
         :meth:`score_range` holds for every two sets of records that differ by one change, and for
         fits that are accepted at :attr:`atol`. Shown by tests/soundness/test_withheld_reward.py.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences".
     """
 
-    settings: Settings
+    # A record pulls the gradient of the objective by at most ‖x‖σ(ball·‖x‖), whether its label is
+    # 0, 1 or undecided (a target of ½), and raises Σ by xxᵀ. Candidates' features are counted from
+    # their mean. For a row φ and Σ ⪰ λI, of which one record takes s = ‖x‖²_{Σ⁻¹} ≤ bound²/λ:
+    # ‖φ‖_{Σ⁻¹} falls by at most its share 1 − (1 + s)^{-1/2}, hence by at most
+    # ‖φ‖(λ^{-1/2} − (λ + bound²)^{-1/2}), and never rises. So the penalties of all candidates move
+    # by between 0 and that, times the longest centered row.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+
+    settings: Settings  # what is minimized
     _: KW_ONLY
-    bound: float
-    neighbors: NeighboringRelation
+    bound: float  # norm to which every feature difference is shortened, > 0
+    neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
 
     def __post_init__(self) -> None:
         """Check the settings."""
@@ -302,10 +248,8 @@ class RecordBound:
 
 
 def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
-    """Return the features of one question's candidates less their mean.
-
-    What all candidates share tells none from another, and should make none look doubtful.
-    """
+    """Return the features of one question's candidates less their mean."""
+    # What all candidates share tells none from another, and should make none look doubtful.
     return np.asarray(options - options.mean(axis=0))
 
 
@@ -313,23 +257,18 @@ def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
 class LabelBound:
     """How far one label moves the scores, where all questions are public.
 
-    Any label may become any other: a decided one has the target 0 or 1, an undecided one ½, so
-    that no change moves the gradient of the objective by more than one x.
-
-    Args:
-        rows: x, the feature difference of every question that counts; dense or sparse.
-        settings: What is minimized.
-
     Guarantee:
         :meth:`score_range` holds for every two lists of labels that differ in one place, and for
         fits that are accepted at :attr:`atol`. Shown by tests/soundness/test_withheld_reward.py.
-
-    Source:
-        docs/intrinsic.md, "Withheld rewards of preferences".
     """
 
+    # Any label may become any other: a decided one has the target 0 or 1, an undecided one ½, so
+    # that no change moves the gradient of the objective by more than one x.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+
+    # x, the feature difference of every question that counts; dense or sparse.
     rows: Float[np.ndarray, "n d"] | csr_array
-    settings: Settings
+    settings: Settings  # what is minimized
     longest: float = field(init=False)
     curvature: LabelCurvature = field(init=False)
 
@@ -346,12 +285,10 @@ class LabelBound:
         return ATOL * self.longest or ATOL
 
     def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
-        """Return a bound on max h − min h over the options, h being the change of the scores.
-
-        The penalty depends on the questions alone: no label moves it. In the norm of M, a label
-        moves the exact minimizer by at most the leverage, and each fit is off by at most the norm
-        of its gradient over √ridge, because M ⪰ ridge·I.
-        """
+        """Return a bound on max h − min h over the options, h being the change of the scores."""
+        # The penalty depends on the questions alone: no label moves it. In the norm of M, a label
+        # moves the exact minimizer by at most the leverage, and each fit is off by at most the norm
+        # of its gradient over √ridge, because M ⪰ ridge·I.
         moved, leverage = self.curvature.range(options), self.curvature.leverage
         if leverage > 0:
             off = ROUNDED * self.atol / math.sqrt(self.settings.ridge)

@@ -36,15 +36,6 @@ _SUBJECTS = {
 def order_channels(released: Released) -> list[Channel]:
     """Return everything in a file, but ids and answers, that may say who was preferred.
 
-    Args:
-        released: The file. Without ``truth`` only what needs no learning is returned.
-
-    Returns:
-        The order written (``"position"``; not where that order is the answer), the order of rows
-        (``"row-order"``), and every column in every way to read it (``"column"``, ``"time"``),
-        each in the order written and in canonical order. ``details`` say how; where they say
-        ``learned``, the guess of a row was learned from labels of the other half of the rows.
-
     Guarantee:
         No released answer is looked at, and no label of a row for a guess about that row or any
         row of its half.
@@ -95,10 +86,8 @@ def _read(
 
 
 def _halves(n: int) -> Integer[np.ndarray, " n"]:
-    """Return 0 or 1 for every row: two rows of one, two of the other, so that both have parities.
-
-    Alternating single rows would hide a label written into the parity of the row.
-    """
+    """0 or 1 for every row: two rows of one, two of the other, so that both have parities."""
+    # Alternating single rows would hide a label written into the parity of the row.
     return np.arange(n) // 2 % 2
 
 
@@ -107,11 +96,9 @@ def _cross_fitted(
     labels: Integer[np.ndarray, " n"],
     usable: Bool[np.ndarray, " n"],
 ) -> Integer[np.ndarray, " n"]:
-    """Return the majority label of each row's group in the other half of the rows.
-
-    Given the labels of one half, and all that is public, the labels of the other half are as
-    independent as ever; so each half may be judged by a binomial tail.
-    """
+    """Return the majority label of each row's group in the other half of the rows."""
+    # Given the labels of one half, and all that is public, the labels of the other half are as
+    # independent as ever; so each half may be judged by a binomial tail.
     guesses, half = np.full(len(groups), UNKNOWN), _halves(len(groups))
     for learnt in (0, 1):
         seen = usable & (half == learnt)
@@ -130,25 +117,17 @@ def attack_channels(
 ) -> list[Evidence]:
     """Return, for every channel, how surely it tells more about labels than the claim permits.
 
-    Args:
-        released: The file, with ``truth``; without it nothing can be said and the list is empty.
-        channels: What may tell labels; those of which no judged row speaks are left out.
-        covariates: Names of columns that are declared to have been fixed before the labels.
-        rules: Public order rules; :func:`sordino.auditing.releases.recipes.order_rules` if None.
-
     Guarantee:
         If the file is ε-private for each label, labels of different (person, question) are
         independent given what is public, and every public factor that a channel may know is the
         person, the question, a declared column or a public order, then each p-value is at most
         α with probability at most α. Shown by tests/statistical/test_release_attacks.py.
-
-    Source:
-        Under ε the odds of a label move by at most e^ε when the file is seen, so that a guess is
-        right with probability at most σ(ε + |log-odds given what is public|); the number right
-        has a tail no heavier than the binomial with the mean of these (Hoeffding 1956). The mean
-        is bounded with failure probability ``FAILURE``, which is added to the p-value (Berger &
-        Boos 1994).
     """
+    # Source: Under ε the odds of a label move by at most e^ε when the file is seen, so that a guess
+    # is right with probability at most σ(ε + |log-odds given what is public|); the number right has
+    # a tail no heavier than the binomial with the mean of these (Hoeffding 1956). The mean is
+    # bounded with failure probability `FAILURE`, which is added to the p-value (Berger & Boos
+    # 1994).
     if released.truth is None:
         return []
     public = PublicKnowledge(released=released, covariates=tuple(covariates), rules=rules)
@@ -198,11 +177,9 @@ def _learned(channel: Channel) -> bool:
 def _judged(
     public: PublicKnowledge, channel: Channel, rows: Bool[np.ndarray, " n"]
 ) -> tuple[float, float]:
-    """Return the p-value of a channel, and the share of labels that the claim lets it tell.
-
-    What was learned is judged on each half on its own; what was not, both as it is and reversed.
-    The smaller tail counts twice (Bonferroni), for the two need not be independent.
-    """
+    """Return the p-value of a channel, and the share of labels that the claim lets it tell."""
+    # What was learned is judged on each half on its own; what was not, both as it is and reversed.
+    # The smaller tail counts twice (Bonferroni), for the two need not be independent.
     right = channel.guesses == public.truth
     halves = [rows & (_halves(len(rows)) == half) for half in (0, 1)]
     tries = (
@@ -240,10 +217,8 @@ def _exemption(
 def _explained(
     released: Released, name: str, guesses: Integer[np.ndarray, " n"], rows: Bool[np.ndarray, " n"]
 ) -> bool:
-    """Return whether what a channel says follows from the value of a column, in either order.
-
-    A channel that says nearly always the same is not explained by a column, whatever it holds.
-    """
+    """Return whether what a channel says follows from the value of a column, in either order."""
+    # A channel that says nearly always the same is not explained by a column, whatever it holds.
     groups = numbered(released.columns.get(name, ()))
     if not len(groups) or groups.max() >= min(MOST_VALUES, len(groups) // 8):
         return False

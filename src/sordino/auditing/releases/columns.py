@@ -47,30 +47,15 @@ _STAMP = re.compile(
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Reading:
-    """One way to read a column: rows of one group may share a label.
+    """One way to read a column: rows of one group may share a label."""
 
-    Attributes:
-        attack: ``"column"``, or ``"time"`` for numbers and time stamps.
-        name: How it is read, for details.
-        groups: Group number of every row.
-    """
-
-    attack: str
-    name: str
-    groups: Integer[np.ndarray, " n"]
+    attack: str  # `"column"`, or `"time"` for numbers and time stamps
+    name: str  # how it is read, for details
+    groups: Integer[np.ndarray, " n"]  # group number of every row
 
 
 def numbered(values: Iterable[Any], *, most: int | None = None) -> Integer[np.ndarray, " n"]:
-    """Return a group number for every value, equal for equal values, the most frequent first.
-
-    Args:
-        values: Anything JSON holds; ``None`` is a value too.
-        most: The number of groups; what is left over shares the last one. None for no limit.
-
-    Example:
-        >>> numbered(["b", "a", "b", None]).tolist()
-        [0, 1, 0, 2]
-    """
+    """Return a group number for every value, equal for equal values, the most frequent first."""
     texts = [_comparable(value) for value in values]
     ranks = {text: rank for rank, (text, _) in enumerate(Counter(texts).most_common())}
     groups = np.array([ranks[text] for text in texts], dtype=np.int64)
@@ -119,25 +104,14 @@ def _minutes(offset: str | None) -> int:
 
 
 def ordered_values(values: Sequence[Any]) -> list[Number | None] | None:
-    """Return a column as numbers, None where a row lacks it; None if it is not all numbers.
-
-    Example:
-        >>> ordered_values(["1970-01-01T00:00:01Z", None])
-        [1000000, None]
-        >>> ordered_values([3, "three"])
-    """
+    """Return a column as numbers, None where a row lacks it; None if it is not all numbers."""
     numbers = [_number(value) for value in values]
     there = [number is not None for number in numbers]
     return numbers if any(there) and there == [value is not None for value in values] else None
 
 
 def ranked_blocks(numbers: Sequence[Number | None], blocks: int) -> Integer[np.ndarray, " n"]:
-    """Return which of some blocks of about equal size each number lies in; equal ones together.
-
-    Example:
-        >>> ranked_blocks([5, 1, None, 9, 7], 2).tolist()
-        [0, 0, 2, 1, 1]
-    """
+    """Return which of some blocks of about equal size each number lies in; equal ones together."""
     counts = Counter(number for number in numbers if number is not None)
     distinct = sorted(counts)
     upto = dict(zip(distinct, accumulate(counts[one] for one in distinct), strict=True))
@@ -154,11 +128,7 @@ def _blocks(n: int) -> int:
 
 
 def readings(values: Sequence[Any]) -> Iterator[Reading]:
-    """Yield every way to read a column that has more than one group.
-
-    Args:
-        values: The column; None where a row lacks it.
-    """
+    """Yield every way to read a column that has more than one group."""
     ordered, whole = ordered_values(values), numbered(values)
     kinds = int(whole.max(initial=0)) + 1
     found: list[tuple[str, str, np.ndarray]] = []
@@ -260,9 +230,6 @@ _FITTING = 0.9  # share of rows in which a number must be a length, or it is ano
 def quoting_channels(released: Released) -> Iterator[Channel]:
     """Yield a channel for every column and way in which it quotes one answer and not the other.
 
-    Args:
-        released: The file. A text that both answers have in common says nothing.
-
     Guarantee:
         No released answer and no label is looked at.
     """
@@ -280,14 +247,7 @@ def quoting_channels(released: Released) -> Iterator[Channel]:
 
 
 def spoken(value: Any) -> str | None:
-    r"""Return what a value says, tidied: of messages the contents, of a ranking what is first.
-
-    Example:
-        >>> spoken(" Yes.\n"), spoken([{"role": "assistant", "content": "Yes."}])
-        ('Yes.', 'Yes.')
-        >>> spoken(["best", "worst"]), spoken(3)
-        ('best', None)
-    """
+    r"""Return what a value says, tidied: of messages the contents, of a ranking what is first."""
     inside = _contents(parsed(value))
     if inside is None and isinstance(value, str):
         inside = value

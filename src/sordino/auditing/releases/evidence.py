@@ -20,18 +20,15 @@ from .reading import UNKNOWN
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Channel:
-    """Something in a released file, other than its answers, that may say who was preferred.
+    """Something in a released file, other than its answers, that may say who was preferred."""
 
-    Attributes:
-        name: Name of the attack that reads it: ``"position"``, ``"id-hash"``, ``"row-order"``,
-            ``"column"``, ``"time"``.
-        guesses: 1 where it says that the answer written first is preferred, 0 where the other
-            is, ``UNKNOWN`` where it says nothing. No released answer is used to make them.
-        details: Which recipe, which column; JSON-like, no data.
-    """
-
+    # Name of the attack that reads it: `"position"`, `"id-hash"`, `"row-order"`, `"column"`,
+    # `"time"`.
     name: str
+    # 1 where it says that the answer written first is preferred, 0 where the other is, `UNKNOWN`
+    #   where it says nothing. No released answer is used to make them.
     guesses: Integer[np.ndarray, " n"]
+    # Which recipe, which column; JSON-like, no data.
     details: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -42,41 +39,19 @@ class Channel:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """What one attack found, before it is known how many were tried.
+    """What one attack found, before it is known how many were tried."""
 
-    Attributes:
-        attack: Name of the attack.
-        p_value: Chance of evidence as strong as this if the claim holds; 1 says nothing.
-        if_refutes: One sentence for the case that it refutes.
-        if_clear: One sentence for the case that it does not.
-        recovered: Share of labels that it reads out, if it reads any.
-        details: More numbers, JSON-like; no data.
-    """
-
-    attack: str
-    p_value: float
-    if_refutes: str
-    if_clear: str
-    recovered: float | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    attack: str  # name of the attack
+    p_value: float  # chance of evidence as strong as this if the claim holds; 1 says nothing
+    if_refutes: str  # one sentence for the case that it refutes
+    if_clear: str  # one sentence for the case that it does not
+    recovered: float | None = None  # share of labels that it reads out, if it reads any
+    details: Mapping[str, Any] = field(default_factory=dict)  # more numbers, JSON-like; no data
 
 
 def decide(evidence: Sequence[Evidence], level: float) -> list[Finding]:
-    """Return every attack with its verdict, in the order given.
-
-    Args:
-        evidence: What was tried; attacks that could not be tried are not in it.
-        level: Chance that any of them refutes although every claim holds.
-
-    Source:
-        Holm 1979: sorted p-values, the i-th of m against level/(m − i + 1), until one fails.
-
-    Example:
-        >>> one = Evidence(attack="a", p_value=1e-9, if_refutes="Leaks.", if_clear="Fine.")
-        >>> two = Evidence(attack="b", p_value=0.3, if_refutes="Leaks.", if_clear="Fine.")
-        >>> [found.outcome for found in decide([two, one], 1e-3)]
-        ['clear', 'refutes']
-    """
+    """Return every attack with its verdict, in the order given."""
+    # Source: Holm 1979: sorted p-values, the i-th of m against level/(m − i + 1), until one fails.
     order = sorted(range(len(evidence)), key=lambda index: evidence[index].p_value)
     refuting: set[int] = set()
     for rank, index in enumerate(order):
@@ -99,39 +74,17 @@ def _finding(found: Evidence, *, refutes: bool) -> Finding:
 
 
 def at_least(successes: int, n: int, chance: float) -> float:
-    """Return the probability that n trials of one chance succeed at least this often.
-
-    Example:
-        >>> round(at_least(9, 10, 0.5), 6)
-        0.010742
-    """
+    """Return the probability that n trials of one chance succeed at least this often."""
     return 1.0 if successes <= 0 else float(betainc(successes, n - successes + 1, chance))
 
 
 def at_most(successes: int, n: int, chance: float) -> float:
-    """Return the probability that n trials of one chance succeed at most this often.
-
-    Example:
-        >>> round(at_most(1, 10, 0.5), 6)
-        0.010742
-    """
+    """Return the probability that n trials of one chance succeed at most this often."""
     return at_least(n - successes, n, 1 - chance)
 
 
 def mixed_at_least(successes: int, n: int, mean: float) -> float:
-    """Return a bound on the probability of so many successes, whatever the chances of each trial.
-
-    Args:
-        successes: How many there were.
-        n: Number of independent trials, each with a chance of its own.
-        mean: Mean of the chances, or more.
-
-    Source:
-        Hoeffding 1956, Theorem 4: from one above the expected number on, equal chances make the
-        tail heaviest. Below that the bound is 1.
-
-    Example:
-        >>> round(mixed_at_least(9, 10, 0.5), 6), mixed_at_least(5, 10, 0.5)
-        (0.010742, 1.0)
-    """
+    """A bound on the probability of so many successes, whatever the chances of each trial."""
+    # Source: Hoeffding 1956, Theorem 4: from one above the expected number on, equal chances make
+    # the tail heaviest. Below that the bound is 1.
     return at_least(successes, n, mean) if successes >= n * mean + 1 else 1.0

@@ -47,14 +47,9 @@ _LAST = 2  # groups of fewer rows are not looked at
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class _Group:
-    """Some rows, and how many of them are flipped.
+    """Some rows, and how many of them are flipped."""
 
-    Attributes:
-        name: What the rows have in common; no data.
-        flipped, rows: How many.
-    """
-
-    name: str
+    name: str  # what the rows have in common; no data
     flipped: int
     rows: int
 
@@ -103,27 +98,13 @@ def flips_of(released: Released) -> Integer[np.ndarray, " n"]:
 def attack_patterns(released: Released) -> list[Evidence]:
     """Return how surely some flips of a file are not those of coins of this ε.
 
-    Args:
-        released: The file, with ``truth``; without it, or where no row can be judged, the list is
-            empty.
-
-    Returns:
-        Evidence named ``"label-flips"``, among the rows of either label; ``"block-flips"``, in
-        parts of the file and of its canonical order; ``"stratum-flips"``, among rows alike in
-        lengths, public orders, persons and columns; ``"neighbor-flips"``, in rows at a fixed
-        distance from flipped ones, or from ones that are not; ``"exact-flips"``, for numbers
-        of flips that no coin meets so often. Each counts everything that it looked at
-        (Bonferroni).
-
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits and that does not
         look at the label, each p-value is at most α with probability at most α. Rates may differ
         from row to row. Shown by tests/statistical/test_flip_patterns.py.
-
-    Source:
-        Hoeffding 1956, Theorem 4, for rates of each row's own. Pairs of rows are disjoint, and
-        the second is judged given the first.
     """
+    # Source: Hoeffding 1956, Theorem 4, for rates of each row's own. Pairs of rows are disjoint,
+    # and the second is judged given the first.
     flips = flips_of(released)
     places = np.flatnonzero(independent_rows(released) & (flips != UNKNOWN))
     if released.truth is None or not len(places):
@@ -146,12 +127,7 @@ def _permitted(epsilon: float) -> tuple[float, float]:
 def count_at_most(
     counts: Integer[np.ndarray, " g"], sizes: Integer[np.ndarray, " g"], chance: float
 ) -> Float[np.ndarray, " g"]:
-    """Return the probability of so few successes of each number of trials.
-
-    Example:
-        >>> count_at_most(np.array([1, 10]), np.array([10, 10]), 0.5).round(6).tolist()
-        [0.010742, 1.0]
-    """
+    """Return the probability of so few successes of each number of trials."""
     some = counts < sizes
     tails = betainc(np.where(some, sizes - counts, 1), counts + 1.0, 1 - chance)
     return np.where(some, tails, 1.0)
@@ -249,10 +225,8 @@ def _texts(rows: _Rows) -> dict[str, list[object]]:
 
 
 def _neighbors(rows: _Rows) -> Iterator[_Group]:
-    """Yield rows at a distance from flipped ones, and from ones that are not.
-
-    Pairs are disjoint, so that what is known of the first rows says nothing of the second.
-    """
+    """Yield rows at a distance from flipped ones, and from ones that are not."""
+    # Pairs are disjoint, so that what is known of the first rows says nothing of the second.
     n = len(rows.places)
     far = {n // part + near for part in (2, 3, 4) for near in (-1, 0, 1)}
     lags = sorted({*range(1, min(n, _LONG_LAGS + 1)), *(lag for lag in far if 0 < lag < n)})
@@ -342,24 +316,10 @@ def _beside(
 
 
 def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) -> float:
-    """Return the p-value of one output coming more than e^ε times as often from one label.
-
-    Args:
-        kept: How often rows of one label gave the output.
-        rows: How many rows have that label.
-        turned: How often rows of the other label gave it.
-        others: How many rows have the other label.
-        epsilon: The loss that is claimed.
-
-    Source:
-        For each chance q of the output under the other label, at most e^ε·q under the one, the
-        two tails are independent; P(product ≤ t) ≤ t·(1 − log t) (Fisher 1932). The largest over
-        all q counts. Between grid points both tails are taken at the end where they are larger.
-
-    Example:
-        >>> count_ratio(54, 100, 0, 100, 1.0) < 1e-7 < 0.5 < count_ratio(73, 100, 27, 100, 1.0)
-        True
-    """
+    """Return the p-value of one output coming more than e^ε times as often from one label."""
+    # Source: For each chance q of the output under the other label, at most e^ε·q under the one,
+    # the two tails are independent; P(product ≤ t) ≤ t·(1 − log t) (Fisher 1932). The largest over
+    # all q counts. Between grid points both tails are taken at the end where they are larger.
     if not rows or not others:
         return 1.0
     share = float(np.exp(-epsilon))
@@ -375,10 +335,8 @@ def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) 
 
 
 def _label_evidence(rows: _Rows) -> Evidence:
-    """Return how surely rows of one label are flipped too seldom for how often the others are.
-
-    Labels are looked at in the order written and in every public order.
-    """
+    """Return how surely rows of one label are flipped too seldom for how often the others are."""
+    # Labels are looked at in the order written and in every public order.
     has = rows.released
     truth = np.asarray(has.truth)[rows.places].astype(np.int64)
     frames = {"the order written": np.ones_like(truth), **rows.orders}
@@ -417,12 +375,9 @@ def _label_evidence(rows: _Rows) -> Evidence:
 
 
 def _exact_evidence(rows: _Rows) -> Evidence:
-    """Return how surely numbers of flips were fixed: they are just the expected ones too often.
-
-    Source:
-        For independent coins with variances of σ² in all, no number of flips has a chance above
-        e^(−σ²)·I₀(σ²): the characteristic function is at most exp(−2σ² sin²(t/2)).
-    """
+    """Return how surely numbers of flips were fixed: they are just the expected ones too often."""
+    # Source: For independent coins with variances of σ² in all, no number of flips has a chance
+    # above e^(−σ²)·I₀(σ²): the characteristic function is at most exp(−2σ² sin²(t/2)).
     least, _ = _permitted(rows.released.epsilon)
     tries: list[tuple[float, str, int, int]] = []
     n = len(rows.places)
@@ -470,11 +425,9 @@ def _countings(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
 
 
 def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
-    """Return findings with a warning where a whole file has just the expected number of flips.
-
-    One file cannot refute that: honest coins meet the number now and then, in files of 2,000
-    labels once in 50. Two files of one maker that both do are another matter.
-    """
+    """Return findings with a warning where a whole file has just the expected number of flips."""
+    # One file cannot refute that: honest coins meet the number now and then, in files of 2,000
+    # labels once in 50. Two files of one maker that both do are another matter.
     return [_warned(found) if found.attack == "exact-flips" else found for found in findings]
 
 
@@ -500,16 +453,6 @@ _MISSED = 0.05  # 1 − the power that a measurement states
 def attack_flips(released: Released) -> list[Evidence]:
     """Return how surely the flips of a file are not those of independent coins of this ε.
 
-    Args:
-        released: The file, with ``truth``; without it, or where no row can be judged, an attack
-            is left out.
-
-    Returns:
-        Evidence named ``"flip-rate"``; ``"shared-coin"``, for different persons on one question;
-        ``"person-coin"``, for one person on different questions; ``"reused-coin"``, for changed
-        answers of one person. The last three need person ids. What
-        :func:`~sordino.auditing.releases.flips.attack_patterns` found comes behind.
-
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits, or a repeat of
         one person to one question stores the first answer, each p-value is at most α with
@@ -530,21 +473,17 @@ def attack_flips(released: Released) -> list[Evidence]:
 
 
 def _counted_flips(released: Released, flips: Integer[np.ndarray, " n"]) -> tuple[int, int]:
-    """Return how many labels were flipped, of how many: those with a coin of their own.
-
-    A first row of unknown truth is not replaced by a later one: that may hold the stored answer
-    to a label that was another then.
-    """
+    """Return how many labels were flipped, of how many: those with a coin of their own."""
+    # A first row of unknown truth is not replaced by a later one: that may hold the stored answer
+    # to a label that was another then.
     own = flips[independent_rows(released) & (flips != UNKNOWN)]
     return int(own.sum()), len(own)
 
 
 def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence | None:
-    """Return how surely the flip rate is not one that ε permits.
-
-    Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
-    row's own inside them only makes it lighter.
-    """
+    """Return how surely the flip rate is not one that ε permits."""
+    # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
+    # row's own inside them only makes it lighter.
     flipped, n = _counted_flips(released, flips)
     if n == 0:
         return None
@@ -567,11 +506,9 @@ def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence
 def _pairs(
     released: Released, flips: Integer[np.ndarray, " n"], shared: Sequence[str | bytes]
 ) -> list[tuple[int, int]]:
-    """Return flips of two persons on one question, or of one person on two; no flip twice.
-
-    Only the first row of a person and a question has a coin of its own; later ones may hold a
-    stored answer. ``shared`` is what the two rows of a pair have in common.
-    """
+    """Return flips of two persons on one question, or of one person on two; no flip twice."""
+    # Only the first row of a person and a question has a coin of its own; later ones may hold a
+    # stored answer. `shared` is what the two rows of a pair have in common.
     groups: defaultdict[str | bytes, list[int]] = defaultdict(list)
     for index in np.flatnonzero(independent_rows(released) & (flips != UNKNOWN)).tolist():
         groups[shared[index]].append(int(flips[index]))
@@ -584,13 +521,11 @@ def _disjoint(group: list[int]) -> Iterable[tuple[int, int]]:
 
 
 def _changed_answers(released: Released, flips: Integer[np.ndarray, " n"]) -> list[tuple[int, int]]:
-    """Return the flips of one person on one question before and after the label changed.
-
-    There are three honest ways. The stored answer is repeated: the flips then differ, for the
-    label does and the answer does not. A new coin is drawn: the flips agree as often as
-    independent ones. Nothing else is released. Only one coin used twice makes them agree more.
-    Pairs of equal labels say nothing, for a stored answer makes their flips agree.
-    """
+    """Return the flips of one person on one question before and after the label changed."""
+    # There are three honest ways. The stored answer is repeated: the flips then differ, for the
+    # label does and the answer does not. A new coin is drawn: the flips agree as often as
+    # independent ones. Nothing else is released. Only one coin used twice makes them agree more.
+    # Pairs of equal labels say nothing, for a stored answer makes their flips agree.
     first: dict[tuple[str, bytes], int] = {}
     done: dict[tuple[str, bytes], tuple[int, int]] = {}
     for index, key in _linked(released):
@@ -638,24 +573,9 @@ def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) ->
 
 
 def measure_flips(released: Released, confidence: float = 0.95) -> Measurement | None:
-    """Return the ε that the flip rate of a file shows, or None if no row can be judged.
-
-    Args:
-        released: The file, with ``truth``.
-        confidence: Coverage of the interval, both ends together.
-
-    Source:
-        Warner 1965: ε = |log((1 − f)/f)| for a flip rate f; its interval by Clopper & Pearson
-        1934.
-
-    Example:
-        >>> file = Released(name="r", layout="answer", prompts=("p",), first=("a",),
-        ...                 second=("b",), answers=np.array([1]), epsilon=1.0,
-        ...                 truth=np.array([1]))
-        >>> found = measure_flips(file)
-        >>> found.lower, found.upper
-        (0.0, inf)
-    """
+    """Return the ε that the flip rate of a file shows, or None if no row can be judged."""
+    # Source: Warner 1965: ε = |log((1 − f)/f)| for a flip rate f; its interval by Clopper & Pearson
+    # 1934.
     flipped, n = _counted_flips(released, flips_of(released))
     if n == 0:
         return None
@@ -672,10 +592,8 @@ def measure_flips(released: Released, confidence: float = 0.95) -> Measurement |
 
 
 def _detectable(epsilon: float, n: int, confidence: float) -> float:
-    """Return the smallest ε whose coin would have shown more than the claim, 19 times of 20.
-
-    It is shown with the most flips at which the bound on the rate is still under that of ε.
-    """
+    """Return the smallest ε whose coin would have shown more than the claim, 19 times of 20."""
+    # It is shown with the most flips at which the bound on the rate is still under that of ε.
     rate = float(expit(-epsilon))
     under = bisect_left(range(n), 1 - confidence, key=lambda k: at_most(k, n, rate))
     if not under:

@@ -36,13 +36,9 @@ _DIGITS = range(6, 17)  # of a number made from the beginning of a hexadecimal d
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class IdChannel(Channel):
-    """The order of the answers that an id hashes, and the recipe that shows it.
+    """The order of the answers that an id hashes, and the recipe that shows it."""
 
-    Attributes:
-        recipe: Reproduces the column; the coins may be keyed by what it makes.
-    """
-
-    recipe: IdRecipe
+    recipe: IdRecipe  # reproduces the column; the coins may be keyed by what it makes
 
     @property
     def column(self) -> str:
@@ -51,23 +47,9 @@ class IdChannel(Channel):
 
 
 def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -> list[IdChannel]:
-    """Return what the ids of a released file say of the order in which answers were hashed.
-
-    Every column that may hold digests (hexadecimal, base 64 or large numbers, also cut short) is
-    compared with every recipe: on a few rows first, then on a sample, then on all.
-
-    Args:
-        released: The file.
-        recipes: Ways to make an id; by default the registry,
-            :func:`~sordino.auditing.releases.recipes.id_recipes`.
-
-    Returns:
-        At most one channel for each column, named ``"id-hash"``: its guess is 1 where the id
-        hashes the answer written first in front, 0 where it hashes the other, ``UNKNOWN`` where
-        both orders or none reproduce it. Details: ``recipe``, ``column``, ``matched`` (share of
-        rows) and ``file_order`` (``"written"`` or ``"reversed"`` if the order is the same in all
-        rows that speak, else None). Ids that hash no order are no channel.
-    """
+    """Return what the ids of a released file say of the order in which answers were hashed."""
+    # Every column that may hold digests (hexadecimal, base 64 or large numbers, also cut short) is
+    # compared with every recipe: on a few rows first, then on a sample, then on all.
     tried = id_recipes() if recipes is None else recipes
     names = [name for name, values in released.columns.items() if _holds_digests(values)]
     searches = (_Search(released, name) for name in names[:_MOST_COLUMNS])

@@ -29,29 +29,21 @@ Texts: TypeAlias = tuple[str, str, str]
 
 @dataclass(frozen=True, kw_only=True)
 class JoinCounts:
-    """How many rows of a released file were found in the raw one.
+    """How many rows of a released file were found in the raw one."""
 
-    Attributes:
-        matched: Rows whose truth is known.
-        unmatched: Rows whose question is not in the raw file.
-        ambiguous: Rows that raw records with different labels fit, or whose two answers are the
-            same.
-        undecided: Rows whose raw label says neither, so that there is nothing to recover.
-    """
-
-    matched: int
-    unmatched: int
+    matched: int  # rows whose truth is known
+    unmatched: int  # rows whose question is not in the raw file
+    # Rows that raw records with different labels fit, or whose two answers are the same.
     ambiguous: int
-    undecided: int
+    undecided: int  # rows whose raw label says neither, so that there is nothing to recover
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Judgment:
-    """One raw record: its texts in some order, and 1 if the first one won.
+    """One raw record: its texts in some order, and 1 if the first one won."""
 
-    ``displays`` says whether that order is that of a ``first`` and a ``second``, which may have
-    been there before the label.
-    """
+    # `displays` says whether that order is that of a `first` and a `second`, which may have been
+    # there before the label.
 
     texts: Texts
     outcome: int
@@ -75,24 +67,11 @@ def join_truth(
     person_field: str = "person",
     progress: Progress | None = None,
 ) -> tuple[Released, JoinCounts]:
-    """Return the same rows with what was truly preferred, and how many were found.
-
-    A row is found by its question: letter by letter, and where that fails, after all texts were
-    tidied (NFC, line ends, spaces). Where a question occurs more than once, the person decides,
-    and the n-th judgment of one person goes to the n-th row if there are as many of both;
-    anything else is known only if all labels that fit agree.
-
-    Args:
-        released: A released file.
-        raw: Raw judgments, in any form that :func:`sordino.read_pairs` understands.
-        person_field: Name of the optional public person id in the raw file.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A raw record cannot be used, it is no raw file, or fewer than half of the rows
-            are in it.
-        FileSystemError: The raw file cannot be read.
-    """
+    """Return the same rows with what was truly preferred, and how many were found."""
+    # A row is found by its question: letter by letter, and where that fails, after all texts were
+    # tidied (NFC, line ends, spaces). Where a question occurs more than once, the person decides,
+    # and the n-th judgment of one person goes to the n-th row if there are as many of both;
+    # anything else is known only if all labels that fit agree.
     judgments = list(_judgments(Path(raw), person_field, progress))
     search = _Search(released)
     for rule in (_as_written, tidied):
@@ -105,11 +84,7 @@ def join_truth(
 
 
 def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Iterator[_Judgment]:
-    """Yield every raw record.
-
-    Raises:
-        DataError: A record cannot be used, or is a randomized answer.
-    """
+    """Yield every raw record."""
     for where, row in read_rows(raw, person_field=person_field, progress=progress):
         named = {person_field, f"{person_field}s"} & row.keys()
         for record in parse_records(row, where, person_field=person_field if named else "person"):
@@ -144,12 +119,7 @@ def _as_written(text: str) -> str:
 
 
 def tidied(text: str) -> str:
-    r"""Return a text in NFC, without spaces around it, each run of white space one space.
-
-    Example:
-        >>> tidied(" a\r\n b ")
-        'a b'
-    """
+    r"""Return a text in NFC, without spaces around it, each run of white space one space."""
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
@@ -217,19 +187,13 @@ class _Search:
 
 
 def _of_person(fits: Sequence[_Fit], person: str | None) -> Sequence[_Fit]:
-    """Return the records of one person, or all of them if that person is not named among them.
-
-    The ids of a released file may be pseudonyms of those in the raw one.
-    """
+    """Return the records of one person, or all of them if that person is not named among them."""
+    # The ids of a released file may be pseudonyms of those in the raw one.
     return [fit for fit in fits if person is not None and fit.person == person] or fits
 
 
 def _refuse_other_file(counts: JoinCounts, rows: int) -> None:
-    """Refuse a raw file that a released one was hardly made from.
-
-    Raises:
-        DataError: Fewer than half of the rows are in it, or the truth of none is known.
-    """
+    """Refuse a raw file that a released one was hardly made from."""
     found = rows - counts.unmatched
     if found >= _FEWEST * rows and counts.matched:
         return

@@ -31,36 +31,23 @@ _OVERLAP = 64  # rows that frames must share to be looked at together
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Frame:
-    """A way to look at the answers, in which they are the flips if the labels are constant.
+    """A way to look at the answers, in which they are the flips if the labels are constant."""
 
-    Attributes:
-        name: What the labels may be constant in, for the report.
-        bits: 1, 0 or ``UNKNOWN`` for each row of the file.
-        truth: Whether the bits are the flips themselves, because the raw labels are known.
-        swaps: Whether a swap drawn beside each flip is undone first.
-    """
-
-    name: str
-    bits: Integer[np.ndarray, " n"]
+    name: str  # what the labels may be constant in, for the report
+    bits: Integer[np.ndarray, " n"]  # 1, 0 or `UNKNOWN` for each row of the file
+    # Whether the bits are the flips themselves, because the raw labels are known.
     truth: bool = False
-    swaps: bool = False
+    swaps: bool = False  # whether a swap drawn beside each flip is undone first
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Screen:
-    """The rows to look at first, and what a prediction must reach there.
+    """The rows to look at first, and what a prediction must reach there."""
 
-    Attributes:
-        bits: What the frames hold, in the order in which the rows draw.
-        places: The rows to look at first.
-        signs: 1 or -1 for what the frames hold there, 0 where unknown.
-        enough: For every tier and frame, the sum of agreements (1) and disagreements (-1) that
-            keeps a seed.
-    """
-
-    bits: Integer[np.ndarray, "f n"]
-    places: Integer[np.ndarray, " k"]
-    signs: Float[np.ndarray, "k f"]
+    bits: Integer[np.ndarray, "f n"]  # what the frames hold, in the order in which the rows draw
+    places: Integer[np.ndarray, " k"]  # the rows to look at first
+    signs: Float[np.ndarray, "k f"]  # 1 or -1 for what the frames hold there, 0 where unknown
+    # For every tier and frame, the sum of agreements (1) and disagreements (-1) that keeps a seed.
     enough: Float[np.ndarray, "t f"]
 
 
@@ -74,12 +61,7 @@ class Frames:
         self._screens: dict[tuple[int, bool], Screen] = {}
 
     def screen(self, order: Integer[np.ndarray, " n"] | None, *, near: bool) -> Screen:
-        """Return the rows to look at first.
-
-        Args:
-            order: The rows in the order in which they draw; None for that of the file.
-            near: Whether only rows near the beginning are cheap to look at.
-        """
+        """Return the rows to look at first."""
         key = id(order), near  # an order lives as long as what is tried with it
         if key not in self._screens:
             bits = np.array(
@@ -96,11 +78,9 @@ class Frames:
 def _enough(
     bits: Integer[np.ndarray, "f k"], misses: int, swaps: Bool[np.ndarray, " f"]
 ) -> Float[np.ndarray, " f"]:
-    """Return how far agreements must outweigh disagreements, or the reverse, in each frame.
-
-    Where one value is rare, a prediction that is constant must not pass; where it is missing,
-    none does.
-    """
+    """Return how far agreements must outweigh disagreements, or the reverse, in each frame."""
+    # Where one value is rare, a prediction that is constant must not pass; where it is missing,
+    # none does.
     rare = np.minimum((bits == 1).sum(axis=1), (bits == 0).sum(axis=1))
     slack = np.where(swaps, misses, np.minimum(rare // 2, misses))
     wanted = (bits != UNKNOWN).sum(axis=1) - 2.0 * slack
@@ -178,11 +158,9 @@ def _window(bits: Integer[np.ndarray, "f n"]) -> int:
 
 
 def _first_places(bits: Integer[np.ndarray, "f n"], window: int) -> Integer[np.ndarray, " k"]:
-    """Return a few places to look at first, by turns of either value where it is rarest.
-
-    The very first are those where all frames say the same, up to a constant, so that a wrong
-    seed is out after a few rows whatever the number of frames.
-    """
+    """Return a few places to look at first, by turns of either value where it is rarest."""
+    # The very first are those where all frames say the same, up to a constant, so that a wrong seed
+    # is out after a few rows whatever the number of frames.
     seen = bits[:, :window]
     known = (seen != UNKNOWN).all(axis=0)
     shares = [np.mean(row[known] == 1) if known.any() else 0.5 for row in seen]

@@ -43,11 +43,7 @@ _CONFIDENCE = 0.95
 
 
 def describe_content(released: Released) -> Finding:
-    """Return how far the answers prefer longer texts: people do, so it is no leak.
-
-    Args:
-        released: A released file.
-    """
+    """Return how far the answers prefer longer texts: people do, so it is no leak."""
     rows = zip(released.first, released.second, strict=True)
     longer = np.array([np.sign(len(one) - len(other)) for one, other in rows], dtype=np.int8)
     told = longer != 0
@@ -64,15 +60,9 @@ def describe_content(released: Released) -> Finding:
 
 
 def find_constant_truth(released: Released, orders: Iterable[Channel]) -> Finding:
-    """Return whether the answers look like one constant label that was randomized.
-
-    The answers then agree with a fixed order as often as a coin of this ε keeps a label: more
-    often than half the time, and not more often than that.
-
-    Args:
-        released: A released file.
-        orders: Orders that no answer was used to find, the order written among them.
-    """
+    """Return whether the answers look like one constant label that was randomized."""
+    # The answers then agree with a fixed order as often as a coin of this ε keeps a label: more
+    # often than half the time, and not more often than that.
     kept = float(expit(released.epsilon))
     named = [(channel.name, channel.guesses) for channel in orders]
     canonical = np.asarray(1 - released.swapped, dtype=np.int8)
@@ -99,10 +89,8 @@ def find_constant_truth(released: Released, orders: Iterable[Channel]) -> Findin
 def _is_randomized_constant(
     answers: Integer[np.ndarray, " n"], guesses: Integer[np.ndarray, " n"], kept: float
 ) -> bool:
-    """Return whether answers agree with an order as a kept label does, and as a fair coin does not.
-
-    Either end of the order may be the preferred one.
-    """
+    """Whether answers agree with an order as a kept label does, and as a fair coin does not."""
+    # Either end of the order may be the preferred one.
     told = guesses != UNKNOWN
     n = int(told.sum())
     agree = int((answers == guesses)[told].sum())
@@ -143,34 +131,8 @@ def audit_release(  # noqa: PLR0913 (each is one choice of the user)
     seeds: Sequence[int] = range(10_001),
     progress: Progress | None = None,
 ) -> Audit:
-    """Return what every attack on a released file found, and whether its claim is refuted.
-
-    Args:
-        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or a folder of them that
-            is read as one, whose rows hold ``prompt``, ``first``, ``second``, ``answer``; or
-            ``prompt``, ``a1``, ``a2``, ``z`` (±1 or 0/1); or ``chosen`` and ``rejected`` in an
-            order that is the randomized answer.
-        epsilon: The privacy loss that is claimed, for one ``unit``.
-        unit: ``"label"``, or ``"person"`` for all labels of one person together.
-        manifest: What the file says of itself, ours or anybody's JSON object, if it is not beside
-            it under a name made from the file's.
-        raw: The raw judgments, for attacks that compare with them. The audit is then
-            confidential.
-        covariates: Names of columns that were fixed before any label was given, so that they may
-            tell labels as far as people's tastes do.
-        person_field: Name of the public person id.
-        level: Chance that a true claim is refuted, over all attacks together.
-        seeds: Small seeds that coins may have been made from; fewer take less time.
-        progress: Called with (done, total) while files are read and coins are tried.
-
-    Raises:
-        UsageError: A setting cannot be used.
-        DataError: A file cannot be used; place and field are named.
-        FileSystemError: A file cannot be read.
-
-    Source:
-        Holm 1979 over all attacks with a p-value; docs/auditing.md names them.
-    """
+    """Return what every attack on a released file found, and whether its claim is refuted."""
+    # Source: Holm 1979 over all attacks with a p-value; docs/auditing.md names them.
     _validate.one_of("unit", unit, _UNITS)
     _validate.failure_probability("level", level, zero=False)
     path = Path(path)
@@ -242,11 +204,9 @@ def _claim(released: Released, unit: Unit) -> Guarantee:
 
 
 def _label_epsilon(released: Released, claim: Guarantee) -> float:
-    """Return the most that one label may lose under a claim, if all labels have one coin.
-
-    Of a promise for a whole person that is an equal share for each paid answer, or what the
-    coin in the manifest costs if that is more; all of it where neither is known.
-    """
+    """Return the most that one label may lose under a claim, if all labels have one coin."""
+    # Of a promise for a whole person that is an equal share for each paid answer, or what the coin
+    # in the manifest costs if that is more; all of it where neither is known.
     losses = stated_losses(released.manifest)
     if claim.unit != "person" or losses is None or released.persons is None:
         return claim.epsilon
@@ -343,10 +303,8 @@ class _Attempt:
         return [hit.guesses for hit in self.coins.hits]
 
     def measured(self, findings: Sequence[Finding]) -> tuple[Measurement, ...]:
-        """Return lower bounds on ε, the largest first, that all hold together.
-
-        Every channel counts as tried, whichever is measured in the end.
-        """
+        """Return lower bounds on ε, the largest first, that all hold together."""
+        # Every channel counts as tried, whichever is measured in the end.
         tried = 1 + len(_PATTERNS) + len(self.orders) + len(self.ids) + len(self.undone)
         confidence = 1 - (1 - _CONFIDENCE) / tried
         flips = measure_flips(self.released, confidence)
@@ -375,12 +333,9 @@ class _Recovery:
     log_odds: float
 
     def bound(self, claimed: float, confidence: float) -> Measurement:
-        """Return the ε without which so many labels cannot be read out.
-
-        Source:
-            Under ε a guess is right with chance at most σ(ε + |log-odds given what is public|);
-            the chance itself by Clopper & Pearson 1934.
-        """
+        """Return the ε without which so many labels cannot be read out."""
+        # Source: Under ε a guess is right with chance at most σ(ε + |log-odds given what is
+        # public|); the chance itself by Clopper & Pearson 1934.
         low, _ = clopper_pearson(self.right, self.rows, confidence)
         lower = max(0.0, float(logit(low)) - self.log_odds) if low > 0 else 0.0
         return Measurement(metric="epsilon", claimed=claimed, lower=lower, confidence=_CONFIDENCE)
@@ -419,10 +374,8 @@ def _is_share(value: object) -> bool:
 
 
 def _sameness(channel: Channel, labels: np.ndarray) -> float:
-    """Return in how many rows an order says what the labels are, or the reverse.
-
-    An order that says nothing of most rows shows nothing.
-    """
+    """Return in how many rows an order says what the labels are, or the reverse."""
+    # An order that says nothing of most rows shows nothing.
     told = channel.speaks & (labels != UNKNOWN)
     if not 2 * told.sum() >= len(labels) > 0:
         return 0.0

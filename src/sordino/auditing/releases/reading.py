@@ -35,22 +35,12 @@ _LONGEST = 8  # a longer list is no record of a few fields
 
 
 def readable(name: str) -> str:
-    r"""Return a name in which no character hides or moves the others.
-
-    Example:
-        >>> readable("raw.jsonl"), readable("raw\x1b[2J")
-        ('raw.jsonl', "'raw\\x1b[2J'")
-    """
+    r"""Return a name in which no character hides or moves the others."""
     return name if name.isprintable() else ascii(name)
 
 
 def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield what a JSON object or list holds, with the path to it; nothing for anything else.
-
-    Example:
-        >>> list(parts_of({"label": 1}, "meta")), list(parts_of([17], "m"))
-        ([('meta.label', 1)], [('m[0]', 17)])
-    """
+    """Yield what a JSON object or list holds, with the path to it; nothing for anything else."""
     if isinstance(value, Mapping):
         for name, part in value.items():
             yield f"{path}.{readable(str(name))}", part
@@ -60,16 +50,10 @@ def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def flattened(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a row with what its objects and short lists hold, as columns of their own.
-
-    A text that is JSON is one of these, for a table has no other way to hold them. Four levels
-    are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
-    can hide under another's.
-
-    Example:
-        >>> flattened({"id": 1, "meta": {"label": 0, "tags": ["x"]}})
-        {'id': 1, 'meta': {'label': 0, 'tags': ['x']}, 'meta.label': 0, 'meta.tags[0]': 'x'}
-    """
+    """Return a row with what its objects and short lists hold, as columns of their own."""
+    # A text that is JSON is one of these, for a table has no other way to hold them. Four levels
+    # are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
+    # can hide under another's.
     found, level = dict(row), list(row.items())
     for left in reversed(range(_LEVELS)):
         opened = [(path, parsed(value)) for path, value in level]
@@ -92,12 +76,7 @@ def _opens(value: Any) -> bool:
 
 
 def parsed(value: Any) -> Any:
-    """Return what a text holds if it is a JSON object or list of few levels; else the value.
-
-    Example:
-        >>> parsed('{"label": 1}'), parsed("[1"), parsed(3)
-        ({'label': 1}, '[1', 3)
-    """
+    """Return what a text holds if it is a JSON object or list of few levels; else the value."""
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         with suppress(ValueError, RecursionError):
             found = json.loads(value)
@@ -106,12 +85,7 @@ def parsed(value: Any) -> Any:
 
 
 def is_deep(value: Any, most: int) -> bool:
-    """Return whether objects and lists lie in each other more than so many levels deep.
-
-    Example:
-        >>> is_deep({"a": [1]}, 2), is_deep({"a": [1]}, 1)
-        (False, True)
-    """
+    """Return whether objects and lists lie in each other more than so many levels deep."""
     level = [value]
     for _ in range(most + 1):
         level = [part for one in level for _, part in parts_of(one, "")]
@@ -127,39 +101,32 @@ UNKNOWN = -1
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Released:
-    """The rows of a released file, with nothing changed that an attacker could use.
+    """The rows of a released file, with nothing changed that an attacker could use."""
 
-    Attributes:
-        name: Name of the file.
-        layout: ``"answer"`` (``prompt``, ``first``, ``second``, ``answer``), ``"z"`` (``prompt``,
-            ``a1``, ``a2``, ``z`` = ±1 or 0/1) or ``"chosen-rejected"``, where the order written
-            *is* the answer, so that every entry of ``answers`` is 1.
-        prompts, first, second: Texts in the order written.
-        answers: 1 where the released answer prefers the one written first, else 0.
-        epsilon: The privacy loss per label that the file claims.
-        persons: Public person ids, or None.
-        columns: Every other column, by name; None where a row lacks it.
-        manifest: What lies beside the file, as JSON, or None; of a folder what all agree on.
-        releases: The release that each row is of, by its manifest; None unless it is a folder.
-        truth: With the raw file, 1 where the one written first was truly preferred, 0 where the
-            other was, :data:`UNKNOWN` elsewhere; None without the raw file.
-        displayed: With a raw file that wrote its answers in an order that is not the label, 1
-            where the one written first was written first there too, 0 where the other was,
-            :data:`UNKNOWN` elsewhere; None otherwise.
-    """
-
-    name: str
+    name: str  # name of the file
+    # `"answer"` (`prompt`, `first`, `second`, `answer`), `"z"` (`prompt`, `a1`, `a2`, `z` = ±1 or
+    # 0/1) or `"chosen-rejected"`, where the order written *is* the answer, so that every entry of
+    # `answers` is 1.
     layout: Layout
     prompts: tuple[str, ...]
     first: tuple[str, ...]
     second: tuple[str, ...]
+    # 1 where the released answer prefers the one written first, else 0.
     answers: Integer[np.ndarray, " n"]
-    epsilon: float
-    persons: tuple[str, ...] | None = None
+    epsilon: float  # the privacy loss per label that the file claims
+    persons: tuple[str, ...] | None = None  # public person ids, or None
+    # Every other column, by name; None where a row lacks it.
     columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    # What lies beside the file, as JSON, or None; of a folder what all agree on.
     manifest: Mapping[str, Any] | None = None
+    # The release that each row is of, by its manifest; None unless it is a folder.
     releases: tuple[str, ...] | None = None
+    # With the raw file, 1 where the one written first was truly preferred, 0 where the other was,
+    # `UNKNOWN` elsewhere; None without the raw file.
     truth: Integer[np.ndarray, " n"] | None = None
+    # With a raw file that wrote its answers in an order that is not the label, 1 where the one
+    # written first was written first there too, 0 where the other was, `UNKNOWN` elsewhere; None
+    # otherwise.
     displayed: Integer[np.ndarray, " n"] | None = None
 
     def __len__(self) -> int:
@@ -208,25 +175,7 @@ def read_released(
     person_field: str = "person",
     progress: Progress | None = None,
 ) -> Released:
-    """Return a file that claims local privacy, with nothing changed that an attacker could use.
-
-    Args:
-        path: A ``.jsonl``, ``.csv`` or ``.tsv`` file, also with ``.gz``, or a folder of them that
-            is read as one, whose rows hold ``prompt``, ``first``, ``second``, ``answer``; or
-            ``prompt``, ``a1``, ``a2``, ``z`` (±1 or 0/1); or ``chosen`` and ``rejected`` in an
-            order that is the randomized answer.
-        epsilon: The privacy loss per label that is claimed.
-        manifest: A JSON object about the file, ours or anybody's, if it is not beside it under a
-            name made from the file's.
-        person_field: Name of the optional public person id.
-        progress: Called with (bytes read, size of the file).
-
-    Raises:
-        DataError: A row or the manifest cannot be used; place and field are named.
-        UsageError: ``epsilon`` is not finite and positive, or ``person_field`` names a field of
-            a layout.
-        FileSystemError: A file cannot be read.
-    """
+    """Return a file that claims local privacy, with nothing changed that an attacker could use."""
     path = Path(path)
     epsilon = _validate.positive("epsilon", epsilon)
     _refuse_person_field(person_field)
@@ -256,12 +205,7 @@ def read_released(
 
 
 def _inside(path: Path) -> list[Path]:
-    """Return a file, or the files of a folder that can be read, in the order of their names.
-
-    Raises:
-        DataError: The folder holds none.
-        FileSystemError: It cannot be read.
-    """
+    """Return a file, or the files of a folder that can be read, in the order of their names."""
     if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises where nothing may be looked at)
         return [path]
     with explained(f"{path.name} cannot be read"):
@@ -290,22 +234,12 @@ def _refuse_person_field(name: str) -> None:
 
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
-    """Return which layout a row has, by the names of its fields, or None.
-
-    Example:
-        >>> layout_of({"prompt": "p", "a1": "x", "a2": "y", "z": -1, "id": 7})
-        'z'
-    """
+    """Return which layout a row has, by the names of its fields, or None."""
     return next((name for name, wanted in LAYOUTS.items() if set(wanted) <= row.keys()), None)
 
 
 def flat(text: Text) -> str:
-    """Return a text as it is, and chat messages as canonical JSON.
-
-    Example:
-        >>> flat([{"role": "user", "content": "Hi"}])
-        '[{"content":"Hi","role":"user"}]'
-    """
+    """Return a text as it is, and chat messages as canonical JSON."""
     if isinstance(text, str):
         return text
     return json.dumps(text, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
@@ -328,11 +262,7 @@ class _Rows:
         return len(self._values)
 
     def add(self, row: Mapping[str, Any], where: str) -> None:
-        """Take in one row.
-
-        Raises:
-            DataError: A field of the layout is missing or of a wrong type.
-        """
+        """Take in one row."""
         if not self._values:
             self.layout = _layout(row, where)
         for column, text in zip(self.texts, _texts(row, where, self.layout), strict=True):
@@ -358,10 +288,8 @@ class _Rows:
         return person
 
     def _keep(self, used: set[str], row: Mapping[str, Any], where: str) -> None:
-        """Keep every column that the layout does not use, and what lies inside it.
-
-        Where a row lacks it there is None.
-        """
+        """Keep every column that the layout does not use, and what lies inside it."""
+        # Where a row lacks it there is None.
         kept = {name: value for name, value in row.items() if name not in used}
         for name, value in kept.items():
             if is_deep(value, DEEPEST):
@@ -378,11 +306,7 @@ class _Rows:
             column.append(found.get(name, row.get(name)))
 
     def answers(self) -> Integer[np.ndarray, " n"]:
-        """Return 1 where the one written first is preferred, else 0.
-
-        Raises:
-            DataError: ``z`` is −1 in one row and 0 in another.
-        """
+        """Return 1 where the one written first is preferred, else 0."""
         found = np.array(self._values, dtype=np.int8)
         if (found == -1).any() and (found == 0).any():
             raise DataError("Field 'z' must be -1 or 1, or 0 or 1, in all rows; both are used.")
@@ -394,11 +318,7 @@ class _Rows:
 
 
 def _layout(row: Mapping[str, Any], where: str) -> Layout:
-    """Return the layout of the first row.
-
-    Raises:
-        DataError: It is none that is known.
-    """
+    """Return the layout of the first row."""
     layout = layout_of(row)
     if layout is None:
         known = "; or ".join(" ".join(map(repr, wanted)) for wanted in LAYOUTS.values())
@@ -463,17 +383,7 @@ def _value(row: Mapping[str, Any], where: str, layout: Layout) -> int:
 
 
 def read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, Any] | None:
-    """Return what a manifest says of a released file, whoever wrote it; None if there is none.
-
-    Args:
-        path: The released file.
-        manifest: The manifest, if it is not beside the file under a name made from the file's:
-            ours, or the beginning of it up to a sign, and "manifest.json" behind one.
-
-    Raises:
-        DataError: It is not a JSON object, or larger than 16 MiB.
-        FileSystemError: It cannot be read.
-    """
+    """Return what a manifest says of a released file, whoever wrote it; None if there is none."""
     manifest = manifest or _beside(path)
     if manifest is None:
         return None

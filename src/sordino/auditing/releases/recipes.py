@@ -138,19 +138,13 @@ HASHES: Mapping[str, Callable[[bytes], bytes]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class IdRecipe:
-    """One way to make an id from a prompt and two answers in an order.
+    """One way to make an id from a prompt and two answers in an order."""
 
-    Attributes:
-        name: What it does, for the report.
-        normalize: What is done to each of the three texts first.
-        join: The normalized prompt, and the answers in the order hashed, as one text.
-        digest: The bytes that the id shows, whole or in part, in hexadecimal, base 64 or as a
-            number.
-    """
-
-    name: str
-    normalize: Callable[[str], str]
+    name: str  # what it does, for the report
+    normalize: Callable[[str], str]  # what is done to each of the three texts first
+    # The normalized prompt, and the answers in the order hashed, as one text.
     join: Callable[[str, str, str], str]
+    # The bytes that the id shows, whole or in part, in hexadecimal, base 64 or as a number.
     digest: Callable[[bytes], bytes]
 
     def of(self, prompt: str, one: str, other: str) -> bytes:
@@ -164,15 +158,8 @@ class IdRecipe:
 
 @cache
 def id_recipes() -> tuple[IdRecipe, ...]:
-    """Return every way of the registry to make an id: normalizations × joins × hashes.
-
-    The first is ``sha256`` of normalized texts with U+241E between them.
-
-    Example:
-        >>> recipe = id_recipes()[0]
-        >>> recipe.of("p", " a", "b ") == recipe.of("p", "a", "b")
-        True
-    """
+    """Return every way of the registry to make an id: normalizations × joins × hashes."""
+    # The first is `sha256` of normalized texts with U+241E between them.
     parts = product(NORMALIZATIONS.items(), HASHES.items(), JOINS.items())
     return tuple(
         IdRecipe(name=f"{hashed} of {joined}; {text}", normalize=plain, join=join, digest=digest)
@@ -192,26 +179,20 @@ _MOST_LEGACY = 2**32 - 1  # numpy's old generator takes no larger seed
 
 @dataclass(frozen=True, kw_only=True)
 class CoinRecipe:
-    """One way to make the uniform numbers that decide which answers are flipped.
+    """One way to make the uniform numbers that decide which answers are flipped."""
 
-    What it makes must look random from key to key: an audit takes it for chance when
-    it agrees with nothing.
+    # What it makes must look random from key to key: an audit takes it for chance when it agrees
+    # with nothing.
 
-    Attributes:
-        name: What it does, for the report.
-        kind: What its keys are: for ``"stream"`` the numbers of the draws from one generator
-            (0 is the first), increasing; for ``"row"`` row numbers; for ``"id"`` and
-            ``"unkeyed"`` id texts.
-        uniforms: From seeds, keys and ε to numbers in [0, 1], one row for each seed, one column
-            for each key. For ``"unkeyed"`` the seed means nothing, and one is passed.
-        core: Whether every small seed is tried with it, and not only those of the manifest; and
-            whether its ids may be the texts of a row, joined.
-        least, most: The seeds that the generator takes; others are not tried.
-    """
-
-    name: str
+    name: str  # what it does, for the report
+    # What its keys are: for `"stream"` the numbers of the draws from one generator (0 is the
+    # first), increasing; for `"row"` row numbers; for `"id"` and `"unkeyed"` id texts.
     kind: Kind
+    # From seeds, keys and ε to numbers in [0, 1], one row for each seed, one column for each key.
+    # For `"unkeyed"` the seed means nothing, and one is passed.
     uniforms: Uniforms
+    # Whether every small seed is tried with it, and not only those of the manifest; and whether its
+    # ids may be the texts of a row, joined.
     core: bool = False
     least: int | None = None
     most: int | None = None
@@ -327,24 +308,7 @@ def hmac_coin(
     key: str = _DIGITS,
     core: bool = False,
 ) -> CoinRecipe:
-    """Return a coin that is an HMAC of the id, keyed by the digits of the seed or by a short text.
-
-    Args:
-        template: What is authenticated: ``{id}`` once, ``{seed}`` and ``{epsilon:.2f}`` at will.
-        algorithm: A hash that :mod:`hmac` knows.
-        reading: A key of :data:`READINGS`.
-        key: The key: ``{seed}`` for its digits, ``{seed:c}`` for the character of that number, or
-            a word.
-        core: Whether every small seed is tried with it.
-
-    Raises:
-        UsageError: The reading is not in the registry, or ``template`` does not hold ``{id}``
-            once.
-
-    Example:
-        >>> hmac_coin("{id}").uniforms([7], ["a", "b"], 1.0).shape
-        (1, 2)
-    """
+    """A coin that is an HMAC of the id, keyed by the digits of the seed or by a short text."""
     read = READINGS[_validate.one_of("reading", reading, READINGS)]
     _validate.one_of("the number of {id} in template", template.count("{id}"), (1,))
 
@@ -402,11 +366,9 @@ def _bits(size: int) -> Draw:
 
 
 def _torch(size: int) -> Draw:
-    """Return what torch draws on a processor, as numbers of some bytes.
-
-    It is the same generator again, seeded by the last 32 bits of the seed. ``torch.rand`` keeps
-    24 bits of one word for a float, and 53 bits of two, the first in front, for a double.
-    """
+    """Return what torch draws on a processor, as numbers of some bytes."""
+    # It is the same generator again, seeded by the last 32 bits of the seed. `torch.rand` keeps
+    # 24 bits of one word for a float, and 53 bits of two, the first in front, for a double.
     generator = np.random.RandomState(0)
     bits = {4: 24, 8: 53}[size]
 
@@ -617,15 +579,9 @@ def _by_texts() -> dict[str, OrderRule]:
 
 
 def order_rules() -> Mapping[str, OrderRule]:
-    """Return the public rules that are tried, by name; the reverse of each is tried too.
-
-    To add a rule, pass ``{**order_rules(), "mine": rule}``. It must not know labels: a rule that
-    does would excuse a leak.
-
-    Example:
-        >>> order_rules()["words"]("prompt", "two words")
-        2
-    """
+    """Return the public rules that are tried, by name; the reverse of each is tried too."""
+    # To add a rule, pass `{**order_rules(), "mine": rule}`. It must not know labels: a rule that
+    # does would excuse a leak.
     hashes: dict[str, OrderRule] = {}
     for algorithm in ("sha256", "md5"):
         hashes[f"{algorithm} of the answer"] = _hash_of_answer(algorithm)
@@ -638,15 +594,7 @@ def order_rules() -> Mapping[str, OrderRule]:
 def rule_bits(
     released: Released, rules: Mapping[str, OrderRule] | None = None
 ) -> dict[str, Integer[np.ndarray, " n"]]:
-    """Return, for every rule, 1 where the answer written first comes first by it.
-
-    Args:
-        released: The file.
-        rules: The rules; :func:`order_rules` if None. The canonical order is always added.
-
-    Returns:
-        By name of the rule: 1, or 0 where the other comes first, or ``UNKNOWN`` where it ties.
-    """
+    """Return, for every rule, 1 where the answer written first comes first by it."""
     tied = np.array([a == b for a, b in zip(released.first, released.second, strict=True)], bool)
     bits = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
     for name, rule in (order_rules() if rules is None else rules).items():
@@ -668,20 +616,13 @@ def _order_bits(released: Released, rule: OrderRule) -> Integer[np.ndarray, " n"
 def in_canonical_order(
     bits: Integer[np.ndarray, " n"], swapped: Bool[np.ndarray, " n"]
 ) -> Integer[np.ndarray, " n"]:
-    """Return bits about the order written as bits about the canonical order, or the reverse.
-
-    Example:
-        >>> in_canonical_order(np.array([1, 1, UNKNOWN]), np.array([True, False, True])).tolist()
-        [0, 1, -1]
-    """
+    """Return bits about the order written as bits about the canonical order, or the reverse."""
     return np.where(bits == UNKNOWN, UNKNOWN, bits ^ swapped)
 
 
 def reproduces(bits: Integer[np.ndarray, " n"], guesses: Integer[np.ndarray, " n"]) -> bool:
-    """Return whether one says what the other says, or the reverse, in 99 % of the rows or more.
-
-    A row of which a rule says nothing counts against it.
-    """
+    """Return whether one says what the other says, or the reverse, in 99 % of the rows or more."""
+    # A row of which a rule says nothing counts against it.
     known = bits != UNKNOWN
     same, reverse = known & (bits == guesses), known & (bits == 1 - guesses)
     return len(bits) > 0 and bool(max(same.mean(), reverse.mean()) >= AGREEMENT)

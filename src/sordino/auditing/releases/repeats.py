@@ -38,10 +38,9 @@ _SUSPICIOUS = 1e-3
 
 @dataclass(frozen=True)
 class _Repeats:
-    """Answers to each question, by who gave them, in the canonical order of the question.
+    """Answers to each question, by who gave them, in the canonical order of the question."""
 
-    Without person ids every answer has the same giver, None.
-    """
+    # Without person ids every answer has the same giver, None.
 
     answers: Mapping[bytes, Mapping[str | None, Sequence[int]]]
 
@@ -74,17 +73,11 @@ def canonical_answers(released: Released) -> Integer[np.ndarray, " n"]:
 
 
 def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
-    """Return what questions that occur more than once say of the claim.
-
-    Only a promise about whole persons can be refuted here: answers of one person to one question
-    that differ are releases of their own, and a coin that the manifest states, paid for that many
-    times, is more than was promised. It is arithmetic, so it has no p-value. A rate that may have
-    been counted states no coin: it is a warning.
-
-    Args:
-        released: A released file.
-        claim: What it promises.
-    """
+    """Return what questions that occur more than once say of the claim."""
+    # Only a promise about whole persons can be refuted here: answers of one person to one question
+    # that differ are releases of their own, and a coin that the manifest states, paid for that many
+    # times, is more than was promised. It is arithmetic, so it has no p-value. A rate that may have
+    # been counted states no coin: it is a warning.
     repeats = _Repeats.of(released)
     several = [] if released.releases is None else [_several(released, released.releases)]
     if released.persons is None:
@@ -187,11 +180,9 @@ def _overpaid(released: Released, claim: Guarantee, details: Mapping[str, Any]) 
 
 
 def _is_a_coin(released: Released, claim: Guarantee) -> bool:
-    """Return whether the flips that a manifest states are surely the chance of a coin.
-
-    A flip rate in anybody's manifest may be the share of answers that were flipped. It is a coin
-    if it fits an epsilon that the manifest states, and honest coins hardly flip so few.
-    """
+    """Return whether the flips that a manifest states are surely the chance of a coin."""
+    # A flip rate in anybody's manifest may be the share of answers that were flipped. It is a coin
+    # if it fits an epsilon that the manifest states, and honest coins hardly flip so few.
     has, losses = released.manifest or {}, stated_losses(released.manifest)
     if losses is None or has.get("format") == MANIFEST_FORMAT or _is_rate(has.get(_CERTAIN)):
         return losses is not None
@@ -206,13 +197,10 @@ def _is_between(value: object, low: float, high: float) -> bool:
 
 
 def _chance_of_rate(released: Released, epsilon: float, most: float) -> float:
-    """Return a bound on the chance that coins of ε for a person flip no larger share of rows.
-
-    Source:
-        A coin of ε_i flips with probability at least 1/2 − ε_i/4, and the ε_i of one person add
-        up to ε; rows that may repeat one stored answer count as one coin of their weight. The
-        tail by Hoeffding 1963, Theorem 2.
-    """
+    """Return a bound on the chance that coins of ε for a person flip no larger share of rows."""
+    # Source: A coin of ε_i flips with probability at least 1/2 − ε_i/4, and the ε_i of one person
+    # add up to ε; rows that may repeat one stored answer count as one coin of their weight. The
+    # tail by Hoeffding 1963, Theorem 2.
     weights = Counter(zip(released.persons or (), released.keys, strict=True))
     largest: defaultdict[str, int] = defaultdict(int)
     for (person, _), weight in weights.items():
@@ -223,14 +211,9 @@ def _chance_of_rate(released: Released, epsilon: float, most: float) -> float:
 
 
 def most_paid_labels(released: Released) -> int:
-    """Return how many paid answers one person gave at most, as far as the answers show it.
-
-    Equal answers to one question count once, for they may be one answer repeated; different ones
-    count twice, for they cannot.
-
-    Args:
-        released: A released file with person ids.
-    """
+    """Return how many paid answers one person gave at most, as far as the answers show it."""
+    # Equal answers to one question count once, for they may be one answer repeated; different ones
+    # count twice, for they cannot.
     people: Sequence[str] = released.persons or ()
     turned = canonical_answers(released).tolist()
     paid = [key + bytes([answer]) for key, answer in zip(released.keys, turned, strict=True)]
@@ -238,22 +221,9 @@ def most_paid_labels(released: Released) -> int:
 
 
 def stated_losses(manifest: Mapping[str, Any] | None) -> tuple[float, float] | None:
-    """Return the least and the most that one label loses by the coin that a manifest states.
-
-    Our manifests state the coin exactly; in any other a flip probability may have been rounded or
-    cut to the digits that it is written with, and the coin itself may be honest.
-
-    Args:
-        manifest: Anybody's JSON object, or None.
-
-    Returns:
-        Two values of ε, or None if no flip probability in (0, 1/2] is stated.
-
-    Example:
-        >>> [round(end, 3) for end in stated_losses({"flip_rate": 0.475})]
-        [0.096, 0.104]
-        >>> stated_losses({"flip_rate": "much"})
-    """
+    """Return the least and the most that one label loses by the coin that a manifest states."""
+    # Our manifests state the coin exactly; in any other a flip probability may have been rounded or
+    # cut to the digits that it is written with, and the coin itself may be honest.
     has = manifest or {}
     for value in (has.get(_CERTAIN), has.get(_RATE)):
         if _is_rate(value):
@@ -275,14 +245,8 @@ def _last_digit(value: float) -> float:
 
 
 def agreement_of_coins(epsilon: float) -> float:
-    """Return how often two independent coins agree at most on the labels of two persons.
-
-    It is a² + (1 − a)² with a = e^ε/(1 + e^ε), attained if both labels are the same.
-
-    Example:
-        >>> agreement_of_coins(0.0)
-        0.5
-    """
+    """Return how often two independent coins agree at most on the labels of two persons."""
+    # It is a² + (1 − a)² with a = e^ε/(1 + e^ε), attained if both labels are the same.
     kept = math.tanh(epsilon / 2)
     return (1 + kept * kept) / 2
 

@@ -40,25 +40,17 @@ _CELLS = 1 << 21  # numbers drawn at once
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Case:
-    """One recipe with the keys that it is given.
+    """One recipe with the keys that it is given."""
 
-    Attributes:
-        recipe: What makes the uniform numbers.
-        keyed: What the keys are, for the report.
-        n: Number of rows.
-        seeds: The seeds to try.
-        key: From a row to its id text or its number; unused for streams.
-        order: For streams: the row that takes the first draw, the second, and so on.
-        blocks: For streams: whether also a second run of n draws is tried.
-    """
-
-    recipe: CoinRecipe
-    keyed: str
-    n: int
-    seeds: Sequence[int]
+    recipe: CoinRecipe  # what makes the uniform numbers
+    keyed: str  # what the keys are, for the report
+    n: int  # number of rows
+    seeds: Sequence[int]  # the seeds to try
+    # From a row to its id text or its number; unused for streams.
     key: Callable[[int], object] = int
+    # For streams: the row that takes the first draw, the second, and so on.
     order: Integer[np.ndarray, " n"] | None = None
-    blocks: bool = False
+    blocks: bool = False  # for streams: whether also a second run of n draws is tried
 
     @property
     def stream(self) -> bool:
@@ -130,37 +122,22 @@ class Case:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Match:
-    """A recipe and a seed that undo the flips.
-
-    Attributes:
-        case, seed, layout, convention: What makes them.
-        frame: Where the labels then are constant, or equal the raw labels.
-        share: Share of the labels that are.
-        p_value: Of Fisher's test of flips against answers.
-        flips: 1 where it says that the answer was flipped, in the order of the file.
-    """
+    """A recipe and a seed that undo the flips."""
 
     case: Case
     seed: int
     layout: str
     convention: str
-    frame: Frame
-    share: float
-    p_value: float
+    frame: Frame  # where the labels then are constant, or equal the raw labels
+    share: float  # share of the labels that are
+    p_value: float  # of Fisher's test of flips against answers
+    # 1 where it says that the answer was flipped, in the order of the file.
     flips: Integer[np.ndarray, " n"] = field(repr=False)
 
 
 def association(flips: Bool[np.ndarray, " m"], bits: Bool[np.ndarray, " m"]) -> float:
-    """Return the p-value of Fisher's exact test, given both totals; twice the smaller tail.
-
-    Source:
-        Fisher 1935: given both totals, the rows where both are 1 are hypergeometric.
-
-    Example:
-        >>> half = np.arange(8) < 4
-        >>> round(association(half, half) * 35, 12)  # 2 of the 70 ways to choose 4 of 8
-        1.0
-    """
+    """Return the p-value of Fisher's exact test, given both totals; twice the smaller tail."""
+    # Source: Fisher 1935: given both totals, the rows where both are 1 are hypergeometric.
     from scipy.stats import hypergeom  # noqa: PLC0415 (slow to import)
 
     both, total = int(np.sum(flips & bits)), len(bits)
@@ -316,16 +293,7 @@ _SOME = 40  # rows by which keys are told apart
 
 
 def manifest_integers(manifest: Mapping[str, Any] | None) -> dict[int, str]:
-    """Return every whole number in a manifest, and where it stands first.
-
-    Args:
-        manifest: JSON beside a file, or None. Whole numbers in texts count; at most 200 numbers
-            are returned, those whose name sounds like a seed first.
-
-    Example:
-        >>> manifest_integers({"split": {"n": 7}, "runs": [{"seed": "12"}]})
-        {12: 'manifest.runs[0].seed', 7: 'manifest.split.n'}
-    """
+    """Return every whole number in a manifest, and where it stands first."""
     found: dict[int, str] = {}
     places = list(_integers(manifest, "manifest"))
     for value, path in sorted(places, key=lambda place: not _CALLED_SEED.search(place[1])):
@@ -334,10 +302,8 @@ def manifest_integers(manifest: Mapping[str, Any] | None) -> dict[int, str]:
 
 
 def _integers(value: Any, path: str) -> Iterator[tuple[int, str]]:
-    """Yield whole numbers with their path, in the order of the JSON text.
-
-    What lies deeper than 100 levels is left out, and nothing calls itself.
-    """
+    """Yield whole numbers with their path, in the order of the JSON text."""
+    # What lies deeper than 100 levels is left out, and nothing calls itself.
     inside: list[Iterator[tuple[str, Any]]] = [iter([(path, value)])]
     while inside:
         path, value = next(inside[-1], ("", _END))
@@ -552,25 +518,17 @@ _TOO_FEW = "So few answers differ that not even the right seed could be told fro
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class CoinHit:
-    """A coin recipe that undoes the flips.
+    """A coin recipe that undoes the flips."""
 
-    Attributes:
-        recipe: What was hashed or seeded, with which keys, and when it flips.
-        seed: The seed; None if the recipe needs none.
-        source: Where it is from: ``"manifest.global_seed"``, ``"small seed"``, ``"no seed"``.
-        judged: What the labels were compared with: ``"raw truth"``, or the order in which they
-            are constant: ``"order written"``, ``"canonical order"``, ``"order of column ..."``.
-        constant_share: Share of labels that are constant there, or equal the raw ones.
-        p_value: Fisher's exact test of predicted flips against answers.
-        guesses: 1 where it says that the answer written first is truly preferred, else 0.
-    """
-
-    recipe: str
-    seed: int | None
-    source: str
+    recipe: str  # what was hashed or seeded, with which keys, and when it flips
+    seed: int | None  # the seed; None if the recipe needs none
+    source: str  # where it is from: `"manifest.global_seed"`, `"small seed"`, `"no seed"`
+    # What the labels were compared with: `"raw truth"`, or the order in which they are constant:
+    # `"order written"`, `"canonical order"`, `"order of column ..."`.
     judged: str
-    constant_share: float
-    p_value: float
+    constant_share: float  # share of labels that are constant there, or equal the raw ones
+    p_value: float  # fisher's exact test of predicted flips against answers
+    # 1 where it says that the answer written first is truly preferred, else 0.
     guesses: Integer[np.ndarray, " n"]
 
     @property
@@ -581,17 +539,13 @@ class CoinHit:
 
 @dataclass(frozen=True, kw_only=True)
 class CoinAttack:
-    """What was tried to toss the coins again, and what worked.
+    """What was tried to toss the coins again, and what worked."""
 
-    Attributes:
-        recipes_tried: Comparisons of flips with answers: recipes × seeds × keys × orders.
-        hits: What undoes the flips; judged by the raw labels first, then the best.
-        judged: In what the labels were compared; empty if so few answers differ that not even
-            the right recipe could be told from chance.
-    """
-
-    recipes_tried: int
+    recipes_tried: int  # comparisons of flips with answers: recipes × seeds × keys × orders
+    # What undoes the flips; judged by the raw labels first, then the best.
     hits: tuple[CoinHit, ...] = field(repr=False)
+    # In what the labels were compared; empty if so few answers differ that not even the right
+    # recipe could be told from chance.
     judged: tuple[str, ...]
 
 
@@ -603,22 +557,9 @@ def attack_coins(
     seeds: Sequence[int] = range(10_001),
     progress: Progress | None = None,
 ) -> CoinAttack:
-    """Return what it takes to toss the coins of a released file again.
-
-    The seeds of the manifest are tried with every recipe, small seeds with the common ones, and
-    these not at all once a seed of the manifest has worked.
-
-    Args:
-        released: The file, with the raw truth if it is known.
-        channels: What :func:`~sordino.auditing.releases.id_attack.id_channels` found.
-        recipes: Ways to make coins; by default the registry,
-            :func:`~sordino.auditing.releases.recipes.coin_recipes`.
-        seeds: Small seeds to try.
-        progress: Called with (comparisons made, comparisons planned).
-
-    Raises:
-        UsageError: A recipe does not make one number for each seed and key.
-    """
+    """Return what it takes to toss the coins of a released file again."""
+    # The seeds of the manifest are tried with every recipe, small seeds with the common ones, and
+    # these not at all once a seed of the manifest has worked.
     tried = coin_recipes() if recipes is None else recipes
     plan = Plan(released, channels, tried, seeds)
     frames = frames_of(released, channels)
@@ -659,12 +600,7 @@ def _hit(plan: Plan, released: Released, match: Match) -> CoinHit:
 
 
 def seed_findings(attack: CoinAttack, released: Released) -> list[Finding]:
-    """Return the finding of the attack "seed": the best of what undoes the flips, if any does.
-
-    Args:
-        attack: What :func:`attack_coins` returned for this file.
-        released: The file.
-    """
+    """Return the finding of the attack "seed": the best of what undoes the flips, if any does."""
     details: dict[str, Any] = {"recipes_tried": attack.recipes_tried, "judged": list(attack.judged)}
     if attack.hits:
         return [_refutation(attack, released, details)]

@@ -35,11 +35,9 @@ _SIDES = 3  # what a public order says of a row: yes, no, nothing
 
 
 def independent_rows(released: Released) -> Bool[np.ndarray, " n"]:
-    """Return the first row of every (person, question); without ids, of every question.
-
-    Repeats of one person may carry one stored answer, and one label; without ids nobody knows
-    whether two rows are one person's, so the first alone counts.
-    """
+    """Return the first row of every (person, question); without ids, of every question."""
+    # Repeats of one person may carry one stored answer, and one label; without ids nobody knows
+    # whether two rows are one person's, so the first alone counts.
     names = released.persons or ("",) * len(released)
     seen: set[tuple[str, bytes]] = set()
     once = np.zeros(len(released), dtype=bool)
@@ -52,11 +50,9 @@ def independent_rows(released: Released) -> Bool[np.ndarray, " n"]:
 def public_factors(
     released: Released, covariates: Iterable[str]
 ) -> list[Integer[np.ndarray, " n"]]:
-    """Return groups of rows that may share a taste: one array of group numbers for each factor.
-
-    Factors are the person, the question where one occurs twice, and each declared column; one
-    group of all rows if there is none of these.
-    """
+    """Return groups of rows that may share a taste: one array of group numbers for each factor."""
+    # Factors are the person, the question where one occurs twice, and each declared column; one
+    # group of all rows if there is none of these.
     factors = [_groups(released.columns[name]) for name in covariates if name in released.columns]
     if released.persons is not None:
         factors.append(numbered(released.persons))
@@ -77,16 +73,12 @@ def _groups(values: Sequence[Any]) -> Integer[np.ndarray, " n"]:
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class PublicKnowledge:
-    """What is public about the rows of a file whose labels the auditor holds.
+    """What is public about the rows of a file whose labels the auditor holds."""
 
-    Attributes:
-        released: The file, with ``truth``.
-        covariates: Columns that are declared to have been fixed before the labels.
-        rules: Public order rules; the registry of :mod:`sordino.auditing.releases.recipes` if None.
-    """
-
-    released: Released
+    released: Released  # the file, with `truth`
+    # Columns that are declared to have been fixed before the labels.
     covariates: tuple[str, ...] = ()
+    # Public order rules; the registry of `recipes` if None.
     rules: Mapping[str, OrderRule] | None = None
 
     @cached_property
@@ -107,12 +99,10 @@ class PublicKnowledge:
 
     @cached_property
     def orders(self) -> dict[str, Integer[np.ndarray, " n"]]:
-        """Return where the order written is that of each public order: 1, 0 or ``UNKNOWN``.
-
-        The order in which the raw file shows the answers is one, unless it predicts more labels
-        than a habit of taking the first would: an order that nearly always has the better answer
-        first was not fixed before the labels.
-        """
+        """Return where the order written is that of each public order: 1, 0 or ``UNKNOWN``."""
+        # The order in which the raw file shows the answers is one, unless it predicts more labels
+        # than a habit of taking the first would: an order that nearly always has the better answer
+        # first was not fixed before the labels.
         orders = rule_bits(self.released, self.rules)
         shown = self.released.displayed
         if shown is None or not (judged := self.known & (shown != UNKNOWN)).any():
@@ -122,11 +112,9 @@ class PublicKnowledge:
 
     @cached_property
     def shows_tastes(self) -> bool:
-        """Return whether the order written is a public one other than the canonical hash order.
-
-        Then whatever tells people apart, such as the place of a row among those of one annotator,
-        tells something of labels in that order: some like longer answers, some shorter ones.
-        """
+        """Return whether the order written is a public one other than the canonical hash order."""
+        # Then whatever tells people apart, such as the place of a row among those of one annotator,
+        # tells something of labels in that order: some like longer answers, some shorter ones.
         once = np.ones(int(self.known.sum()), dtype=np.int64)
         orders = (bits for name, bits in self.orders.items() if name != CANONICAL)
         return any(reproduces(bits[self.known], once) for bits in orders)
@@ -146,18 +134,6 @@ class PublicKnowledge:
     def log_odds(self, rows: Bool[np.ndarray, " n"], *, written: bool = False) -> float:
         """Return an upper bound on the |log-odds| of a label given what is public, on average.
 
-        Each factor is crossed with each public order, and the order that tells most counts, for
-        people differ in taste; the log-odds of several factors add up.
-
-        Args:
-            rows: Which rows count; their labels must be known.
-            written: Whether the order written counts as public, because it is judged elsewhere.
-                Where it shows tastes, people that a channel tells apart may have the strongest:
-                nine of ten labels.
-
-        Returns:
-            A number at least 0; infinity if labels may be certain given what is public.
-
         Guarantee:
             For one factor and any one order: with λ the |log-odds| in a row's cell, the mean
             of σ(ε + λ) over the rows is at most σ(ε + result) for every ε ≥ 0, except with
@@ -165,13 +141,13 @@ class PublicKnowledge:
             Clopper-Pearson from the number of labels that agree with the majority of their cell,
             never fewer than agree with the larger chance; σ(ε + logit q) is concave in q ≥ 1/2.
             Shown by tests/statistical/test_release_attacks.py.
-
-        Source:
-            Clopper & Pearson 1934, for unequal chances by Hoeffding 1956, Theorem 4: the bound is
-            below the mean only at counts whose binomial tail is under ``FAILURE``; half of a
-            binomial lies at or below its rounded mean, so they are one or more below the mean,
-            where equal chances make the tail heaviest.
         """
+        # Each factor is crossed with each public order, and the order that tells most counts, for
+        # people differ in taste; the log-odds of several factors add up.
+        # Source: Clopper & Pearson 1934, for unequal chances by Hoeffding 1956, Theorem 4: the
+        # bound is below the mean only at counts whose binomial tail is under `FAILURE`; half of a
+        # binomial lies at or below its rounded mean, so they are one or more below the mean, where
+        # equal chances make the tail heaviest.
         key = rows.tobytes(), written
         if key not in self._bounds:
             self._bounds[key] = self._log_odds(rows, written=written)
@@ -200,10 +176,8 @@ def _factor_log_odds(
 
 
 def _with_majority(labels: Integer[np.ndarray, " n"], cells: Integer[np.ndarray, " n"]) -> int:
-    """Return how many labels are those of the majority of their cell.
-
-    A row alone in its cell would always be; such rows are put together, by what the order says.
-    """
+    """Return how many labels are those of the majority of their cell."""
+    # A row alone in its cell would always be; such rows are put together, by what the order says.
     last = cells.max(initial=0) // _SIDES * _SIDES + _SIDES
     alone = np.bincount(cells)[cells] == 1
     cells = np.where(alone, last + cells % _SIDES, cells)

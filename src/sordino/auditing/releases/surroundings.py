@@ -72,11 +72,7 @@ _NotOurs: TypeAlias = Literal["raw", "released"]
 
 
 def find_manifest_leaks(released: Released) -> Finding:
-    """Return what the manifest tells beside what a claim needs, by the names of its keys.
-
-    Args:
-        released: A released file.
-    """
+    """Return what the manifest tells beside what a claim needs, by the names of its keys."""
     if released.manifest is None:
         return _skipped("manifest", "There is no manifest.")
     found: defaultdict[str, list[str]] = defaultdict(list)
@@ -123,13 +119,7 @@ def _is_telling(what: str, value: Any) -> bool:
 
 
 def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Finding:
-    """Return whether the manifest states another claim than the one that is tested.
-
-    Args:
-        released: A released file.
-        claim: What is tested.
-        path: The released file itself.
-    """
+    """Return whether the manifest states another claim than the one that is tested."""
     has = released.manifest
     if has is None:
         return _skipped("claim", "There is no manifest, so the claim is only what was given.")
@@ -176,15 +166,9 @@ def _list(value: Any) -> Sequence[Any]:
 
 
 def find_neighbors(released: Released, path: Path) -> Finding:
-    """Return whether files beside a released one hold raw labels, or answers to the same questions.
-
-    Of at most 200 names in the folder, the first MiB of each table or JSON Lines file is looked
-    at, and nothing is written.
-
-    Args:
-        released: A released file.
-        path: Where it lies.
-    """
+    """Whether files beside a released one hold raw labels, or answers to the same questions."""
+    # Of at most 200 names in the folder, the first MiB of each table or JSON Lines file is looked
+    # at, and nothing is written.
     if released.releases is not None:
         return _skipped("surroundings", "All files of the folder were read as released ones.")
     ours: defaultdict[bytes, set[int]] = defaultdict(set)
@@ -266,10 +250,8 @@ class _Seen:
 
     @property
     def kind(self) -> _NotOurs | None:
-        """Return what kind of file it is, or None if it tells nothing more.
-
-        Many answers that are all the same are a copy of the released file.
-        """
+        """Return what kind of file it is, or None if it tells nothing more."""
+        # Many answers that are all the same are a copy of the released file.
         if self.raw:
             return "raw"
         copied = self.released >= _FEWEST_TO_COMPARE and not self.differing

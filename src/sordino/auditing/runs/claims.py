@@ -43,19 +43,12 @@ _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
 
 @dataclass(frozen=True, kw_only=True)
 class StatedCoin:
-    """What ``result.json`` says of its mechanism.
+    """What ``result.json`` says of its mechanism."""
 
-    Attributes:
-        noise: Where it is.
-        name: The mechanism.
-        flips: Share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none.
-        loss: Privacy loss of one label; None where an early version left it out.
-    """
-
-    noise: str
-    name: str
-    flips: float
-    loss: float | None
+    noise: str  # where it is
+    name: str  # the mechanism
+    flips: float  # share of labels that it flips, in [0, 1/2]; 0 for a mechanism that flips none
+    loss: float | None  # privacy loss of one label; None where an early version left it out
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedCoin:
@@ -74,17 +67,10 @@ class StatedCoin:
 
 
 def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
-    """Return whether the coin that is described is the one that the entries paid for.
-
-    A description that promises more noise than was paid for refutes; one that only differs is a
-    warning. A file that arrived private was paid for elsewhere: its coin must then agree with
-    itself and with the promise that it arrived with.
-
-    Args:
-        stated: What ``result.json`` says.
-        paid: What the entries promise together.
-        entries: The rows of the ledger that the reward names: spends, and files that arrived.
-    """
+    """Return whether the coin that is described is the one that the entries paid for."""
+    # A description that promises more noise than was paid for refutes; one that only differs is a
+    # warning. A file that arrived private was paid for elsewhere: its coin must then agree with
+    # itself and with the promise that it arrived with.
     rows = tuple(entries)
     events = [event_of(row) for row in rows if row.kind == "reserve"]
     losses = [event.epsilon for event in events if isinstance(event, RandomizedResponseEvent)]
@@ -120,11 +106,8 @@ def _too_private(stated: StatedCoin, losses: list[float], paid: Guarantee) -> It
 
 
 def _least_flips(loss: float) -> float:
-    """Return the share of labels that must be flipped for a loss; coins are rounded up from it.
-
-    Source:
-        Warner 1965: 1/(1 + e^ε).
-    """
+    """Return the share of labels that must be flipped for a loss; coins are rounded up from it."""
+    # Source: Warner 1965: 1/(1 + e^ε).
     odds = math.exp(-loss)
     return odds / (1 + odds)
 
@@ -135,10 +118,8 @@ def _arrived(paid: Guarantee) -> float:
 
 
 def _other_numbers(stated: StatedCoin, losses: list[float], paid: Guarantee) -> Iterator[str]:
-    """Yield what differs from the coin that was paid for without promising more.
-
-    Entries that no person ids link may add up for one label, which the result then says.
-    """
+    """Yield what differs from the coin that was paid for without promising more."""
+    # Entries that no person ids link may add up for one label, which the result then says.
     known = [*losses, *([paid.epsilon] if paid.unit == "label" else [])]
     told = stated.loss
     if told is not None and losses and not any(math.isclose(told, one) for one in known):
@@ -158,20 +139,13 @@ _ROOM = 1e-3  # what a calibration may leave unused
 
 @dataclass(frozen=True, kw_only=True)
 class StatedGaussian:
-    """One release with Gaussian noise, as ``result.json`` describes it.
+    """One release with Gaussian noise, as ``result.json`` describes it."""
 
-    Attributes:
-        name: The mechanism.
-        epsilon: Privacy loss that it is said to keep.
-        delta: With this failure probability.
-        mu: What one change moves it, in units of its noise.
-        records_per_person: How many records of one person count; None if there is no limit.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    mu: float
+    name: str  # the mechanism
+    epsilon: float  # privacy loss that it is said to keep
+    delta: float  # with this failure probability
+    mu: float  # what one change moves it, in units of its noise
+    # How many records of one person count; None if there is no limit.
     records_per_person: int | None
 
     @classmethod
@@ -208,27 +182,16 @@ class StatedGaussian:
 
 @dataclass(frozen=True, kw_only=True)
 class StatedTilt:
-    """A minimizer of a tilted objective, as ``result.json`` describes it.
+    """A minimizer of a tilted objective, as ``result.json`` describes it."""
 
-    Attributes:
-        name: The mechanism.
-        epsilon: Privacy loss that it is said to keep.
-        delta: With this failure probability.
-        bound: Norm to which every record was clipped.
-        ridge: Strength of the quadratic penalty.
-        standard_deviation: Noise of every coordinate of the tilt.
-        second_moment: Whether a second moment was released with it.
-        second_moment_mu: What one record moves that, in units of its noise.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    bound: float
-    ridge: float
-    standard_deviation: float
-    second_moment: bool
-    second_moment_mu: float
+    name: str  # the mechanism
+    epsilon: float  # privacy loss that it is said to keep
+    delta: float  # with this failure probability
+    bound: float  # norm to which every record was clipped
+    ridge: float  # strength of the quadratic penalty
+    standard_deviation: float  # noise of every coordinate of the tilt
+    second_moment: bool  # whether a second moment was released with it
+    second_moment_mu: float  # what one record moves that, in units of its noise
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> StatedTilt:
@@ -286,27 +249,16 @@ class StatedTilt:
 
 @dataclass(frozen=True, kw_only=True)
 class StatedRankedTilt:
-    """A minimizer of a tilted objective of rankings, as ``result.json`` describes it.
+    """A minimizer of a tilted objective of rankings, as ``result.json`` describes it."""
 
-    Attributes:
-        name: The mechanism.
-        epsilon: Privacy loss that it is said to keep.
-        delta: With this failure probability.
-        bound: Norm to which the features of every candidate were clipped.
-        candidates: The most candidates of one ballot.
-        dimension: Number of features.
-        ridge: Strength of the quadratic penalty.
-        standard_deviation: Noise of every coordinate of the tilt.
-    """
-
-    name: str
-    epsilon: float
-    delta: float
-    bound: float
-    candidates: int
-    dimension: int
-    ridge: float
-    standard_deviation: float
+    name: str  # the mechanism
+    epsilon: float  # privacy loss that it is said to keep
+    delta: float  # with this failure probability
+    bound: float  # norm to which the features of every candidate were clipped
+    candidates: int  # the most candidates of one ballot
+    dimension: int  # number of features
+    ridge: float  # strength of the quadratic penalty
+    standard_deviation: float  # noise of every coordinate of the tilt
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> StatedRankedTilt:
@@ -353,11 +305,8 @@ class StatedRankedTilt:
 
 
 def together(rows: Iterable[Row]) -> GaussianEvent | None:
-    """Return the one Gaussian release that several are as good as; None if one is of another kind.
-
-    Source:
-        Dong, Roth, Su (2022), Corollary 3.3: the squares of μ add up.
-    """
+    """The one Gaussian release that several are as good as; None if one is of another kind."""
+    # Source: Dong, Roth, Su (2022), Corollary 3.3: the squares of μ add up.
     events = [(event_of(row), row.count) for row in rows]
     squares = [count * event.mu**2 for event, count in events if isinstance(event, GaussianEvent)]
     return GaussianEvent(math.sqrt(sum(squares))) if len(squares) == len(events) else None
@@ -442,20 +391,15 @@ _NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another 
 
 @dataclass(frozen=True, kw_only=True)
 class StatedItems:
-    """What ``result.json`` says of the items that everybody ranked; None where it says nothing.
+    """What ``result.json`` says of the items that everybody ranked; None where it says nothing."""
 
-    Attributes:
-        worths: Name, worth and ends of the interval, if it has one, the best first.
-        choices: Name and chance in a Gibbs policy, the best first; those of another one do not
-            follow from worths.
-        count: How many items there are.
-        temperature: Of the policy.
-    """
-
+    # Name, worth and ends of the interval, if it has one, the best first.
     worths: tuple[Worth, ...] | None
+    # Name and chance in a Gibbs policy, the best first; those of another one do not follow from
+    # worths.
     choices: tuple[tuple[str, float], ...] | None
-    count: int | None
-    temperature: float | None
+    count: int | None  # how many items there are
+    temperature: float | None  # of the policy
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedItems:
@@ -527,17 +471,11 @@ class StatedItems:
 
 @dataclass(frozen=True, kw_only=True)
 class StatedNumbers:
-    """The numbers of ``result.json`` that cost something under one promise or another.
+    """The numbers of ``result.json`` that cost something under one promise or another."""
 
-    Attributes:
-        present: Where a value is that is not null.
-        private_texts: Where something was made of texts that nobody declared public.
-        items: The worths of what everybody ranked.
-    """
-
-    present: frozenset[_Path]
-    private_texts: frozenset[_Path]
-    items: StatedItems
+    present: frozenset[_Path]  # where a value is that is not null
+    private_texts: frozenset[_Path]  # where something was made of texts that nobody declared public
+    items: StatedItems  # the worths of what everybody ranked
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedNumbers:
@@ -554,16 +492,9 @@ class StatedNumbers:
         )
 
     def wrong(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> Iterator[str]:
-        """Yield what a curator could not state without a release that is on no ledger.
-
-        A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
-        whole records nothing is free, and where they may come and go not even their number is.
-
-        Args:
-            paid: What the entries promise together.
-            bought: Whether an entry paid for metrics.
-            reward: The reward in ``reward.json``.
-        """
+        """Yield what a curator could not state without a release that is on no ledger."""
+        # A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
+        # whole records nothing is free, and where they may come and go not even their number is.
         records = paid.unit != "label" and "labels-only" not in paid.caveats
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
         told = self.present & dear
@@ -641,19 +572,12 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class StatedMechanism:
-    """What ``result.json`` says of the noise, of the metrics it bought, and of what it measured.
+    """What ``result.json`` says of the noise, of the metrics it bought, and of what it measured."""
 
-    Attributes:
-        coin: The mechanism, as far as coins are described.
-        noise: The mechanism of a curator; None if it is another one.
-        metrics: What bought metrics; None if nothing did.
-        numbers: What the result measured.
-    """
-
-    coin: StatedCoin
-    noise: _Noise | None
-    metrics: StatedGaussian | None
-    numbers: StatedNumbers
+    coin: StatedCoin  # the mechanism, as far as coins are described
+    noise: _Noise | None  # the mechanism of a curator; None if it is another one
+    metrics: StatedGaussian | None  # what bought metrics; None if nothing did
+    numbers: StatedNumbers  # what the result measured
 
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
@@ -675,39 +599,22 @@ def _noise(told: Mapping[str, Any]) -> _Noise | None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Payment:
-    """What a curator paid: the entry behind the reward, and the entries for metrics.
+    """What a curator paid: the entry behind the reward, and the entries for metrics."""
 
-    Attributes:
-        terms: What all of them promise together.
-        entry: The spend that the released reward was drawn on.
-        others: Every other spend that the reward names.
-        reward: The reward in ``reward.json``.
-    """
-
-    terms: Guarantee
-    entry: Row
-    others: tuple[Row, ...]
-    reward: RewardModel
+    terms: Guarantee  # what all of them promise together
+    entry: Row  # the spend that the released reward was drawn on
+    others: tuple[Row, ...]  # every other spend that the reward names
+    reward: RewardModel  # the reward in `reward.json`
 
 
 def check_mechanism(
     stated: StatedMechanism, paid: Guarantee, rows: Iterable[Row], *, reward: RewardModel
 ) -> Finding:
-    """Return whether what is described is what the entries paid for.
-
-    A description that promises more noise or a smaller loss than was paid for refutes, and so do
-    metrics that nothing paid for, and a number that tells what the promise hides. A description
-    that only differs is a warning.
-
-    Args:
-        stated: What ``result.json`` says.
-        paid: What the entries promise together.
-        rows: The rows of the ledger under the names that the reward gives.
-        reward: The reward in ``reward.json``.
-
-    Source:
-        docs/central.md, "Confidence under label privacy": what is free after one noised sum.
-    """
+    """Return whether what is described is what the entries paid for."""
+    # A description that promises more noise or a smaller loss than was paid for refutes, and so do
+    # metrics that nothing paid for, and a number that tells what the promise hides. A description
+    # that only differs is a warning.
+    # Source: docs/central.md, "Confidence under label privacy": what is free after one noised sum.
     rows = tuple(rows)
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):

@@ -35,22 +35,6 @@ _CERTIFICATE = "the certificate"
 def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
     """Return whether a run's claim follows from its ledger and its files; only reads.
 
-    Args:
-        folder: What ``sordino align --out`` wrote.
-        ledger: The ledger, if it is not ``spend.db`` in that folder.
-
-    Returns:
-        An audit with one finding for each check: ``chain``, ``head``, ``digests``, ``entries``,
-        ``totals``, ``claim``, ``caveats``, ``mechanism``, ``budget``, ``report``, ``strays``. A
-        ledger that was edited supports no claim: it refutes. Nothing here is a matter of chance.
-
-    Raises:
-        UsageError: No ledger was named and the one in the folder knows nothing of this run, or
-            what was named is no ledger.
-        DataError: The folder holds no result, or a file of it is malformed or too new.
-        FileSystemError: A file, or the ledger, is not there or cannot be read.
-        LedgerError: The ledger was written by a newer version.
-
     Guarantee:
         Whoever makes the promise or the mechanism look stronger, drops a caveat, or changes the
         reward, the policy's settings, a digest or an entry, without changing everything that
@@ -82,24 +66,15 @@ def audit_run(folder: str | Path, *, ledger: str | Path | None = None) -> Audit:
 
 @dataclass(frozen=True, kw_only=True)
 class _Case:
-    """A run beside its ledger.
+    """A run beside its ledger."""
 
-    Attributes:
-        run: What the run says.
-        ledger: The ledger as it is now.
-        position: Number of rows up to the certificate's head; None if the ledger lacks it.
-        then: The ledger as it was at that head; as it is now if it lacks it.
-        paid: What the entries behind the reward promise together; None if nothing shows that
-            they paid.
-        problem: Why nothing shows it.
-    """
-
-    run: StoredRun
-    ledger: Ledger
-    position: int | None
-    then: Ledger
+    run: StoredRun  # what the run says
+    ledger: Ledger  # the ledger as it is now
+    position: int | None  # number of rows up to the certificate's head; None if the ledger lacks it
+    then: Ledger  # the ledger as it was at that head; as it is now if it lacks it
+    # What the entries behind the reward promise together; None if nothing shows that they paid.
     paid: Guarantee | None
-    problem: str
+    problem: str  # why nothing shows it
 
     @classmethod
     def of(cls, run: StoredRun, ledger: Ledger) -> _Case:
@@ -132,11 +107,9 @@ class _Case:
 
 
 def _refuse_another_ledger(case: _Case) -> None:
-    """Refuse a ledger that nobody named and that knows neither head nor entry of the run.
-
-    An earlier run may have left it in the folder of a run that spent on a ledger elsewhere: it
-    says nothing about this one.
-    """
+    """Refuse a ledger that nobody named and that knows neither head nor entry of the run."""
+    # An earlier run may have left it in the folder of a run that spent on a ledger elsewhere: it
+    # says nothing about this one.
     named = {*case.run.reward.release_ids, *case.run.certificate.release_ids}
     if case.position is None and named.isdisjoint(row.release_id for row in case.ledger.rows):
         raise UsageError(
@@ -239,10 +212,8 @@ def _check_head(case: _Case) -> Finding:
 
 
 def _check_digests(run: StoredRun) -> Finding:
-    """Return whether the reward and the policy are those that were certified.
-
-    The certificate binds what the file says; the SHA-256 in the result binds how it is written.
-    """
+    """Return whether the reward and the policy are those that were certified."""
+    # The certificate binds what the file says; the SHA-256 in the result binds how it is written.
     wrong, odd = [], []
     if run.digest != run.certificate.digest:
         wrong.append(
@@ -343,10 +314,8 @@ def _check_caveats(case: _Case, paid: Guarantee) -> Finding:
 
 
 def _check_budget(ledger: Ledger) -> Finding:
-    """Return whether the total was within the budget after every spend, row by row.
-
-    A budget that was lowered below what was spent before forbids the next spend, not the last.
-    """
+    """Return whether the total was within the budget after every spend, row by row."""
+    # A budget that was lowered below what was spent before forbids the next spend, not the last.
     first, *rows = ledger.rows
     books = Books.of(first)
     for row in rows:

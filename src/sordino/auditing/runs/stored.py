@@ -53,34 +53,19 @@ _NOT_OURS = (
 
 @dataclass(frozen=True, kw_only=True)
 class StoredRun:
-    """What a run says of itself, field by field; whether it is true is another question.
+    """What a run says of itself, field by field; whether it is true is another question."""
 
-    Attributes:
-        claim: The promise in ``result.json``.
-        certificate: The certificate in ``result.json``.
-        reward: The reward in ``reward.json``.
-        reward_sha256: SHA-256 of ``reward.json``, as ``result.json`` states it.
-        found_sha256: SHA-256 of ``reward.json`` as it lies on disk.
-        digest: SHA-256 of the artifact, made anew of ``reward.json`` and the policy's settings.
-        stated: The mechanism and the numbers, as ``result.json`` states them.
-    """
-
-    claim: Guarantee
-    certificate: Certificate
-    reward: RewardModel
-    reward_sha256: str
-    found_sha256: str
-    digest: str
-    stated: StatedMechanism
+    claim: Guarantee  # the promise in `result.json`
+    certificate: Certificate  # the certificate in `result.json`
+    reward: RewardModel  # the reward in `reward.json`
+    reward_sha256: str  # SHA-256 of `reward.json`, as `result.json` states it
+    found_sha256: str  # SHA-256 of `reward.json` as it lies on disk
+    digest: str  # SHA-256 of the artifact, made anew of `reward.json` and the policy's settings
+    stated: StatedMechanism  # the mechanism and the numbers, as `result.json` states them
 
     @classmethod
     def read(cls, folder: Path) -> StoredRun:
-        """Return what ``result.json`` and ``reward.json`` in a folder say.
-
-        Raises:
-            DataError: There is no result, or a file is malformed or written by a newer version.
-            FileSystemError: A file cannot be read.
-        """
+        """Return what ``result.json`` and ``reward.json`` in a folder say."""
         result = read_result(folder)
         values = read_json(
             folder / REWARD, kind=REWARD_FORMAT, version=REWARD_VERSION, problem=_PROBLEM
@@ -100,12 +85,7 @@ class StoredRun:
 
 
 def read_result(folder: Path) -> dict[str, Any]:
-    """Return what ``result.json`` of an earlier run holds.
-
-    Raises:
-        DataError: The folder holds no result, or one that is malformed or too new.
-        FileSystemError: There is no such folder, or the file cannot be read.
-    """
+    """Return what ``result.json`` of an earlier run holds."""
     if not folder.is_dir():
         raise FileSystemError(f"There is no folder {folder.name}. Nothing was done.")
     if not (folder / RESULT).is_file():
@@ -186,11 +166,9 @@ def _texts(values: Any) -> list[str]:
 def _digest(
     artifact: str, values: Mapping[str, Any], reward: RewardModel, result: Mapping[str, Any]
 ) -> str:
-    """Return the digest of the artifact that the files describe.
-
-    The reward enters as it stands in its file: read back and written again, a file of an older
-    version would become one of this version, with another digest.
-    """
+    """Return the digest of the artifact that the files describe."""
+    # The reward enters as it stands in its file: read back and written again, a file of an older
+    # version would become one of this version, with another digest.
     if artifact == "reward":
         return digest_of(values)
     policy = _policy(reward, result["policy"])
@@ -206,22 +184,9 @@ def _policy(reward: RewardModel, settings: Mapping[str, Any]) -> CandidatePolicy
 
 
 def read_ledger(path: Path, *, given: bool = False) -> Ledger:
-    """Return the ledger at a path, read from a copy.
-
-    To open a ledger, SQLite makes files beside it and may write into it what a crash left over.
-    An audit leaves the folder as it is, so it reads a copy.
-
-    Args:
-        path: The SQLite file.
-        given: Whether somebody pointed at it: then what is no ledger at all is their mistake,
-            and says nothing about the run.
-
-    Raises:
-        UsageError: It is ``given``, and is no ledger.
-        FileSystemError: There is no such file, or it cannot be read.
-        LedgerDamaged: It was edited, or is no ledger.
-        LedgerError: It was written by a newer version, or another process keeps writing it.
-    """
+    """Return the ledger at a path, read from a copy."""
+    # To open a ledger, SQLite makes files beside it and may write into it what a crash left over.
+    # An audit leaves the folder as it is, so it reads a copy.
     if not path.is_file():
         raise FileSystemError(
             f"There is no ledger {path.name} here. Nothing was audited. If it lies elsewhere, say "
@@ -260,11 +225,9 @@ def _is_something_else(path: Path) -> bool:
 
 
 def _snapshot(path: Path) -> dict[str, bytes]:
-    """Return the ledger and the rows that wait beside it, as they were at one moment.
-
-    Two looks in a row that see the same saw what was there between them. SQLite can be killed
-    at any moment, so what was there at one moment is a whole ledger.
-    """
+    """Return the ledger and the rows that wait beside it, as they were at one moment."""
+    # Two looks in a row that see the same saw what was there between them. SQLite can be killed at
+    # any moment, so what was there at one moment is a whole ledger.
     before = _look(path)
     for _ in range(_LOOKS):
         after = _look(path)
@@ -309,16 +272,9 @@ _DIGITS = 4  # of a bound on the page
 
 
 def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) -> Finding:
-    """Return whether the page of a run says what the run promises.
-
-    Only what every version of the page says is looked for, so most of what is missing is a
-    warning; a page that hides a simulation refutes.
-
-    Args:
-        folder: The run.
-        claim: What ``result.json`` promises.
-        heads: Digests of the ledger from the certificate's on; None if there is none such.
-    """
+    """Return whether the page of a run says what the run promises."""
+    # Only what every version of the page says is looked for, so most of what is missing is a
+    # warning; a page that hides a simulation refutes.
     if not (folder / REPORT).is_file():
         return Finding(attack="report", outcome="skipped", summary=f"There is no {REPORT}.")
     with explained(f"{REPORT} cannot be read"):
@@ -361,10 +317,8 @@ def _other_head(words: str, heads: Iterable[str] | None) -> Iterator[str]:
 
 
 def check_strays(folder: Path) -> Finding:
-    """Return whether files beside a run look like raw judgments, by their first bytes.
-
-    At most a thousand files, also in folders below, and 64 KiB of each are looked at.
-    """
+    """Return whether files beside a run look like raw judgments, by their first bytes."""
+    # At most a thousand files, also in folders below, and 64 KiB of each are looked at.
     entries = list(islice(_files(folder), _MOST_FILES + 1))
     found = sorted(str(path.relative_to(folder)) for path in entries[:_MOST_FILES] if _is_raw(path))
     more = len(entries) > _MOST_FILES

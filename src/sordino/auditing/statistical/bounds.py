@@ -47,25 +47,9 @@ class Counts(NamedTuple):
 
 
 def clopper_pearson(successes: int, trials: int, confidence: float) -> tuple[float, float]:
-    """Return a lower and an upper bound on a probability, each of this confidence on its own.
-
-    Args:
-        successes: How often it happened, from 0 to ``trials``.
-        trials: How many independent trials there were; with none the bounds are 0 and 1.
-        confidence: Coverage of each of the two bounds, in (0, 1).
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Clopper & Pearson 1934: the probabilities at which the tail of the binomial is exactly
-        1 − confidence, as quantiles of the beta distribution.
-
-    Example:
-        >>> low, high = clopper_pearson(0, 100, 0.95)
-        >>> low, round(high, 6)
-        (0.0, 0.029513)
-    """
+    """Return a lower and an upper bound on a probability, each of this confidence on its own."""
+    # Source: Clopper & Pearson 1934: the probabilities at which the tail of the binomial is exactly
+    # 1 − confidence, as quantiles of the beta distribution.
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     k, n = _success_count("successes", successes, trials)
     count, total = np.asarray(k), np.asarray(n)
@@ -107,34 +91,12 @@ def epsilon_from_counts(
     delta: float,
     confidence: float,
 ) -> float:
-    """Return a lower confidence bound on ε, for a mechanism whose δ is given.
-
-    The larger of log((t − δ)/f) and log((1 − f − δ)/(1 − t)), where t is a lower bound on the
-    chance of the event on one input and f an upper bound on its chance on the other. Both
-    statements follow from the same two bounds, so each of these may fail with probability
-    (1 − confidence)/2.
-
-    Args:
-        true_positives: How often the event happened on one input.
-        trials_one: How often that input was played.
-        false_positives: How often it happened on the other.
-        trials_other: How often that one was played.
-        delta: The δ of the claim, in [0, 1).
-        confidence: Coverage of the bound, in (0, 1).
-
-    Returns:
-        The bound, at least 0.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Kairouz, Oh & Viswanath 2015, Theorem 2.1 (the privacy region); Nasr et al. 2021, §4.
-
-    Example:
-        >>> round(epsilon_from_counts(900, 1000, 100, 1000, delta=0.0, confidence=0.95), 4)
-        1.9897
-    """
+    """Return a lower confidence bound on ε, for a mechanism whose δ is given."""
+    # The larger of log((t − δ)/f) and log((1 − f − δ)/(1 − t)), where t is a lower bound on the
+    # chance of the event on one input and f an upper bound on its chance on the other. Both
+    # statements follow from the same two bounds, so each of these may fail with probability (1 −
+    # confidence)/2.
+    # Source: Kairouz, Oh & Viswanath 2015, Theorem 2.1 (the privacy region); Nasr et al. 2021, §4.
     counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     delta = failure_probability("delta", delta)
@@ -167,32 +129,11 @@ def mu_from_counts(
     *,
     confidence: float,
 ) -> float:
-    """Return a lower confidence bound on μ, for a mechanism that claims the Gaussian trade-off.
-
-    Φ⁻¹(1 − α) − Φ⁻¹(β), where α and β are upper bounds on the errors of both kinds, each of
-    which fails with probability (1 − confidence)/2. Every test of a μ-GDP mechanism keeps
-    Φ⁻¹(1 − α) − Φ⁻¹(β) ≤ μ, so a larger value refutes μ-GDP, whatever the mechanism is.
-
-    Args:
-        true_positives: How often the event happened on one input.
-        trials_one: How often that input was played.
-        false_positives: How often it happened on the other.
-        trials_other: How often that one was played.
-        confidence: Coverage of the bound, in (0, 1).
-
-    Returns:
-        The bound, at least 0.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Dong, Roth & Su 2022, Definition 2.6 and equation (6); Nasr et al. 2023, §4.
-
-    Example:
-        >>> round(mu_from_counts(692, 1000, 308, 1000, confidence=0.95), 4)
-        0.8378
-    """
+    """Return a lower confidence bound on μ, for a mechanism that claims the Gaussian trade-off."""
+    # Φ⁻¹(1 − α) − Φ⁻¹(β), where α and β are upper bounds on the errors of both kinds, each of which
+    # fails with probability (1 − confidence)/2. Every test of a μ-GDP mechanism keeps Φ⁻¹(1 − α) −
+    # Φ⁻¹(β) ≤ μ, so a larger value refutes μ-GDP, whatever the mechanism is.
+    # Source: Dong, Roth & Su 2022, Definition 2.6 and equation (6); Nasr et al. 2023, §4.
     counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     return max(0.0, float(mu_bounds(*map(np.asarray, counts), failure=failure)))
@@ -216,33 +157,12 @@ def odds_ratio_bound(
     *,
     confidence: float,
 ) -> float:
-    """Return a lower confidence bound on how far the log-odds of two actions move.
-
-    For a mechanism of bounded range b the log-odds of any two events move by at most b. The
-    bound is exact: given the total number of the first action, its number on one input is
-    noncentral hypergeometric, and the odds ratio is its only parameter.
-
-    Args:
-        true_positives: How often the first of two actions was drawn on one input.
-        trials_one: How often either of them was, on that input.
-        false_positives: How often the first was drawn on the other input.
-        trials_other: How often either of them was, on that one.
-        confidence: Coverage of the bound, in (0, 1).
-
-    Returns:
-        The bound, at least 0.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Fisher 1935; Cornfield 1956 (the exact conditional interval); Durfee & Rogers 2019,
-        Definition 3.1.
-
-    Example:
-        >>> round(odds_ratio_bound(622, 1000, 378, 1000, confidence=0.95), 4)
-        0.84
-    """
+    """Return a lower confidence bound on how far the log-odds of two actions move."""
+    # For a mechanism of bounded range b the log-odds of any two events move by at most b. The bound
+    # is exact: given the total number of the first action, its number on one input is noncentral
+    # hypergeometric, and the odds ratio is its only parameter.
+    # Source: Fisher 1935; Cornfield 1956 (the exact conditional interval); Durfee & Rogers 2019,
+    # Definition 3.1.
     counts = _checked(Counts(true_positives, trials_one, false_positives, trials_other))
     failure = 1 - failure_probability("confidence", confidence, zero=False)
     support, weights = _hypergeometric(counts)
@@ -258,13 +178,7 @@ def odds_ratio_bound(
 
 
 def odds_ratio_refutes(counts: Counts, claimed: float, *, confidence: float) -> bool:
-    """Return whether :func:`odds_ratio_bound` is at least a claim, without finding the bound.
-
-    Args:
-        counts: The four counts.
-        claimed: How far the log-odds may move, at least 0.
-        confidence: Coverage of the bound, in (0, 1).
-    """
+    """Return whether :func:`odds_ratio_bound` is at least a claim, without finding the bound."""
     support, weights = _hypergeometric(_checked(counts))
     tail = _log_tail(support, weights, support >= counts.true_positives, claimed)
     return tail <= math.log(1 - confidence)
@@ -298,33 +212,12 @@ def _hypergeometric(
 def one_run_epsilon(
     canaries: int, guesses: int, correct: int, *, delta: float, confidence: float
 ) -> float:
-    """Return a lower confidence bound on ε from one run with many canaries.
-
-    A fair coin decided for each canary whether it was in, and the guesses were made from the
-    output alone (and from canaries that are not counted here). The bound is the smallest ε at
-    which so many correct guesses are no longer a surprise:
-    P[W ≥ v] + 2mδ·max_i P[v − i ≤ W < v]/i, W ~ Binomial(r, e^ε/(1 + e^ε)).
-
-    Args:
-        canaries: m, how many canaries could have been guessed.
-        guesses: r, how many were, from 0 to m.
-        correct: v, how many guesses were right, from 0 to r.
-        delta: The δ of the claim, in [0, 1).
-        confidence: Coverage of the bound, in (0, 1).
-
-    Returns:
-        The bound, at least 0.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Steinke, Nasr & Jagielski 2023, Theorem 5.2 and Appendix D.
-
-    Example:
-        >>> round(one_run_epsilon(1000, 100, 85, delta=1e-5, confidence=0.95), 4)
-        1.2531
-    """
+    """Return a lower confidence bound on ε from one run with many canaries."""
+    # A fair coin decided for each canary whether it was in, and the guesses were made from the
+    # output alone (and from canaries that are not counted here). The bound is the smallest ε at
+    # which so many correct guesses are no longer a surprise: P[W ≥ v] + 2mδ·max_i P[v − i ≤ W <
+    # v]/i, W ~ Binomial(r, e^ε/(1 + e^ε)).
+    # Source: Steinke, Nasr & Jagielski 2023, Theorem 5.2 and Appendix D.
     m = integer("canaries", canaries, at_least=0)
     r = integer("guesses", guesses, at_least=0, at_most=m)
     v = integer("correct", correct, at_least=0, at_most=r)
@@ -341,12 +234,10 @@ def one_run_epsilon(
 
 
 def _one_run_p_value(m: int, r: int, v: int, epsilon: float, delta: float) -> float:
-    """Return the chance of at least v correct guesses of r, at this ε and δ.
-
-    Below one half it only rises with ε, so that bisection finds where it passes a level: with
-    c = 2mδ/i each term is f(v) + c(f(v − i) − f(v)), f the upper tail, which rises while c ≤ 1,
-    and also while the mode of W is below v − i; beyond that f(v − i), and the term, is ≥ ½.
-    """
+    """Return the chance of at least v correct guesses of r, at this ε and δ."""
+    # Below one half it only rises with ε, so that bisection finds where it passes a level: with c =
+    # 2mδ/i each term is f(v) + c(f(v − i) − f(v)), f the upper tail, which rises while c ≤ 1, and
+    # also while the mode of W is below v − i; beyond that f(v − i), and the term, is ≥ ½.
     if v == 0:
         return 1.0
     numbers = np.arange(1, v + 1, dtype=np.float64)
@@ -370,11 +261,10 @@ Rank = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
-    """An event chosen without the scores that it was counted on.
+    """An event chosen without the scores that it was counted on."""
 
-    Scores of at least ``high`` say one input, scores below ``low`` say the other (or the reverse
-    if ``above`` is False), and scores between them say nothing and are not counted.
-    """
+    # Scores of at least `high` say one input, scores below `low` say the other (or the reverse if
+    # `above` is False), and scores between them say nothing and are not counted.
 
     low: float
     high: float
@@ -393,12 +283,7 @@ class Cut:
 
 
 def split_sizes(scores: int) -> tuple[int, int]:
-    """Return how many of so many scores choose the event, and how many are counted.
-
-    Example:
-        >>> split_sizes(20_000)
-        (4000, 16000)
-    """
+    """Return how many of so many scores choose the event, and how many are counted."""
     chosen = max(1, int(SELECTION_SHARE * scores))
     return chosen, scores - chosen
 
@@ -406,17 +291,7 @@ def split_sizes(scores: int) -> tuple[int, int]:
 def split(
     name: str, scores: Float[np.ndarray, " n"]
 ) -> tuple[Float[np.ndarray, " a"], Float[np.ndarray, " b"]]:
-    """Return the scores that choose an event, and the scores that it is counted on.
-
-    Args:
-        name: What the scores are called in an error.
-        scores: Of independent trials, in the order in which they were played; infinite ones are
-            allowed.
-
-    Raises:
-        DataError: There are fewer than 10, one is NaN, or they have been sorted, so that the
-            first ones are no sample of all.
-    """
+    """Return the scores that choose an event, and the scores that it is counted on."""
     array = np.asarray(scores)
     if array.ndim != 1 or array.dtype.kind not in "biuf" or len(array) < _LEAST:
         raise DataError(
@@ -461,16 +336,7 @@ def _above(scores: np.ndarray, thresholds: np.ndarray) -> Integer[np.ndarray, " 
 
 
 def best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: Rank) -> Cut:
-    """Return the threshold, and the side of it, that shows most, counted on fresh scores.
-
-    Args:
-        one: Scores of the trials on one input.
-        other: Scores of the trials on the other.
-        rank: How much counts show; the event is the one that shows most on the first fifth.
-
-    Raises:
-        DataError: As :func:`split`.
-    """
+    """Return the threshold, and the side of it, that shows most, counted on fresh scores."""
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
     tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_SINGLE)
     hits, alarms = _above(seen_one, tried), _above(seen_other, tried)
@@ -482,18 +348,8 @@ def best_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank:
 
 
 def best_cuts(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], rank: Rank) -> Cut:
-    """Return the two thresholds that show most, counted on fresh scores.
-
-    Scores between the two say neither and are left out: the counts are of the scores outside.
-
-    Args:
-        one: Scores of the trials on one input.
-        other: Scores of the trials on the other.
-        rank: How much counts show; the event is the one that shows most on the first fifth.
-
-    Raises:
-        DataError: As :func:`split`.
-    """
+    """Return the two thresholds that show most, counted on fresh scores."""
+    # Scores between the two say neither and are left out: the counts are of the scores outside.
     (seen_one, rest_one), (seen_other, rest_other) = split("one", one), split("other", other)
     tried = _candidates(np.concatenate([seen_one, seen_other]), _MOST_DOUBLE)
     low, high = np.triu_indices(len(tried))
@@ -526,55 +382,22 @@ _CHOOSING_MU: Final = 1e-8
 def epsilon_cut(
     one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, delta: float
 ) -> Cut:
-    """Return the event that shows most ε on the first fifth of the scores, counted on the rest.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-        delta: The δ of the claim.
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-    """
+    """Return the event that shows most ε on the first fifth of the scores, counted on the rest."""
     return best_cut(one, other, partial(epsilon_bounds, delta=delta, failure=_CHOOSING))
 
 
 def mu_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the event that shows most μ on the first fifth of the scores, counted on the rest.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-    """
+    """Return the event that shows most μ on the first fifth of the scores, counted on the rest."""
     return best_cut(one, other, partial(mu_bounds, failure=_CHOOSING_MU))
 
 
 def range_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the two events whose odds move most on the first fifth, counted on the rest.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-    """
+    """Return the two events whose odds move most on the first fifth, counted on the rest."""
     return best_cuts(one, other, _odds_ratios)
 
 
 def one_run_cut(one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"]) -> Cut:
-    """Return the two thresholds outside which canaries are guessed best, counted on the rest.
-
-    Args:
-        one: Scores of the canaries that were put in, in an order that does not depend on them.
-        other: Scores of those that were left out.
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-    """
+    """Return the two thresholds outside which canaries are guessed best, counted on the rest."""
     return best_cuts(one, other, _accuracies)
 
 
@@ -585,21 +408,8 @@ def epsilon_from_scores(
     delta: float,
     confidence: float,
 ) -> float:
-    """Return a lower confidence bound on ε from scores of trials on two neighboring inputs.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-        delta: The δ of the claim, in [0, 1).
-        confidence: Coverage of the bound, in (0, 1).
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-        UsageError: Another argument is out of range.
-
-    Source:
-        ``epsilon_from_counts``, at a threshold chosen on the first fifth of the scores.
-    """
+    """Return a lower confidence bound on ε from scores of trials on two neighboring inputs."""
+    # Source: `epsilon_from_counts`, at a threshold chosen on the first fifth of the scores.
     cut = epsilon_cut(one, other, delta=delta)
     return epsilon_from_counts(*cut.counts, delta=delta, confidence=confidence)
 
@@ -607,40 +417,16 @@ def epsilon_from_scores(
 def mu_from_scores(
     one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, confidence: float
 ) -> float:
-    """Return a lower confidence bound on μ from scores of trials on two neighboring inputs.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-        confidence: Coverage of the bound, in (0, 1).
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-        UsageError: ``confidence`` is out of range.
-
-    Source:
-        ``mu_from_counts``, at a threshold chosen on the first fifth of the scores.
-    """
+    """Return a lower confidence bound on μ from scores of trials on two neighboring inputs."""
+    # Source: `mu_from_counts`, at a threshold chosen on the first fifth of the scores.
     return mu_from_counts(*mu_cut(one, other).counts, confidence=confidence)
 
 
 def range_from_scores(
     one: Float[np.ndarray, " n"], other: Float[np.ndarray, " m"], *, confidence: float
 ) -> float:
-    """Return a lower confidence bound on the bounded range from scores of trials on two inputs.
-
-    Args:
-        one: Scores of independent trials on one input, in the order played.
-        other: Scores of the trials on the other.
-        confidence: Coverage of the bound, in (0, 1).
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-        UsageError: ``confidence`` is out of range.
-
-    Source:
-        ``odds_ratio_bound``, between two events chosen on the first fifth of the scores.
-    """
+    """Return a lower confidence bound on the bounded range from scores of trials on two inputs."""
+    # Source: `odds_ratio_bound`, between two events chosen on the first fifth of the scores.
     return odds_ratio_bound(*range_cut(one, other).counts, confidence=confidence)
 
 
@@ -651,23 +437,9 @@ def one_run_from_scores(
     delta: float,
     confidence: float,
 ) -> float:
-    """Return a lower confidence bound on ε from the scores of canaries in one run.
-
-    Args:
-        one: Scores of the canaries that a fair coin put in, in an order that does not depend on
-            the scores.
-        other: Scores of those that it left out.
-        delta: The δ of the claim, in [0, 1).
-        confidence: Coverage of the bound, in (0, 1).
-
-    Raises:
-        DataError: There are too few scores, or NaN among them, or they are sorted.
-        UsageError: Another argument is out of range.
-
-    Source:
-        ``one_run_epsilon``: canaries outside two thresholds are guessed, and the first fifth,
-        which chose the thresholds, counts for nothing.
-    """
+    """Return a lower confidence bound on ε from the scores of canaries in one run."""
+    # Source: `one_run_epsilon`: canaries outside two thresholds are guessed, and the first fifth,
+    # which chose the thresholds, counts for nothing.
     hits, n, alarms, m = one_run_cut(one, other).counts
     canaries = split_sizes(len(one))[1] + split_sizes(len(other))[1]
     correct = hits + m - alarms
@@ -677,11 +449,8 @@ def one_run_from_scores(
 def _odds_ratios(
     hits: np.ndarray, n: np.ndarray, alarms: np.ndarray, m: np.ndarray
 ) -> Float[np.ndarray, " t"]:
-    """Return about what ``odds_ratio_bound`` says, fast: to choose events, not to report.
-
-    Source:
-        Woolf 1955, with one half added to every count.
-    """
+    """Return about what ``odds_ratio_bound`` says, fast: to choose events, not to report."""
+    # Source: Woolf 1955, with one half added to every count.
     cells = np.stack([hits, n - hits, alarms, m - alarms]) + 0.5
     ratio = np.log(cells[0] * cells[3] / (cells[1] * cells[2]))
     return np.asarray(ratio + ndtri(_CHOOSING) * np.sqrt((1 / cells).sum(axis=0)))

@@ -26,41 +26,14 @@ _BOUND: Final = 1.0  # of a value; only its ratio to the noise matters
 
 
 def catalogue_names() -> tuple[str, ...]:
-    """Return the names that :func:`build_mechanism` knows beside ``module:attribute``.
-
-    Example:
-        >>> catalogue_names()
-        ('randomized-response', 'gaussian', 'exponential')
-    """
+    """Return the names that :func:`build_mechanism` knows beside ``module:attribute``."""
     return tuple(_CATALOGUE)
 
 
 def build_mechanism(
     name: str, *, epsilon: float | None, delta: float, neighbors: NeighboringRelation
 ) -> Mechanism:
-    """Return a mechanism by name, as noisy as a promise needs, or somebody's own.
-
-    Args:
-        name: ``"randomized-response"``; ``"gaussian"`` (one number, bound 1); ``"exponential"``
-            (two actions, bound 1); or ``module:attribute`` for a mechanism, or a function
-            without arguments that returns one, in an installed package or a file of the working
-            directory. Importing it runs its code, and leaves the working directory on the path
-            of imports.
-        epsilon: Privacy loss to calibrate for; somebody's own has its settings already, and both
-            numbers are then ignored.
-        delta: Failure probability: above 0 for ``"gaussian"``, 0 for ``"randomized-response"``.
-        neighbors: What one change is.
-
-    Raises:
-        PrivacyError: The mechanism promises nothing under this relation.
-        UsageError: No such mechanism, or it cannot keep such a promise, or what was imported is
-            no mechanism; the message says what it lacks.
-
-    Example:
-        >>> from sordino import REPLACE_ONE
-        >>> build_mechanism("randomized-response", epsilon=1.0, delta=0.0, neighbors=REPLACE_ONE)
-        RandomizedResponse(epsilon=1.0)
-    """
+    """Return a mechanism by name, as noisy as a promise needs, or somebody's own."""
     if ":" in name:
         return _imported(name)
     if name not in _CATALOGUE:

@@ -68,28 +68,9 @@ _LOST: Final = 1e3  # a loss at which every guess is right
 
 @lru_cache(maxsize=256)
 def detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence: float) -> float:
-    """Return the smallest true ε that would refute a claimed one, with probability .95.
-
-    Args:
-        claimed: The ε of the claim.
-        trials: How often each input is played; a fifth of them chooses the event.
-        delta: The δ of the claim.
-        confidence: Coverage of the bound that the verdict needs.
-
-    Returns:
-        The loss of a randomized response that gives its answer away with probability δ;
-        infinity if no loss would be seen.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite event.
-
-    Example:
-        >>> round(detectable_epsilon(1.0, 20_000, delta=0.0, confidence=0.999), 2)
-        1.1
-    """
+    """Return the smallest true ε that would refute a claimed one, with probability .95."""
+    # Source: Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite
+    # event.
     delta = failure_probability("delta", delta)
 
     def refutes(epsilon: float) -> bool:
@@ -106,28 +87,9 @@ def detectable_epsilon(claimed: float, trials: int, *, delta: float, confidence:
 def detectable_range(
     claimed: float, trials: int, *, confidence: float, center: float = 0.0
 ) -> float:
-    """Return the smallest true bounded range that would refute a claimed one, with probability .95.
-
-    Args:
-        claimed: The bounded range of the claim.
-        trials: How often each input is played; a fifth of them chooses the events.
-        confidence: Coverage of the bound that the verdict needs.
-        center: Log-odds of the two actions halfway between the inputs: 0 is easiest to catch.
-
-    Returns:
-        The bounded range of a draw of one of two actions, whose odds move by half of it up and
-        by half of it down from the center; infinity if none would be seen.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite event.
-
-    Example:
-        >>> round(detectable_range(1.0, 20_000, confidence=0.999), 2)
-        1.14
-    """
+    """The smallest true bounded range that would refute a claimed one, with probability .95."""
+    # Source: Quantiles of the two binomial counts; a Chernoff bound for choosing the opposite
+    # event.
 
     def refutes(bounded_range: float) -> bool:
         hit, alarm = expit(center + bounded_range / 2), expit(center - bounded_range / 2)
@@ -139,28 +101,9 @@ def detectable_range(
 
 @lru_cache(maxsize=256)
 def detectable_mu(claimed: float, trials: int, *, confidence: float) -> float:
-    """Return the smallest true μ that would refute a claimed one, with probability .95.
-
-    Args:
-        claimed: The μ of the claim.
-        trials: How often each input is played; a fifth of them chooses the threshold.
-        confidence: Coverage of the bound that the verdict needs.
-
-    Returns:
-        The μ of a Gaussian mechanism, at the worse of two thresholds 1.25 standard deviations
-        off the best one; infinity if none would be seen.
-
-    Raises:
-        UsageError: An argument is out of range.
-
-    Source:
-        Quantiles of the two binomial counts. How far off the chosen threshold lies was
-        measured: tests/statistical/test_mechanism_audits.py.
-
-    Example:
-        >>> round(detectable_mu(1.0, 20_000, confidence=0.999), 2)
-        1.16
-    """
+    """Return the smallest true μ that would refute a claimed one, with probability .95."""
+    # Source: Quantiles of the two binomial counts. How far off the chosen threshold lies was
+    # measured: tests/statistical/test_mechanism_audits.py.
     counted = split_sizes(integer("trials", trials, at_least=1))[1]
 
     def refutes(mu: float) -> bool:
@@ -172,12 +115,10 @@ def detectable_mu(claimed: float, trials: int, *, confidence: float) -> float:
 
 
 def _unlucky(hit: float, alarm: float, trials: int) -> Counts | None:
-    """Return pessimistic counts of an event that has these chances p > q on the two inputs.
-
-    None if the first fifth of the trials could take the opposite event for it: it does if it
-    happens no more often on one input than on the other, which has probability at most
-    (√(pq) + √((1 − p)(1 − q)))^(2n).
-    """
+    """Return pessimistic counts of an event that has these chances p > q on the two inputs."""
+    # None if the first fifth of the trials could take the opposite event for it: it does if it
+    # happens no more often on one input than on the other, which has probability at most (√(pq) +
+    # √((1 − p)(1 − q)))^(2n).
     chosen, counted = split_sizes(integer("trials", trials, at_least=1))
     alike = math.sqrt(hit * alarm) + math.sqrt((1 - hit) * (1 - alarm))
     if alike ** (2 * chosen) > _CHOICE:
@@ -295,20 +236,14 @@ _LEAST_TRIALS = 100
 
 @dataclass(frozen=True, kw_only=True)
 class _Question:
-    """One metric in which a claim can be refuted.
+    """One metric in which a claim can be refuted."""
 
-    Attributes:
-        metric: Its name.
-        claimed: What is claimed in it.
-        cut: From the scores of both sides to an event with counts.
-        bound: From counts and a confidence to a lower bound.
-        detectable: From the event, trials and a confidence to the smallest loss that is refuted.
-    """
-
-    metric: Metric
-    claimed: float
+    metric: Metric  # its name
+    claimed: float  # what is claimed in it
+    # From the scores of both sides to an event with counts.
     cut: Callable[[np.ndarray, np.ndarray], Cut]
-    bound: Callable[[Counts, float], float]
+    bound: Callable[[Counts, float], float]  # from counts and a confidence to a lower bound
+    # From the event, trials and a confidence to the smallest loss that is refuted.
     detectable: Callable[[Cut, int, float], float]
 
 
@@ -327,47 +262,12 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
     simulate_seed: int | None = None,
     progress: Progress | None = None,
 ) -> Audit:
-    """Return what telling apart many releases of two neighboring inputs shows of a mechanism.
-
-    The inputs are ``mechanism.worst_case(neighbors)``. A mechanism that is ``Repeatable`` is
-    repeated and told apart by its own log-ratio; any other is released once per trial, and a
-    score is learned from one trial in ten. Neither can make a bound invalid, for the event is
-    chosen on other trials than those it is counted on.
-
-    Args:
-        mechanism: What is audited.
-        unit: Whose change the claim hides.
-        neighbors: What one change is.
-        trust: Who saw the raw judgments.
-        claim: What is promised, about the same change; None takes ``mechanism.guarantee``.
-        trials: Releases of each of the two inputs, at least 100.
-        confidence: Coverage of the lower bound that is reported; the verdict does not use it.
-        level: Chance that a mechanism that keeps its claim is refuted, over all metrics.
-        score: Tells outputs apart: from outputs, one in each row, to one number for each.
-        processes: How many processes play; the mechanism's class must be importable.
-        simulate_seed: Plays with simulated entropy, so that the audit can be repeated; the
-            claim is marked ``simulated``.
-        progress: Called with how many releases were played, and how many there will be.
-
-    Returns:
-        The audit: what was measured in every metric, the decisive one first, with its power. A
-        claim that is not refuted is not proved.
-
-    Raises:
-        PrivacyError: The mechanism promises nothing for this unit or relation.
-        UsageError: A setting is out of range, ``claim`` is about another change, or the mechanism
-            raised something or returned what cannot be used.
-
-    Source:
-        Jagielski, Ullman & Oprea 2020 (the game); docs/auditing.md.
-
-    Example:
-        >>> from sordino import REPLACE_ONE, RandomizedResponse
-        >>> audit = audit_mechanism(RandomizedResponse(1.0), unit="label", trials=2000,
-        ...                         neighbors=REPLACE_ONE, trust="central", simulate_seed=0)
-        >>> audit.verdict, 0.7 < audit.lower_bound < 1.0
-        ('not refuted', True)
-    """
+    """Return what telling apart many releases of two neighboring inputs shows of a mechanism."""
+    # The inputs are `mechanism.worst_case(neighbors)`. A mechanism that is `Repeatable` is repeated
+    # and told apart by its own log-ratio; any other is released once per trial, and a score is
+    # learned from one trial in ten. Neither can make a bound invalid, for the event is chosen on
+    # other trials than those it is counted on.
+    # Source: Jagielski, Ullman & Oprea 2020 (the game); docs/auditing.md.
     trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
     processes = _validate.integer("processes", processes, at_least=1)
     _validate.failure_probability("confidence", confidence, zero=False)
@@ -406,11 +306,7 @@ def audit_mechanism(  # noqa: PLR0913 (each is one choice of the user)
 
 
 def _worst_case(mechanism: Mechanism, neighbors: NeighboringRelation) -> WorstCase:
-    """Return the two inputs that a mechanism is told apart on.
-
-    Raises:
-        UsageError: It gives none.
-    """
+    """Return the two inputs that a mechanism is told apart on."""
     with explained_calls(mechanism, "worst_case"):
         case: object = mechanism.worst_case(neighbors)
     if not isinstance(case, WorstCase):
@@ -422,11 +318,7 @@ def _worst_case(mechanism: Mechanism, neighbors: NeighboringRelation) -> WorstCa
 
 
 def _about_the_same(own: Guarantee, claim: Guarantee | None) -> Guarantee:
-    """Return the claim, or the mechanism's own; refuse one about another change.
-
-    Raises:
-        UsageError: Unit, relation or trust differ.
-    """
+    """Return the claim, or the mechanism's own; refuse one about another change."""
     if not isinstance(own, Guarantee):
         raise UsageError(
             f"guarantee must return a Guarantee, got {type(own).__name__}; nothing was audited."
@@ -465,11 +357,9 @@ def _unanswerable() -> tuple[Finding, tuple[Measurement, ...]]:
 
 
 def _questions(event: Event, claim: Guarantee) -> list[_Question]:
-    """Return the metrics in which a claim about an event can be refuted, the sharpest first.
-
-    The event says which family the mechanism is of; how large its loss may be is said by the
-    claim alone, for the event may be about another relation.
-    """
+    """Return the metrics in which a claim about an event can be refuted, the sharpest first."""
+    # The event says which family the mechanism is of; how large its loss may be is said by the
+    # claim alone, for the event may be about another relation.
     delta = claim.delta
     if isinstance(event, GaussianEvent):
         sharpest = _mu_question(gaussian_mu(claim.epsilon, delta))
@@ -512,10 +402,8 @@ def _range_question(claimed: float) -> _Question:
 
 
 def _detectable_where_played(claimed: float, cut: Cut, _trials: int, confidence: float) -> float:
-    """Return the smallest bounded range that is refuted with odds as uneven as those played.
-
-    The odds are known up to what was counted: two standard errors are given away, and a tenth.
-    """
+    """Return the smallest bounded range that is refuted with odds as uneven as those played."""
+    # The odds are known up to what was counted: two standard errors are given away, and a tenth.
     hits, n, alarms, m = cut.counts
     one, other = ((k + 0.5) / (total - k + 0.5) for k, total in ((hits, n), (alarms, m)))
     error = math.sqrt(sum(1 / (k + 0.5) for k in (hits, n - hits, alarms, m - alarms)))
@@ -529,10 +417,8 @@ def _epsilon_question(
     sharpest: _Question | None = None,
     in_epsilon: Callable[[float], float] | None = None,
 ) -> _Question:
-    """Return the question that needs no shape.
-
-    Where a shape has a sharper question, that one says which ε would have been refuted.
-    """
+    """Return the question that needs no shape."""
+    # Where a shape has a sharper question, that one says which ε would have been refuted.
     delta = claim.delta
 
     def detectable(cut: Cut, trials: int, confidence: float) -> float:
@@ -554,10 +440,8 @@ def _epsilon_question(
 def _judged(
     game: Game, asked: list[_Question], *, confidence: float, level: float
 ) -> tuple[Finding, tuple[Measurement, ...]]:
-    """Return the verdict of a game, and what it measured.
-
-    Every question may refute, so each has its share of the level.
-    """
+    """Return the verdict of a game, and what it measured."""
+    # Every question may refute, so each has its share of the level.
     scores = play(game)
     needed = 1 - level / len(asked)
     answers = [

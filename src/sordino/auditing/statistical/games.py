@@ -27,17 +27,9 @@ _TERMINATED: Final = 143  # how the command line leaves when it is told to: no d
 
 @contextmanager
 def explained_stranger(problem: str) -> Iterator[None]:
-    """Turn what somebody's code raises into one error that names the kind and is chained.
-
-    Code that leaves the interpreter would leave with a code of its own, which could be the code
-    of an audit that refuted nothing: it is an error like any other.
-
-    Args:
-        problem: What happened, with ``{}`` for the kind of error; its message may hold anything.
-
-    Raises:
-        UsageError: The code raised something that is none of our errors, or tried to exit.
-    """
+    """Turn what somebody's code raises into one error that names the kind and is chained."""
+    # Code that leaves the interpreter would leave with a code of its own, which could be the code
+    # of an audit that refuted nothing: it is an error like any other.
     try:
         yield
     except SordinoError:
@@ -50,11 +42,7 @@ def explained_stranger(problem: str) -> Iterator[None]:
 
 @contextmanager
 def explained_calls(mechanism: object, member: str) -> Iterator[None]:
-    """Turn what a member of a mechanism raises into one error.
-
-    Raises:
-        UsageError: See :func:`explained_stranger`.
-    """
+    """Turn what a member of a mechanism raises into one error."""
     kind = type(mechanism).__name__
     with explained_stranger(
         f"{member} of {kind} raised {{}}; nothing was audited. Call it in Python to see why."
@@ -78,42 +66,25 @@ _SHAPES: Final = "release must return arrays of one shape; nothing was audited."
 
 @dataclass(frozen=True, kw_only=True)
 class Game:
-    """What is played.
+    """What is played."""
 
-    Attributes:
-        mechanism: Whose releases are told apart.
-        case: The two inputs.
-        trials: Releases of each.
-        score: How outputs are told apart; None learns it from one trial in ten.
-        processes: How many work at once.
-        seed: Seed of simulated entropy; None draws from the operating system.
-        progress: Called after every task; None calls nobody.
-    """
-
-    mechanism: Mechanism
-    case: WorstCase
-    trials: int
-    score: Score | None
-    processes: int
-    seed: int | None
-    progress: Progress | None
+    mechanism: Mechanism  # whose releases are told apart
+    case: WorstCase  # the two inputs
+    trials: int  # releases of each
+    score: Score | None  # how outputs are told apart; None learns it from one trial in ten
+    processes: int  # how many work at once
+    seed: int | None  # seed of simulated entropy; None draws from the operating system
+    progress: Progress | None  # called after every task; None calls nobody
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scores:
-    """The scores of a game, in the order played, and how they were made.
+    """The scores of a game, in the order played, and how they were made."""
 
-    Attributes:
-        one: On ``case.one``.
-        other: On ``case.other``.
-        score: ``"given"``, ``"log-ratio"`` or ``"learned"``.
-        one_direction: Whether the score saw the outputs along one direction only.
-    """
-
-    one: Float[np.ndarray, " n"]
-    other: Float[np.ndarray, " m"]
-    score: Literal["given", "log-ratio", "learned"]
-    one_direction: bool
+    one: Float[np.ndarray, " n"]  # on `case.one`
+    other: Float[np.ndarray, " m"]  # on `case.other`
+    score: Literal["given", "log-ratio", "learned"]  # `"given"`, `"log-ratio"` or `"learned"`
+    one_direction: bool  # whether the score saw the outputs along one direction only
 
 
 @dataclass(frozen=True)
@@ -141,11 +112,9 @@ class _Task:
 
 
 def says_of_itself(mechanism: object, method: str) -> bool:
-    """Return whether a method of :class:`Repeatable` speaks of the mechanism's own ``release``.
-
-    A subclass that overrides ``release`` alone inherits a ``repeat`` and a ``log_ratio`` that
-    would play the game of another mechanism: what it really does is then played and learned.
-    """
+    """Return whether a method of :class:`Repeatable` speaks of the mechanism's own ``release``."""
+    # A subclass that overrides `release` alone inherits a `repeat` and a `log_ratio` that would
+    # play the game of another mechanism: what it really does is then played and learned.
     if not isinstance(mechanism, Repeatable):
         return False
     names = [vars(cls) for cls in type(mechanism).__mro__]
@@ -180,15 +149,10 @@ def _played(task: _Task) -> np.ndarray:
 def play(game: Game) -> Scores:
     """Return the scores of a game.
 
-    The same seed gives the same scores whatever the number of processes.
-
-    Raises:
-        UsageError: The mechanism cannot be sent to another process, what it releases cannot be
-            used, it raised something, or its score is not one number for each output.
-
     Guarantee:
         None: it draws many releases of made-up inputs, never of private data.
     """
+    # The same seed gives the same scores whatever the number of processes.
     with _worker(game) as outputs:
         if game.score is not None:
             return _scored(outputs, game.score, game.trials, "given")
@@ -292,19 +256,7 @@ def _numbers(scores: Any, rows: np.ndarray, name: str) -> Float[np.ndarray, " n"
 
 
 def learned_score(one: np.ndarray, other: np.ndarray) -> Score:
-    """Return a score that tells outputs apart, learned from some of each.
-
-    Args:
-        one: Outputs on one input, one in each row.
-        other: Outputs on the other.
-
-    Returns:
-        The empirical log-ratio of each output if there are few different ones, else the
-        :class:`Projection` on the difference of the mean outputs.
-
-    Raises:
-        UsageError: Outputs are not numbers, or are NaN, or differ in shape.
-    """
+    """Return a score that tells outputs apart, learned from some of each."""
     first, second = _flat(one), _flat(other)
     if first.shape[1] != second.shape[1]:
         raise UsageError(_SHAPES)

@@ -49,51 +49,34 @@ _LONGEST: Final = 512  # tokens of a long unit
 
 
 class Canary(NamedTuple):
-    """Two neighboring contributions, one of which a fair coin puts into the data.
+    """Two neighboring contributions, one of which a fair coin puts into the data."""
 
-    Attributes:
-        one: The pairs of the unit if the coin says yes.
-        other: Its pairs if the coin says no; None if it is then left out.
-    """
-
-    one: tuple[Any, ...]
-    other: tuple[Any, ...] | None
+    one: tuple[Any, ...]  # the pairs of the unit if the coin says yes
+    other: tuple[Any, ...] | None  # its pairs if the coin says no; None if it is then left out
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorstCanary:
-    """The unit that a search found to show most, and how near the worst case it comes.
+    """The unit that a search found to show most, and how near the worst case it comes."""
 
-    Attributes:
-        unit: Its pairs, as trainers take them.
-        reaches: Norm of its clipped gradient, over C: 1 is the worst case of a correct trainer.
-        row_by_row: Norm of the sum of the clipped gradients of both answers of its pair, over 2C:
-            1 is the worst case of a trainer that clips each answer alone.
-    """
-
-    unit: tuple[Any, ...]
-    reaches: float
+    unit: tuple[Any, ...]  # its pairs, as trainers take them
+    reaches: float  # norm of its clipped gradient, over C: 1 is the worst case of a correct trainer
+    # Norm of the sum of the clipped gradients of both answers of its pair, over 2C: 1 is the worst
+    # case of a trainer that clips each answer alone.
     row_by_row: float
 
 
 def worst_canary(trainer: Any, *, entropy: Entropy, rounds: int = 40) -> WorstCanary:
     """Return a made-up unit whose answers pull the trainer's own model in one direction.
 
-    A pair is two rows of a batch. Where each row is clipped alone, a pair moves the sum by up to
-    2C, and does so only if the gradients of its rows point the same way. Pairs are drawn at random
-    and changed at random, and the best ones are kept: six parents, six children each.
-
-    Args:
-        trainer: One on raw pairs; its model is left as it is.
-        entropy: Source of tokens.
-        rounds: How many generations are bred at most; at least 0.
-
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
-
-    Source:
-        docs/auditing.md, "Training".
     """
+    # A pair is two rows of a batch. Where each row is clipped alone, a pair moves the sum by up to
+    # 2C, and does so only if the gradients of its rows point the same way. Pairs are drawn at
+    #   random
+    # and changed at random, and the best ones are kept: six parents, six children each.
+    # Source: docs/auditing.md, "Training".
     integer("rounds", rounds, at_least=0)
     genes = _drawn(entropy, _FIRST)
     fitness = _shares(trainer, genes)
@@ -115,11 +98,6 @@ def worst_canary(trainer: Any, *, entropy: Entropy, rounds: int = 40) -> WorstCa
 def pair_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
     """Return n made-up records, each there or not.
 
-    Args:
-        trainer: Whose model reads them.
-        n: How many; at least 1.
-        entropy: Source of tokens.
-
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
@@ -130,12 +108,6 @@ def person_canaries(
     trainer: Any, n: int, *, entropy: Entropy, pairs: int | None = None
 ) -> list[Canary]:
     """Return n made-up people with several pairs each, all of them there or none.
-
-    Args:
-        trainer: Whose model reads them.
-        n: How many; at least 1.
-        entropy: Source of tokens.
-        pairs: Pairs of each; those that the trainer uses of one person, at most 4, if left out.
 
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
@@ -148,17 +120,11 @@ def person_canaries(
 def label_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
     """Return n made-up records, each there with one of two labels.
 
-    To flip a label is to take one record out and to put another one in: two changes under
-    ``ADD_OR_REMOVE_ONE`` and under ``REPLACE_SPECIAL``.
-
-    Args:
-        trainer: Whose model reads them.
-        n: How many; at least 1.
-        entropy: Source of tokens.
-
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
+    # To flip a label is to take one record out and to put another one in: two changes under
+    # `ADD_OR_REMOVE_ONE` and under `REPLACE_SPECIAL`.
     return [
         Canary((pair,), (pair._replace(liked=1.0 - pair.liked),))
         for pair in _pairs(trainer, n, entropy)
@@ -168,16 +134,11 @@ def label_canaries(trainer: Any, n: int, *, entropy: Entropy) -> list[Canary]:
 def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
     """Return a short unit, and a long one with either label: their answers are almost the same.
 
-    The gradient of such a pair is small beside those of its answers, so that whatever is
-    added to its norm for the size of a batch moves its factor most.
-
-    Args:
-        trainer: Whose model reads them.
-        entropy: Source of tokens.
-
     Guarantee:
         None is needed: tokens are drawn at random, and nobody's judgments are read.
     """
+    # The gradient of such a pair is small beside those of its answers, so that whatever is added to
+    # its norm for the size of a batch moves its factor most.
     from sordino.language.dp_sgd.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
 
     tokens = _tokens(trainer)
@@ -285,12 +246,7 @@ def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
 
 
 def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
-    """Return the norm of the gradient of each unit, as it is clipped by.
-
-    Args:
-        trainer: Its model is left as it is.
-        units: Those that are measured.
-    """
+    """Return the norm of the gradient of each unit, as it is clipped by."""
     from sordino.language.clipping.clipped_sums import (  # noqa: PLC0415 (loads torch)
         ClippedSum,
         without_dropout,
@@ -308,11 +264,7 @@ def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
 
 @contextmanager
 def gradients_kept(model: Any) -> Iterator[None]:
-    """Put the gradients of a model back in the end.
-
-    Args:
-        model: Whose parameters have them.
-    """
+    """Put the gradients of a model back in the end."""
     before = [(one, one.grad) for one in model.parameters()]
     try:
         yield

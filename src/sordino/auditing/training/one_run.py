@@ -34,15 +34,9 @@ _LARGEST: Final = 50.0
 
 
 def one_run_claim(claim: Guarantee, canaries: Sequence[Canary]) -> tuple[float, float]:
-    """Return (epsilon, delta) that a claim promises to every canary's coin.
-
-    A canary that is there or not is one change under ``ADD_OR_REMOVE_ONE`` and under
-    ``REPLACE_SPECIAL``. One that is there with this label or with that one is two.
-
-    Args:
-        claim: What the run promises.
-        canaries: All of them.
-    """
+    """Return (epsilon, delta) that a claim promises to every canary's coin."""
+    # A canary that is there or not is one change under `ADD_OR_REMOVE_ONE` and under
+    # `REPLACE_SPECIAL`. One that is there with this label or with that one is two.
     changes = 1 if all(canary.other is None for canary in canaries) else 2
     return group_approximate(claim.epsilon, claim.delta, changes)
 
@@ -57,30 +51,12 @@ def one_run_findings(
 ) -> tuple[tuple[Finding, ...], tuple[Measurement, ...]]:
     """Return what two attackers guess of a run; the run is trained, and paid for, here.
 
-    Args:
-        trainer: One on raw pairs, as it was made; it trains on its own pairs and on the canaries
-            that coins choose, and its ledger pays.
-        canaries: At least 50, made without looking at anything private.
-        confidence: Coverage of the lower bounds that are reported.
-        level: Chance that a run that keeps its promise is refuted, over both attackers.
-        entropy: Source of the coins.
-
-    Returns:
-        A finding and a measured epsilon for the attacker who sees every step, and for the one who
-        sees the weights before and after.
-
-    Raises:
-        BudgetExceeded: The ledger does not permit the run; nothing was drawn.
-        UsageError: There are too few canaries.
-
     Guarantee:
         What the run promises covers everything that is looked at: canaries are made up, and the
         rest is computed from what steps release. Nothing is drawn before the trainer's entry on
         its ledger.
-
-    Source:
-        Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
     """
+    # Source: Steinke, Nasr & Jagielski 2023, Algorithm 1 and Theorem 5.2.
     if len(canaries) < _LEAST:
         raise UsageError(
             f"One run is told apart by at least {_LEAST} canaries, got {len(canaries)}. Nothing "
@@ -98,22 +74,7 @@ def one_run_findings(
 def detectable_in_one_run(
     claimed: float, canaries: int, guesses: int, *, delta: float, confidence: float
 ) -> float:
-    """Return the smallest epsilon that so many guesses refute with probability .95.
-
-    Args:
-        claimed: The epsilon of the claim.
-        canaries: How many canaries are counted.
-        guesses: How many of them are guessed.
-        delta: The δ of the claim.
-        confidence: Coverage of the bound that the verdict needs.
-
-    Returns:
-        The loss of a randomized response with so many coins; infinity if even guesses that are
-        all right would not refute the claim.
-
-    Raises:
-        UsageError: An argument is out of range.
-    """
+    """Return the smallest epsilon that so many guesses refute with probability .95."""
     from scipy.stats import binom  # noqa: PLC0415 (slow to import)
 
     tried = np.arange(_validate.non_negative("claimed", claimed), _LARGEST, 0.05)

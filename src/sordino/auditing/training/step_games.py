@@ -42,32 +42,20 @@ _MOVES_NOTHING: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class StepScores:
-    """The scores of a game on one step.
+    """The scores of a game on one step."""
 
-    Attributes:
-        one: With the canary; shape (trials,).
-        other: Without it.
-        moved: How far the canary moved the sum of clipped gradients, over C; 1 is permitted.
-        seen: Share of that which lies in the entries that were looked at, as a norm.
-    """
-
-    one: Float[np.ndarray, " n"]
-    other: Float[np.ndarray, " n"]
-    moved: float
-    seen: float
+    one: Float[np.ndarray, " n"]  # with the canary; shape (trials,)
+    other: Float[np.ndarray, " n"]  # without it
+    moved: float  # how far the canary moved the sum of clipped gradients, over C; 1 is permitted
+    seen: float  # share of that which lies in the entries that were looked at, as a norm
 
 
 @dataclass(frozen=True, kw_only=True)
 class PartnerScores:
-    """How far one unit moved steps of others, and how far it moved what the others add.
+    """How far one unit moved steps of others, and how far it moved what the others add."""
 
-    Attributes:
-        moved: How far a unit moved the sum of clipped gradients, over C; 1 is permitted.
-        shared: How much of that was not what it adds alone, over C; 0 is right.
-    """
-
-    moved: float
-    shared: float
+    moved: float  # how far a unit moved the sum of clipped gradients, over C; 1 is permitted
+    shared: float  # how much of that was not what it adds alone, over C; 0 is right
 
 
 class _Terms:
@@ -83,13 +71,7 @@ class _Terms:
 
 
 def stand_in(trainer: Any, *, units: Sequence[Any], **terms: Any) -> Any:
-    """Return a shallow copy of a trainer on other units, with some privacy settings replaced.
-
-    Args:
-        trainer: One on raw pairs; it is left as it is.
-        units: Whom the copy draws from.
-        **terms: Privacy settings by name.
-    """
+    """Return a shallow copy of a trainer on other units, with some privacy settings replaced."""
     made = copy.copy(trainer)
     made._units = list(units)  # noqa: SLF001 (an audit looks inside)
     made._privacy = _Terms(trainer._privacy, **terms)  # noqa: SLF001
@@ -100,16 +82,6 @@ def played_step(
     trainer: Any, canary: Any, others: Sequence[Any], *, trials: int, entropy: Entropy
 ) -> StepScores:
     """Return scores of one step with a canary and without it, along the direction it moves.
-
-    Args:
-        trainer: One on raw pairs; model and gradients are left as they are.
-        canary: The unit that is there or not.
-        others: Units that are there in any case.
-        trials: Noisy steps of each of the two; at least 1.
-        entropy: Source of the noise.
-
-    Raises:
-        UsageError: The canary moves nothing, or gradients are no numbers.
 
     Guarantee:
         None: it draws many steps of made-up units, never of private data.
@@ -135,22 +107,13 @@ def played_step(
 def played_partners(trainer: Any, *, partners: int, entropy: Entropy) -> PartnerScores:
     """Return how far a long unit moves steps of others, and the share of the others in that.
 
-    It stands behind as many short units as the trainer is set to read at once, so that it
-    would decide how far they are padded; and in front of blocks of so many long and short ones in
-    turn, so that each would be read with others than before. C is chosen so small that all of
-    them are clipped.
-
-    Args:
-        trainer: One on raw pairs; model and gradients are left as they are.
-        partners: How many others there are at most; at least 2.
-        entropy: Source of tokens.
-
-    Raises:
-        UsageError: A made-up unit moves nothing, or gradients are no numbers.
-
     Guarantee:
         None is needed: everybody is made up, and nothing is released.
     """
+    # It stands behind as many short units as the trainer is set to read at once, so that it would
+    # decide how far they are padded; and in front of blocks of so many long and short ones in turn,
+    # so that each would be read with others than before. C is chosen so small that all of them are
+    # clipped.
     partners = integer("partners", partners, at_least=2)
     size = int(trainer.args.per_device_train_batch_size)
     short, *canaries = partner_units(trainer, entropy=entropy)
@@ -173,16 +136,11 @@ def played_partners(trainer: Any, *, partners: int, entropy: Entropy) -> Partner
 def noise_masses(trainer: Any, *, entropy: Entropy) -> list[tuple[int, float]]:
     """Return of every trained tensor its size and the sum of squares of the noise of one step.
 
-    The step is the trainer's own, with nobody in it; squares are in units of the variance that is
-    stated, so that each sum is that of so many squared standard normal numbers.
-
-    Args:
-        trainer: One on raw pairs; model and gradients are left as they are.
-        entropy: Source of the noise.
-
     Guarantee:
         None: nobody is in the step.
     """
+    # The step is the trainer's own, with nobody in it; squares are in units of the variance that is
+    # stated, so that each sum is that of so many squared standard normal numbers.
     terms = trainer._privacy  # noqa: SLF001
     scale = terms.noise_multiplier * terms.clip / terms.expected_batch
     with gradients_kept(trainer.model):
@@ -206,10 +164,8 @@ def _scores(
     trials: int,
     entropy: Entropy,
 ) -> Float[np.ndarray, " n"]:
-    """Return one number for each noisy copy of a sum: how far it lies along a direction.
-
-    The trainer's own code adds the noise, to many copies at once.
-    """
+    """Return one number for each noisy copy of a sum: how far it lies along a direction."""
+    # The trainer's own code adds the noise, to many copies at once.
     like = next(iter(trainer.model.parameters())).detach().flatten()[:1].double()
     found, many = [], max(1, _AT_ONCE // len(total))
     for first in range(0, trials, many):

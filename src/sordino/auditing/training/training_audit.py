@@ -55,19 +55,12 @@ _POWER: Final = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Draws:
-    """What was counted, and the binomial that it follows if the claim is true.
+    """What was counted, and the binomial that it follows if the claim is true."""
 
-    Attributes:
-        name: What was counted.
-        count: How often it happened.
-        trials: How often it could have.
-        chance: Its probability under the claim, in [0, 1].
-    """
-
-    name: str
-    count: int
-    trials: int
-    chance: float
+    name: str  # what was counted
+    count: int  # how often it happened
+    trials: int  # how often it could have
+    chance: float  # its probability under the claim, in [0, 1]
 
     @property
     def p_value(self) -> float:
@@ -84,22 +77,10 @@ def sampling_finding(
 ) -> Finding:
     """Return whether batches are Poisson samples, by exact tests that share one level.
 
-    Args:
-        sampler: Draws one batch; called once for every step, with the units 0, 1, ...
-        probability: q, with which the accountant counts; in (0, 1].
-        level: Chance that a Poisson sampler is refuted; divided by the number of tests.
-        entropy: Handed to the sampler.
-        trials: Batches that are drawn; even, at least 20.
-
-    Raises:
-        UsageError: The probability is not in (0, 1].
-
     Guarantee:
         None is needed: the units are numbers, and nobody's.
-
-    Source:
-        docs/auditing.md, "Training".
     """
+    # Source: docs/auditing.md, "Training".
     sampling_threshold(probability)
     trials = 2 * (integer("trials", trials, at_least=20) // 2)
     units = min(_MOST, max(4, math.ceil(_EXPECTED / probability)))
@@ -205,42 +186,12 @@ def audit_training(  # noqa: PLR0913 (each is one choice of the user)
     records: Pairs | None = None,
     simulate_seed: int | None = None,
 ) -> Audit:
-    """Return what attacks on the steps of a trainer show, before it takes one.
-
-    Five things are tried, all on units that are made up: a worst canary that is in a step or not
-    (as rows of a pair that are clipped one by one would show it), a long unit beside others (as
-    it would show were they padded, rounded or scaled by it), the noise on every trained tensor,
-    the sampler against the accountant, and clipped gradients against autograd.
-
-    Args:
-        trainer: A :class:`~sordino.language.dp_sgd.reward_trainer.CentralRewardTrainer`, or
-            another trainer on raw pairs of this library, on the user's own model. Nothing of it
-            is changed, its ledger and its pairs are not touched, unless canaries are given.
-        trials: Noisy steps with the canary, and as many without; at least 4000.
-        confidence: Coverage of the lower bound that is reported; the verdict does not use it.
-        level: Chance that a trainer that keeps its promise is refuted, over all attacks.
-        sampler: Another way to draw batches, from everybody and a source of words to those who
-            take part; the trainer's own if left out.
-        canaries: Made-up units, at least 50, for an audit of one whole run: then the trainer is
-            trained on its pairs and on half of the canaries, and its ledger pays.
-        partners: With how many others a long unit shares a step, from 2 to 2048: what they give
-            away adds up, and so does the time.
-        records: Pairs that are to be hidden: has the model, or its tokenizer, read them before?
-            The audit is then confidential.
-        simulate_seed: Plays with simulated entropy, so that the audit can be repeated; the claim
-            is marked ``simulated``.
-
-    Returns:
-        The audit, with mu of one step as what was measured: 1 is claimed, for noise of C. With
-        canaries also epsilon of the run.
-
-    Raises:
-        BudgetExceeded: Canaries are given, and the ledger does not permit the run.
-        UsageError: A setting is out of range, or the model cannot be trained so.
-
-    Source:
-        Nasr et al. (2023), §4 (a canary of the auditor's own); docs/auditing.md, "Training".
-    """
+    """Return what attacks on the steps of a trainer show, before it takes one."""
+    # Five things are tried, all on units that are made up: a worst canary that is in a step or not
+    # (as rows of a pair that are clipped one by one would show it), a long unit beside others (as
+    # it would show were they padded, rounded or scaled by it), the noise on every trained tensor,
+    # the sampler against the accountant, and clipped gradients against autograd.
+    # Source: Nasr et al. (2023), §4 (a canary of the auditor's own); docs/auditing.md, "Training".
     trials = _validate.integer("trials", trials, at_least=_LEAST_TRIALS)
     _validate.integer("partners", partners, at_least=2, at_most=_MOST_PARTNERS)
     _validate.failure_probability("confidence", confidence, zero=False)
@@ -314,11 +265,7 @@ def _reading_finding(trainer: Any, records: Pairs) -> Finding:
 
 
 def _refuse_other_coins(trainer: Any, seed: int | None, canaries: Sequence[Canary]) -> None:
-    """Refuse to audit in several processes that would each make up units of their own.
-
-    Raises:
-        UsageError: There are several, and no seed, or canaries.
-    """
+    """Refuse to audit in several processes that would each make up units of their own."""
     if trainer._processes.several and (seed is None or canaries):  # noqa: SLF001
         raise UsageError(
             "Several processes are audited with the same made-up units in each: give "

@@ -137,10 +137,8 @@ class ClippedSum:
 
 
 def _used(gradient: Any) -> tuple[Any, Any]:
-    """Return which rows of a gradient are not 0, or None for all, and these rows.
-
-    Of an embedding they are those of the tokens of a unit, a few of many thousands.
-    """
+    """Return which rows of a gradient are not 0, or None for all, and these rows."""
+    # Of an embedding they are those of the tokens of a unit, a few of many thousands.
     found = gradient.detach().to_dense()
     found = found.cpu() if found.is_mps else found  # which knows no 64-bit floats
     if found.dim() > 1:
@@ -166,10 +164,8 @@ def _refuse_hooks(model: nn.Module) -> None:
 
 @contextmanager
 def without_dropout(model: Any) -> Iterator[None]:
-    """Switch dropout off, and let layers that save memory go on recomputing themselves.
-
-    They do so only while they stand in training, so those layers alone do.
-    """
+    """Switch dropout off, and let layers that save memory go on recomputing themselves."""
+    # They do so only while they stand in training, so those layers alone do.
     before = [(layer, layer.training) for layer in model.modules()]
     model.eval()
     for layer in model.modules():

@@ -21,27 +21,15 @@ _SMALL: Final = np.uint64(2**32)
 def add_gradient_noise(sums: Iterable[Any], standard_deviation: float, *, entropy: Entropy) -> None:
     """Add independent Gaussian noise to every entry of sums of clipped gradients, in place.
 
-    The noise is added in 64-bit floats. To round a sum before would let one unit move it by more
-    than the bound; to round what is noised is post-processing.
-
-    Args:
-        sums: A tensor of 64-bit floats for every trained parameter, in an order that is always
-            the same.
-        standard_deviation: Noise multiplier times the bound on one contribution.
-        entropy: Source of 64-bit words, one for each entry; a release needs system entropy.
-
-    Raises:
-        UsageError: The standard deviation is not finite and above 0, or a sum is rounded already.
-
     Guarantee:
         That of :class:`~sordino.privacy.events.PoissonGaussianEvent` for one step, if these are
         sums of contributions of bounded norm over a Poisson sample; trust
         ``"central"``, caveat ``real-arithmetic``. The spend must already be on a ledger. Shown by
         tests/language/test_noisy_gradients.py.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1.
     """
+    # The noise is added in 64-bit floats. To round a sum before would let one unit move it by more
+    # than the bound; to round what is noised is post-processing.
+    # Source: Abadi et al. (2016), Algorithm 1.
     size = positive("standard_deviation", standard_deviation)
     for one in sums:
         if one.dtype != torch.float64:
@@ -55,15 +43,11 @@ def add_gradient_noise(sums: Iterable[Any], standard_deviation: float, *, entrop
 
 
 def _normals(entropy: Entropy, n: int) -> Any:
-    """Return n independent standard normal numbers in 64-bit floats, one word for each.
-
-    Two words give a length and an angle: two and a half times as fast as quantiles, which is what
-    counts where every weight of a model takes one in every step. None is beyond 13.4, where a
-    number of the normal law lies with chance 1e-40.
-
-    Source:
-        Box, Muller (1958).
-    """
+    """Return n independent standard normal numbers in 64-bit floats, one word for each."""
+    # Two words give a length and an angle: two and a half times as fast as quantiles, which is what
+    # counts where every weight of a model takes one in every step. None is beyond 13.4, where a
+    # number of the normal law lies with chance 1e-40.
+    # Source: Box, Muller (1958).
     words = entropy.words(n + n % 2).reshape(2, -1)
     length = torch.from_numpy(_open_interval(words[0], entropy) * _PART)
     length = length.log_().mul_(-2).clamp_(min=0).sqrt_()
@@ -72,11 +56,9 @@ def _normals(entropy: Entropy, n: int) -> Any:
 
 
 def _open_interval(words: np.ndarray, entropy: Entropy) -> np.ndarray:
-    """Return words as numbers in (0, 2^64); small ones get 64 bits more behind the point.
-
-    With chance 2^-64 a word is 0, and where billions of numbers are drawn in every step the tail
-    that hangs on this one word is not negligible beside a δ.
-    """
+    """Return words as numbers in (0, 2^64); small ones get 64 bits more behind the point."""
+    # With chance 2^-64 a word is 0, and where billions of numbers are drawn in every step the tail
+    # that hangs on this one word is not negligible beside a δ.
     numbers = words.astype(np.float64) + 0.5
     small = np.flatnonzero(words < _SMALL)
     if len(small):

@@ -24,36 +24,19 @@ _SIZE: Final = 0.02  # of weights that are 0, while they are tested
 
 
 class Differences(NamedTuple):
-    """What a test of sums shows, all of it over the bound.
+    """What a test of sums shows, all of it over the bound."""
 
-    Attributes:
-        gradients: How far what a unit adds alone is from its clipped gradient by autograd.
-        partners: How far the sum of several is from the sum of what each adds alone.
-        moved: How far one unit moves the sum of others; 1 is permitted.
-    """
-
-    gradients: float
-    partners: float
-    moved: float
+    gradients: float  # how far what a unit adds alone is from its clipped gradient by autograd
+    partners: float  # how far the sum of several is from the sum of what each adds alone
+    moved: float  # how far one unit moves the sum of others; 1 is permitted
 
 
 def refuse_shared_gradients(
     model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
 ) -> None:
-    """Refuse to train where what is counted of a unit is not its own clipped gradient.
-
-    Give it units that are nobody's: that training is refused would otherwise tell of those it
-    was tested on.
-
-    Args:
-        model: The user's own, as it will be trained.
-        losses: As in :func:`differences`.
-        sums: Likewise.
-        units: A few, made up.
-
-    Raises:
-        UsageError: Something differs by more than 1e-4 of the bound.
-    """
+    """Refuse to train where what is counted of a unit is not its own clipped gradient."""
+    # Give it units that are nobody's: that training is refused would otherwise tell of those it was
+    # tested on.
     found = differences(model, losses, sums, units)
     if found.gradients <= _RTOL and found.partners <= _RTOL and found.moved <= 1 + _RTOL:
         return  # NaN is no number that is small enough
@@ -69,23 +52,13 @@ def refuse_shared_gradients(
 def differences(
     model: Any, losses: UnitLosses, sums: UnitSums, units: Sequence[Any]
 ) -> Differences:
-    """Return how far sums of clipped gradients are from what they should be.
-
-    Each unit is read alone, and in steps with others: the first one, which should be long, stands
-    in front of others, long and short, and behind them. Whatever remembers a text, draws, or
-    shares something between units shows then. Weights that are 0, such as those of a new head or
-    adapter, hide what is behind them; for the test they get small random values. Model,
-    gradients, modes and random state are left as they were.
-
-    Args:
-        model: It is read without dropout.
-        losses: From model and units to the loss of each, shape (units,).
-        sums: From units and a bound to the sum of their clipped gradients, as it is trained on.
-        units: Whatever both take; at least two.
-
-    Source:
-        docs/language_models.md, "Norms of pairs".
-    """
+    """Return how far sums of clipped gradients are from what they should be."""
+    # Each unit is read alone, and in steps with others: the first one, which should be long, stands
+    # in front of others, long and short, and behind them. Whatever remembers a text, draws, or
+    # shares something between units shows then. Weights that are 0, such as those of a new head or
+    # adapter, hide what is behind them; for the test they get small random values. Model,
+    # gradients, modes and random state are left as they were.
+    # Source: docs/language_models.md, "Norms of pairs".
     canary, *short = units
     others = [*short, canary, *short]
     with _left_alone(model), without_dropout(model), _awake(model):

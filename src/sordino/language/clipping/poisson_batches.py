@@ -23,19 +23,7 @@ _CHUNK: Final = 1 << 16
 
 
 def sampling_threshold(probability: float) -> int:
-    """Return how many of the 2^64 words draw a unit: rounded down, so never more than stated.
-
-    Args:
-        probability: q in (0, 1], read both as the float and as the decimal number that it prints
-            as; the smaller counts.
-
-    Raises:
-        UsageError: It is not in (0, 1], or so small that nobody would ever be drawn.
-
-    Example:
-        >>> sampling_threshold(0.5) == 2**63, sampling_threshold(1.0) == 2**64
-        (True, True)
-    """
+    """Return how many of the 2^64 words draw a unit: rounded down, so never more than stated."""
     stated = positive("sampling_probability", probability)
     least = min(Fraction(stated), Fraction(Decimal(repr(stated))))
     threshold = int(least * _WORDS)
@@ -49,26 +37,15 @@ def sampling_threshold(probability: float) -> int:
 def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entropy) -> list[Unit]:
     """Return the units that take part: each with the same chance, whoever else does.
 
-    One word is drawn for each unit, and it takes part exactly when the word lies below a
-    threshold, so that nothing is rounded. The number of those that do is random: it may be 0, and
-    no data set is too small. Nothing is shuffled, and nothing but the units is looked at.
-
-    Args:
-        units: Everybody.
-        probability: q in (0, 1].
-        entropy: Source of 64-bit words; a release needs system entropy.
-
-    Raises:
-        UsageError: The probability is not in (0, 1].
-
     Guarantee:
         None by itself: with chance at most q each unit is in the sample, independently, which is
         what :class:`~sordino.privacy.events.PoissonGaussianEvent` counts on. Who is drawn must
         stay secret, and so must how many. Shown by tests/language/test_poisson_batches.py.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1.
     """
+    # One word is drawn for each unit, and it takes part exactly when the word lies below a
+    # threshold, so that nothing is rounded. The number of those that do is random: it may be 0, and
+    # no data set is too small. Nothing is shuffled, and nothing but the units is looked at.
+    # Source: Abadi et al. (2016), Algorithm 1.
     threshold = sampling_threshold(probability)
     chosen: list[Unit] = []
     for some in _parts(units):

@@ -38,17 +38,12 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train one model together, as one of them sees them.
+    """The processes that train one model together, as one of them sees them."""
 
-    With one process nothing here does anything but the work that it is given.
+    # With one process nothing here does anything but the work that it is given.
 
-    Args:
-        number: Which of them this is; 0 is the first.
-        count: How many there are.
-    """
-
-    number: int = 0
-    count: int = 1
+    number: int = 0  # which of them this is; 0 is the first
+    count: int = 1  # how many there are
 
     @classmethod
     def here(cls) -> Processes:
@@ -68,29 +63,11 @@ class Processes:
         return self.count > 1
 
     def share(self, numbers: Iterable[int]) -> list[int]:
-        """Return the units that this process clips: theirs is decided by nothing but their number.
-
-        Args:
-            numbers: Of units, in the order of the data.
-
-        Example:
-            >>> [Processes(at, 2).share([0, 3, 4, 8]) for at in range(2)]
-            [[0, 4, 8], [3]]
-        """
+        """The units that this process clips: theirs is decided by nothing but their number."""
         return [one for one in numbers if one % self.count == self.number]
 
     def from_first(self, what: str, work: Callable[[], Result]) -> Result:
-        """Return what some work gives, done by the first process alone and told to all others.
-
-        Args:
-            what: Names the work: processes that are at different places must not take one thing
-                for another.
-            work: Not called in any other process, so that it may draw and pay.
-
-        Raises:
-            Exception: That of the first process, in every process.
-            EngineError: A process is gone, or at another place.
-        """
+        """Return what some work gives, done by the first process alone and told to all others."""
         if not self.several:
             return work()
         outcome = _tried(work) if self.is_first else None
@@ -107,18 +84,9 @@ class Processes:
         return own.taken()
 
     def together(self, work: Callable[[], Result]) -> Result:
-        """Return what some work gives, done by every process, if it succeeds in all of them.
-
-        Nobody goes on before all are done. If it fails anywhere, the first failure is raised
-        everywhere: who went on alone would wait forever.
-
-        Args:
-            work: Called in every process; it must not wait for the others.
-
-        Raises:
-            Exception: That of the first process in which it failed, in every process.
-            EngineError: A process is gone.
-        """
+        """Return what some work gives, done by every process, if it succeeds in all of them."""
+        # Nobody goes on before all are done. If it fails anywhere, the first failure is raised
+        # everywhere: who went on alone would wait forever.
         outcome = _tried(work)
         if self.several:
             errors = dict(enumerate(self._gathered(outcome.portable()[1])))
@@ -128,15 +96,7 @@ class Processes:
         return outcome.taken()
 
     def refuse_differences(self, **digests: str) -> None:
-        """Refuse processes that do not see the same: no number and no digest is said.
-
-        Args:
-            digests: Of what all of them should see, by name.
-
-        Raises:
-            UsageError: Something differs, in every process.
-            EngineError: A process is gone.
-        """
+        """Refuse processes that do not see the same: no number and no digest is said."""
         if not self.several:
             return
         seen = self._gathered(digests)
@@ -148,29 +108,14 @@ class Processes:
             )
 
     def add_up(self, sums: Iterable[Any]) -> None:
-        """Leave in every process the sums of all, in place.
-
-        Args:
-            sums: Whole numbers, so that no order of addition shows; tensors of the same shapes
-                in the same order everywhere. What each process adds must be clipped before.
-
-        Raises:
-            EngineError: A process is gone.
-        """
+        """Leave in every process the sums of all, in place."""
         if self.several:
             with _heard():
                 for one in sums:
                     distributed.all_reduce(one)
 
     def copy_first(self, sums: Iterable[Any]) -> None:
-        """Replace tensors in every process by those of the first, bit by bit.
-
-        Args:
-            sums: Tensors of the same shapes in the same order everywhere.
-
-        Raises:
-            EngineError: A process is gone.
-        """
+        """Replace tensors in every process by those of the first, bit by bit."""
         if self.several:
             with _heard():
                 for one in sums:
@@ -260,11 +205,7 @@ class SilentTraining(PrivateTraining):
         return 0
 
     def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
-        """Refuse to measure.
-
-        Raises:
-            PrivacyError: Always.
-        """
+        """Refuse to measure."""
         raise PrivacyError(
             "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
             "measured. Score public pairs with text_reward()."
@@ -322,11 +263,7 @@ class ReplicaTraining(SilentTraining):
         super()._maybe_log_save_evaluate(*given, **named)
 
     def _refuse_others(self) -> None:
-        """Refuse several processes where one must do everything, or which transformers overlooks.
-
-        Raises:
-            UsageError: There are.
-        """
+        """Refuse several processes where one must do everything, or that transformers overlooks."""
         found = {self._processes.count, self.args.world_size, self.accelerator.num_processes}
         if len(found) > 1:
             raise UsageError(
@@ -341,11 +278,7 @@ class ReplicaTraining(SilentTraining):
             )
 
     def _refuse_other_replicas(self, model: Any) -> None:
-        """Refuse processes with other weights, pairs or settings, and a model that was wrapped.
-
-        Raises:
-            UsageError: There are, in every process.
-        """
+        """Refuse processes with other weights, pairs or settings, and a model that was wrapped."""
         if self._processes.several:
             self._processes.refuse_differences(
                 **self._processes.together(lambda: self._seen(model))
@@ -375,10 +308,8 @@ class ReplicaTraining(SilentTraining):
 
 
 def _units_digest(units: Iterable[UnitPairs]) -> str:
-    """Return what changes when a unit does; it is compared, and never written or shown.
-
-    What the reference makes of a pair is left out: a process knows it of its own share alone.
-    """
+    """Return what changes when a unit does; it is compared, and never written or shown."""
+    # What the reference makes of a pair is left out: a process knows it of its own share alone.
     digest = hashlib.sha256()
     for unit in units:
         for pair in unit:

@@ -28,18 +28,9 @@ from .unit_rows import TokenPair, UnitPairs, preference_losses
 def policy_losses(
     model: Any, units: Sequence[UnitPairs], *, temperature: float, padding: int
 ) -> Any:
-    """Return the loss of every unit, shape (units,): the sum over its pairs.
-
-    Args:
-        model: The policy.
-        units: Each with its pairs, which know what the reference makes of them.
-        temperature: KL strength, in units of reward.
-        padding: The token that pads.
-
-    Source:
-        Rafailov et al. (2023), equation 7: Σ softplus(Δ) − yΔ with Δ = temperature (there
-        called β) times the gap of the log ratios to the reference.
-    """
+    """Return the loss of every unit, shape (units,): the sum over its pairs."""
+    # Source: Rafailov et al. (2023), equation 7: Σ softplus(Δ) − yΔ with Δ = temperature (there
+    # called β) times the gap of the log ratios to the reference.
     pairs = [pair for unit in units for pair in unit]
     gaps = log_ratio_gaps(model, pairs, padding=padding)
     reference = torch.tensor([pair.reference for pair in pairs], dtype=gaps.dtype)
@@ -47,13 +38,7 @@ def policy_losses(
 
 
 def log_ratio_gaps(model: Any, pairs: Sequence[TokenPair], *, padding: int) -> Any:
-    """Return by how much likelier the first answer of each pair is, in nats, shape (pairs,).
-
-    Args:
-        model: Any causal model.
-        pairs: At least one.
-        padding: The token that pads.
-    """
+    """Return by how much likelier the first answer of each pair is, in nats, shape (pairs,)."""
     first = [(pair.first, pair.answers[0]) for pair in pairs]
     second = [(pair.second, pair.answers[1]) for pair in pairs]
     device = next(model.parameters()).device
@@ -64,15 +49,8 @@ def log_ratio_gaps(model: Any, pairs: Sequence[TokenPair], *, padding: int) -> A
 
 
 def with_reference(model: Any, units: Sequence[UnitPairs], *, padding: int) -> list[UnitPairs]:
-    """Return the units with what the reference makes of their pairs, each of them read alone.
-
-    Where the model has adapters, it counts as it is with them.
-
-    Args:
-        model: The reference, which is left as it is.
-        units: Each with its pairs.
-        padding: The token that pads.
-    """
+    """Return the units with what the reference makes of their pairs, each of them read alone."""
+    # Where the model has adapters, it counts as it is with them.
 
     def known(pair: TokenPair) -> TokenPair:
         """Return a pair with its gap: beside others it would be padded, and rounded otherwise."""

@@ -32,28 +32,16 @@ from .privacy_terms import CentralPrivacy
 
 
 def counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]:
-    """Return what a run paid for, and then everything else that its weights were trained on.
-
-    A model says what it was trained on, and so do its folder and its checkpoints: the same run
-    may be found several times, each time with the entries that it had by then. The last counts.
-
-    Args:
-        own: What the run promises now.
-        others: What was found on models and folders, perhaps the run itself at an earlier time.
-    """
+    """Return what a run paid for, and then everything else that its weights were trained on."""
+    # A model says what it was trained on, and so do its folder and its checkpoints: the same run
+    # may be found several times, each time with the entries that it had by then. The last counts.
     different = [one for one in dict.fromkeys(others) if not _is_earlier(one, own)]
     apart = (one for one in different if not any(_covers(more, one) for more in different))
     return (own, *apart)
 
 
 def with_caveats_of(promise: Guarantee, before: Guarantee, rows: Iterable[Row]) -> Guarantee:
-    """Return a promise that is qualified as what it goes on from: seeds and caveats add up.
-
-    Args:
-        promise: What the settings promise now.
-        before: What the checkpoint promises of its own run.
-        rows: All entries of that run on the ledger, also those whose steps were lost.
-    """
+    """Return a promise that is qualified as what it goes on from: seeds and caveats add up."""
     for row in rows:
         before = before.with_caveats(*json.loads(row.payload)["caveats"])
         before = replace(before, randomness="simulated") if row.randomness != "system" else before
@@ -90,10 +78,8 @@ def _promises_no_more(more: Guarantee, one: Guarantee) -> bool:
 
 
 def _is_run(one: Answers) -> bool:
-    """Return whether gradients were noised: answers that people randomized say no such thing.
-
-    Of those, two parts of one release may be different answers of the same person.
-    """
+    """Return whether gradients were noised: answers that people randomized say no such thing."""
+    # Of those, two parts of one release may be different answers of the same person.
     return "real-arithmetic" in one.guarantee.caveats
 
 
@@ -103,15 +89,7 @@ def steps_taken(folder: Path) -> int:
 
 
 def refuse_other_settings(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    """Refuse to go on with other settings than those that were paid for.
-
-    Args:
-        found: Those of the checkpoint.
-        wanted: Those of the run that wants to go on.
-
-    Raises:
-        UsageError: A setting differs; its name is said.
-    """
+    """Refuse to go on with other settings than those that were paid for."""
     differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
     if differ:
         raise UsageError(
@@ -131,18 +109,6 @@ def reserve_steps(
 ) -> Reservation:
     """Return the permission to take so many steps, after recording what they spend.
 
-    Args:
-        privacy: What every step does.
-        promise: What all steps of a run promise together.
-        ledger: Where the entry is written durably.
-        run: The random name of the run.
-        first: How many steps were taken before.
-        steps: How many are paid for.
-
-    Raises:
-        BudgetExceeded: The total would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation.
-
     Guarantee:
         That of :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy` for its steps;
         nothing is drawn here. Shown by tests/language/test_central_training.py.
@@ -152,15 +118,7 @@ def reserve_steps(
 
 
 class CentralRun:
-    """One run: its random name, the entries that pay for it, and what they promise together.
-
-    Args:
-        promise: What the settings promise.
-        training: Public settings, which checkpoints carry.
-        starts: Promises of what the run starts from.
-        ledger: On which it is paid for.
-        kind: What is trained.
-    """
+    """One run: its random name, the entries that pay for it, and what they promise together."""
 
     def __init__(
         self,
@@ -202,27 +160,17 @@ class CentralRun:
         self._paid.append((reservation.release_id, event))
 
     def state(self) -> tuple[Any, ...]:
-        """Return what every process of a run knows of it: its name, what was paid, what it is for.
-
-        The permission to draw is not part of it; that stays with the process that paid.
-        """
+        """What every process of a run knows of it: its name, what was paid, what it is for."""
+        # The permission to draw is not part of it; that stays with the process that paid.
         return self.name, self.promise, tuple(self._paid), self._starts
 
     def take(self, state: tuple[Any, ...]) -> None:
-        """Know of the run what the process that pays for it knows.
-
-        Args:
-            state: As :meth:`state` returned it there.
-        """
+        """Know of the run what the process that pays for it knows."""
         self.name, self.promise, paid, self._starts = state
         self._paid = list(paid)
 
     def commit(self, digest: str) -> None:
-        """Record the SHA-256 of weights on the entry that paid for them last.
-
-        Raises:
-            PrivacyError: It paid for other weights.
-        """
+        """Record the SHA-256 of weights on the entry that paid for them last."""
         if self._open is None and self._paid:
             last = self._paid[-1][0]
             known = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
@@ -235,11 +183,7 @@ class CentralRun:
         self._open = None
 
     def checkpoint(self, digest: str = "") -> CheckpointPromise:
-        """Return what a checkpoint promises now: all entries of the run, and what it started from.
-
-        Args:
-            digest: SHA-256 of its weights.
-        """
+        """What a checkpoint promises now: all entries of the run, and what it started from."""
         answers = Answers(
             guarantee=replace(self.promise, epsilon=self.spent),
             release_ids=tuple(entry for entry, _ in self._paid),
@@ -250,19 +194,9 @@ class CentralRun:
         return CheckpointPromise(kind=self._kind, sources=sources, training=known)
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
-        """Go on with the run of a checkpoint, and return its folder and how many steps it took.
-
-        All entries of that run count from now on, also those whose steps were lost, and so does
-        every caveat of theirs: what was drawn with a known seed stays so.
-
-        Args:
-            wanted: A folder, or True for the last complete checkpoint.
-            output: Where the checkpoints of the run are.
-
-        Raises:
-            UsageError: There is no checkpoint, or it was made with other settings.
-            LedgerMismatch: The ledger did not pay for it.
-        """
+        """Go on with the run of a checkpoint, and return its folder and how many steps it took."""
+        # All entries of that run count from now on, also those whose steps were lost, and so does
+        # every caveat of theirs: what was drawn with a known seed stays so.
         folder = complete_checkpoint(wanted, output)
         found = CheckpointPromise.read(folder)
         settings = dict(found.training)

@@ -52,21 +52,11 @@ _WHOLE_MODELS = ("NO", "MULTI_CPU", "MULTI_GPU")
 
 @dataclass
 class CentralConfig(PrivateTrainingSettings, TrainingArguments):
-    """Settings that trainers on raw pairs share; those of transformers and these.
+    """Settings that trainers on raw pairs share; those of transformers and these."""
 
-    Args:
-        bf16: Refused: gradients are found in 32-bit floats.
-        max_grad_norm: 0: units are clipped one by one.
-        max_steps: That of the privacy settings; to be left out.
-        per_device_train_batch_size: Refused: units are read one at a time, pair by pair.
-
-    Raises:
-        UsageError: A setting cannot be used.
-    """
-
-    bf16: bool | None = field(default=False)
-    max_grad_norm: float = field(default=0.0)
-    max_steps: int = field(default=-1)
+    bf16: bool | None = field(default=False)  # refused: gradients are found in 32-bit floats
+    max_grad_norm: float = field(default=0.0)  # 0: units are clipped one by one
+    max_steps: int = field(default=-1)  # that of the privacy settings; to be left out
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
         **PrivateTrainingSettings.refused,
@@ -74,11 +64,7 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
     }
 
     def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse settings that cannot be used."""
         super().check()
         _validate.one_of(
             "save_strategy",
@@ -92,14 +78,7 @@ class CentralConfig(PrivateTrainingSettings, TrainingArguments):
             )
 
     def with_steps(self, steps: int) -> Self:
-        """Return the settings, which end after so many steps from now on.
-
-        Args:
-            steps: Of the privacy settings: the noise was calibrated for them.
-
-        Raises:
-            UsageError: They say otherwise.
-        """
+        """Return the settings, which end after so many steps from now on."""
         if self.max_steps not in {-1, steps}:
             raise UsageError(
                 f"max_steps is that of the privacy settings, {steps}, got {self.max_steps}: the "
@@ -158,14 +137,7 @@ class CentralDPOConfig(CentralConfig):
 
 
 def refuse_other_arithmetic(trainer: Any) -> None:
-    """Refuse models in pieces, and arithmetic that is not tried here.
-
-    Args:
-        trainer: As it is about to take its first step.
-
-    Raises:
-        UsageError: A process would not run on one device of its own in 32-bit floats.
-    """
+    """Refuse models in pieces, and arithmetic that is not tried here."""
     refuse_pieces(trainer)
     parts = trainer.accelerator
     halves = [
@@ -183,14 +155,7 @@ def refuse_other_arithmetic(trainer: Any) -> None:
 
 
 def refuse_pieces(trainer: Any) -> None:
-    """Refuse several devices in one process, and models of which no process holds the whole.
-
-    Args:
-        trainer: After transformers set it up.
-
-    Raises:
-        UsageError: There are.
-    """
+    """Refuse several devices in one process, and models of which no process holds the whole."""
     if trainer.args.n_gpu > 1:
         raise UsageError(
             "A process clips gradients on one device, and there are several here. Nothing was "

@@ -44,11 +44,7 @@ _BY_LENGTH: Final = ("longrope", "dynamic")
 
 
 def refuse_few_embeddings(model: Any, tokenizer: Any) -> None:
-    """Refuse a tokenizer with more tokens than a model: whoever used one would stop the run.
-
-    Raises:
-        UsageError: It has.
-    """
+    """Refuse a tokenizer with more tokens than a model: whoever used one would stop the run."""
     known = model.get_input_embeddings().num_embeddings
     if len(tokenizer) > known:
         raise UsageError(
@@ -59,18 +55,9 @@ def refuse_few_embeddings(model: Any, tokenizer: Any) -> None:
 
 
 def refuse_shared_positions(model: Any, max_length: int) -> None:
-    """Refuse positions that are coded by the longest row of a batch, within lengths where they are.
-
-    One long record would change the gradients of all others that are read with it, and each of
-    them is clipped alone.
-
-    Args:
-        model: Of which the configuration is read.
-        max_length: Most tokens that are read.
-
-    Raises:
-        UsageError: There are such positions.
-    """
+    """Refuse positions that are coded by a batch's longest row, within lengths where they are."""
+    # One long record would change the gradients of all others that are read with it, and each of
+    # them is clipped alone.
     config = model.config.get_text_config()
     for terms in _codes(getattr(config, "rope_parameters", None)):
         if terms.get("rope_type") in _BY_LENGTH:
@@ -100,16 +87,10 @@ _LONGEST: Final = 512
 
 
 def invented_units(units: int, tokens: DialogueTokens) -> list[UnitPairs]:
-    """Return units whose tokens are the same in every run: what a model is tested on.
-
-    Whether a test passes may tell of those whom it is made with, so it is made with nobody. The
-    first unit holds a text as long as any (up to 512 tokens), beside short ones: were they coded
-    by the longest of a batch, it would show. Every third unit has two pairs, as a person has.
-
-    Args:
-        units: How many.
-        tokens: Says which tokens there are, and how many are read.
-    """
+    """Return units whose tokens are the same in every run: what a model is tested on."""
+    # Whether a test passes may tell of those whom it is made with, so it is made with nobody. The
+    # first unit holds a text as long as any (up to 512 tokens), beside short ones: were they coded
+    # by the longest of a batch, it would show. Every third unit has two pairs, as a person has.
     coin = torch.Generator().manual_seed(0)
     padding = tokens.tokenizer.pad_token_id
     words = [one for one in range(len(tokens.tokenizer)) if one != padding]
@@ -169,10 +150,8 @@ class CentralTraining(ReplicaTraining):
         simulate_seed: int | None,
         declared: bool,
     ) -> Guarantee:
-        """Keep the units of raw pairs, and return what all steps on them promise.
-
-        Models and tokenizers that have read the pairs as they are, are refused.
-        """
+        """Keep the units of raw pairs, and return what all steps on them promise."""
+        # Models and tokenizers that have read the pairs as they are, are refused.
         privacy.refuse_other_units(ledger)
         self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
         self._units = units_of(pairs, self._tokens, privacy)
@@ -208,21 +187,7 @@ class CentralTraining(ReplicaTraining):
         self._refuse_others()
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
-        """Train, from the start or from where a checkpoint stands; every step is paid for.
-
-        Args:
-            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
-                complete one in ``args.output_dir``. The steps after it are paid for anew.
-
-        Returns:
-            The number of steps; the loss is not known (NaN), and there is no metric.
-
-        Raises:
-            BudgetExceeded: The steps that are left would pass the budget; nothing was drawn.
-            LedgerMismatch: The ledger did not pay for the checkpoint.
-            UsageError: There is no checkpoint, it was made with other settings, its run is
-                finished, or the gradients of the model cannot be clipped.
-        """
+        """Train, from the start or from where a checkpoint stands; every step is paid for."""
         folder = self._by_first("the start", lambda: self._starting(resume_from_checkpoint))
         self._paid, self._tested = 0, False
         self._promise = self._run.checkpoint()
@@ -257,10 +222,8 @@ class CentralTraining(ReplicaTraining):
             That of ``privacy`` for one step, paid for before anything is drawn, however many
             processes there are: the first alone draws. Shown by
             tests/language/test_central_training.py and tests/language/test_several_processes.py.
-
-        Source:
-            Abadi et al. (2016), Algorithm 1.
         """
+        # Source: Abadi et al. (2016), Algorithm 1.
         self._test(model)
         self._pay()
         entropy = self._entropy()
@@ -402,10 +365,8 @@ class CentralTraining(ReplicaTraining):
         return [self.accelerator.unwrap_model(self.model)]
 
     def merged(self) -> Any:
-        """Return the model as it stands, as transformers knows it, adapters merged: a copy.
-
-        Later steps do not show in it, so that what it promises stays what it promised.
-        """
+        """Return the model as it stands, as transformers knows it, adapters merged: a copy."""
+        # Later steps do not show in it, so that what it promises stays what it promised.
         self._catch_up()
         whole = own_copy(self.accelerator.unwrap_model(self.model))
         self._write_marks(whole)

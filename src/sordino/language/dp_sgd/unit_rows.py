@@ -25,21 +25,14 @@ __all__ = [
 
 
 class TokenPair(NamedTuple):
-    """Both answers of a pair after their prompt, and how much the first one is preferred.
+    """Both answers of a pair after their prompt, and how much the first one is preferred."""
 
-    Attributes:
-        first: Tokens of the prompt, then of the first answer.
-        second: Likewise with the second answer.
-        liked: 1 where the first answer is preferred, 0 where the second one is, 1/2 for neither.
-        answers: How many of the last tokens of each are the answer.
-        reference: By how much the reference finds the first answer likelier, in nats.
-    """
-
-    first: list[int]
-    second: list[int]
+    first: list[int]  # tokens of the prompt, then of the first answer
+    second: list[int]  # likewise with the second answer
+    # 1 where the first answer is preferred, 0 where the second one is, 1/2 for neither.
     liked: float
-    answers: tuple[int, int] = (0, 0)
-    reference: float = 0.0
+    answers: tuple[int, int] = (0, 0)  # how many of the last tokens of each are the answer
+    reference: float = 0.0  # by how much the reference finds the first answer likelier, in nats
 
 
 UnitPairs: TypeAlias = tuple[TokenPair, ...]
@@ -47,17 +40,7 @@ UnitPairs: TypeAlias = tuple[TokenPair, ...]
 
 
 def units_of(pairs: Any, tokens: DialogueTokens, privacy: CentralPrivacy) -> list[UnitPairs]:
-    """Return the pairs of every unit, in the order of the data.
-
-    Args:
-        pairs: Raw judgments; those that are undecided pull both ways.
-        tokens: What turns texts into tokens, each by itself.
-        privacy: Says whose pairs form a unit, and how many of a person's are used.
-
-    Raises:
-        UsageError: These are no raw judgments, or persons are not known and are to be hidden.
-        DataError: An answer cannot be used; which one is not said.
-    """
+    """Return the pairs of every unit, in the order of the data."""
     if isinstance(pairs, PrivatePairs):
         raise UsageError(
             "train_dataset holds answers that are randomized already: no gradient needs to be "
@@ -105,17 +88,9 @@ def _token_pair(first: Dialogue, second: Dialogue, liked: float) -> TokenPair:
 
 
 def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> Any:
-    """Return the loss of every unit, shape (units,): the sum over its pairs.
-
-    Args:
-        model: A reward, with one number for each answer.
-        units: Each with its pairs.
-        padding: The token that pads.
-
-    Source:
-        Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit, with Δ the reward of the
-        first answer less that of the second.
-    """
+    """Return the loss of every unit, shape (units,): the sum over its pairs."""
+    # Source: Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit, with Δ the reward
+    # of the first answer less that of the second.
     examples = [
         {"chosen_ids": pair.first, "rejected_ids": pair.second} for unit in units for pair in unit
     ]
@@ -128,15 +103,8 @@ def reward_losses(model: Any, units: Sequence[UnitPairs], *, padding: int) -> An
 
 
 def preference_losses(margins: Any, units: Sequence[UnitPairs]) -> Any:
-    """Return the loss of every unit, shape (units,): the sum over its pairs.
-
-    Args:
-        margins: How much better the first answer of each pair is to the model, shape (pairs,).
-        units: Whose pairs they are, in this order.
-
-    Source:
-        Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit.
-    """
+    """Return the loss of every unit, shape (units,): the sum over its pairs."""
+    # Source: Bradley, Terry (1952): Σ softplus(Δ) − yΔ over the pairs of a unit.
     liked = torch.tensor([pair.liked for unit in units for pair in unit], device=margins.device)
     owners = [number for number, unit in enumerate(units) for _ in unit]
     losses = torch.zeros(len(units), device=margins.device, dtype=margins.dtype)

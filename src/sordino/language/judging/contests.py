@@ -49,32 +49,19 @@ class ScoringJudge(Protocol):
 
 @dataclass(frozen=True)
 class CommandJudge:
-    """A program of the user's that compares answers: texts on its input, chances on its output.
+    """A program of the user's that compares answers: texts on its input, chances on its output."""
 
-    The program is started once a call, without a shell. It reads one JSON object a line,
-    ``{"prompt": …, "first": …, "second": …}``, and writes one for each in the same order,
-    ``{"preference": p}``: the chance in [0, 1] that the first is better. What it writes to
-    standard error is shown. Prompts and answers go to the program, and wherever it sends them:
-    they are public.
+    # The program is started once a call, without a shell. It reads one JSON object a line,
+    # `{"prompt": …, "first": …, "second": …}`, and writes one for each in the same order,
+    # `{"preference": p}`: the chance in [0, 1] that the first is better. What it writes to standard
+    # error is shown. Prompts and answers go to the program, and wherever it sends them: they are
+    # public.
+    # Which answer stands first is drawn for each row and undone afterwards, for judges favor a
+    # position.
 
-    Which answer stands first is drawn for each row and undone afterwards, for judges favor a
-    position.
-
-    Args:
-        command: The program and its arguments.
-        timeout: Seconds that one call may take.
-        seed: Of the order; None takes it from the operating system. It hides nothing.
-
-    Raises:
-        UsageError: The command is not a list of texts, or a number cannot be used.
-
-    Example:
-        >>> CommandJudge(["my-judge", "--model", "large"]).timeout
-        600.0
-    """
-
-    command: Sequence[str]
-    timeout: float = 600.0
+    command: Sequence[str]  # the program and its arguments
+    timeout: float = 600.0  # seconds that one call may take
+    # Of the order; None takes it from the operating system. It hides nothing.
     seed: int | None = None
 
     def __post_init__(self) -> None:
@@ -97,10 +84,6 @@ class CommandJudge:
         Guarantee:
             None is added: texts are public, and the coins only order them. The program does not
             say what its labels were promised; ``win_rate(guarantee=...)`` takes it.
-
-        Raises:
-            UsageError: The program is missing, takes too long, or ends with an error.
-            DataError: What it wrote is not one chance for each row; the line is named.
         """
         turned = (entropy(self.seed).words(len(prompts)) & np.uint64(1)).astype(bool)
         rows = zip(prompts, first, second, turned, strict=True)
@@ -162,31 +145,20 @@ _NESTED = {"length_matched", "guarantee"}
 
 @dataclass(frozen=True, kw_only=True)
 class WinRate:
-    """How often a judge prefers a policy's answers to those of the reference.
-
-    Attributes:
-        mean, low, high: The share of comparisons won, and its interval; a tie counts one half.
-        n: Comparisons.
-        prompts: Different prompts among them.
-        ties: Comparisons that nobody won.
-        length_matched: The share where answers are as often longer as shorter, or None where
-            that cannot be said.
-        mean_length: Mean number of characters of the policy's answers.
-        reference_length: The same of the reference's.
-        confidence: How often the intervals should cover.
-        guarantee: What the labels that the judge learned from were promised, if it says so.
-    """
+    """How often a judge prefers a policy's answers to those of the reference."""
 
     mean: float
     low: float
     high: float
-    n: int
-    prompts: int
-    ties: int
+    n: int  # comparisons
+    prompts: int  # different prompts among them
+    ties: int  # comparisons that nobody won
+    # The share where answers are as often longer as shorter, or None where that cannot be said.
     length_matched: Share | None
-    mean_length: float
-    reference_length: float
-    confidence: float = 0.95
+    mean_length: float  # mean number of characters of the policy's answers
+    reference_length: float  # the same of the reference's
+    confidence: float = 0.95  # how often the intervals should cover
+    # What the labels that the judge learned from were promised, if it says so.
     guarantee: Guarantee | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -231,37 +203,12 @@ def win_rate(
     confidence: float = 0.95,
     guarantee: Guarantee | None = None,
 ) -> WinRate:
-    """Return how often a judge prefers the answers to those of the reference.
-
-    The same answer twice is a tie, whatever the judge says, and a tie counts one half. Answers to
-    one prompt belong together, so prompts are the clusters of the interval: repeating a prompt
-    does not make it narrower than its answers differ. A judge who prefers longer answers favors
-    whoever writes them, so the share at matched lengths stands beside.
-
-    Args:
-        judge: A judge with ``score(prompts, answers)`` such as a ``TextRewardModel``, a function
-            like it, or one with ``preferences(prompts, first, second)`` such as
-            :class:`CommandJudge`. It must not have learned from what the policy did.
-        prompts: One for each comparison; they may repeat.
-        answers: The policy's.
-        reference_answers: The reference's.
-        confidence: How often the intervals should cover, in (0, 1).
-        guarantee: What the judge's labels were promised, where the judge does not say it itself.
-
-    Raises:
-        DataError: The columns differ in length or are empty, or what the judge says cannot be
-            used.
-        UsageError: A setting cannot be used, or the judge carries another guarantee.
-
-    Source:
-        :func:`sordino.language.judging.win_intervals.share_won` and ``length_matched_share``.
-
-    Example:
-        >>> likes_long = lambda prompts, answers: np.array([float(len(a)) for a in answers])
-        >>> found = win_rate(likes_long, ["p", "q", "q"], ["ab", "a", "abc"], ["a", "a", "b"])
-        >>> round(found.mean, 3), found.ties, found.prompts, found.length_matched
-        (0.833, 1, 2, None)
-    """
+    """Return how often a judge prefers the answers to those of the reference."""
+    # The same answer twice is a tie, whatever the judge says, and a tie counts one half. Answers to
+    # one prompt belong together, so prompts are the clusters of the interval: repeating a prompt
+    # does not make it narrower than its answers differ. A judge who prefers longer answers favors
+    # whoever writes them, so the share at matched lengths stands beside.
+    # Source: `share_won` and `length_matched_share`.
     level = failure_probability("confidence", confidence, zero=False)
     promise = _promise(judge, guarantee)
     if not len(prompts) == len(answers) == len(reference_answers) > 0:

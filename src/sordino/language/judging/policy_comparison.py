@@ -22,16 +22,12 @@ __all__ = ["RewardJudge", "compare_policies", "draw_answers"]
 
 @dataclass(frozen=True)
 class RewardJudge:
-    """A reward as a judge of what a model wrote: an answer that cannot be read loses.
+    """A reward as a judge of what a model wrote: an answer that cannot be read loses."""
 
-    A model may end before it has said anything. A reward gives no score to an empty answer; here
-    it stands below every other.
+    # A model may end before it has said anything. A reward gives no score to an empty answer; here
+    # it stands below every other.
 
-    Args:
-        reward: It must not have learned from what the policy did.
-    """
-
-    reward: TextRewardModel
+    reward: TextRewardModel  # it must not have learned from what the policy did
 
     @property
     def guarantee(self) -> Guarantee:
@@ -55,14 +51,7 @@ class RewardJudge:
 def draw_answers(
     folder: Path, prompts: Sequence[Text], *, max_new_tokens: int, seed: int
 ) -> list[str]:
-    """Return one answer of a checkpoint to each prompt.
-
-    Args:
-        folder: A causal language model.
-        prompts: Public ones.
-        max_new_tokens: Longest answer.
-        seed: Of the draws; it hides nothing.
-    """
+    """Return one answer of a checkpoint to each prompt."""
     model: Any = load_causal_model(folder)
     return sample_answers(
         model, load_tokenizer(folder), prompts, max_new_tokens=max_new_tokens, seed=seed
@@ -78,16 +67,7 @@ def compare_policies(
     max_new_tokens: int = 64,
     seed: int = 0,
 ) -> WinRate:
-    """Return how often a judge prefers what a policy answers to what its reference does.
-
-    Args:
-        policy: Checkpoint that is measured.
-        reference: Checkpoint that it is compared with; its draws are independent.
-        prompts: Public ones that neither policy nor judge learned from.
-        judge: See :func:`sordino.language.judging.contests.win_rate`.
-        max_new_tokens: Longest answer of either.
-        seed: Of the draws of both.
-    """
+    """Return how often a judge prefers what a policy answers to what its reference does."""
     drawn, others = (
         draw_answers(folder, prompts, max_new_tokens=max_new_tokens, seed=2 * seed + side)
         for side, folder in enumerate((policy, reference))

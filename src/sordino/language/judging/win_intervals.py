@@ -18,18 +18,12 @@ _FEWEST = 5  # comparisons on each side of a stratum
 
 @dataclass(frozen=True)
 class Share:
-    """A share of comparisons won, with an interval.
+    """A share of comparisons won, with an interval."""
 
-    Attributes:
-        mean: The share; a tie counts one half.
-        low, high: Ends of the interval.
-        n: Comparisons behind it.
-    """
-
-    mean: float
+    mean: float  # the share; a tie counts one half
     low: float
     high: float
-    n: int
+    n: int  # comparisons behind it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the share as JSON holds it."""
@@ -43,19 +37,11 @@ class Share:
 def share_won(
     won: Float[np.ndarray, " n"], clusters: Int[np.ndarray, " n"], *, confidence: float
 ) -> Share:
-    """Return the mean of what was won, with an interval that respects clusters.
-
-    Args:
-        won: What each comparison gave, in [0, 1].
-        clusters: Which comparisons belong together, one integer each.
-        confidence: How often the interval should cover, in (0, 1).
-
-    Source:
-        Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in place
-        of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
-        clusters, and Student's quantile on clusters − 1 degrees of freedom. Where V is 0, n* is
-        the number of clusters (of equal size).
-    """
+    """Return the mean of what was won, with an interval that respects clusters."""
+    # Source: Wilson 1927, with an effective number of comparisons n* = p(1 − p)/V, at most n, in
+    # place of n (as survey samplers do; Korn & Graubard 1998), V the variance of the mean between
+    # clusters, and Student's quantile on clusters − 1 degrees of freedom. Where V is 0, n* is the
+    # number of clusters (of equal size).
     weights = np.full(len(won), 1 / len(won))
     return _share(won, weights, np.zeros(len(won), dtype=int), clusters, confidence)
 
@@ -67,28 +53,15 @@ def length_matched_share(
     *,
     confidence: float,
 ) -> Share | None:
-    """Return the share won if answers were as often longer than the other one as shorter.
-
-    Comparisons whose lengths differ by more than a factor of two are left out. The others fall
-    into strata by the factor (up to 1.1, 1.25, 1.5, 2, and exactly equal). In each, the share won
-    by longer answers and the share won by shorter ones count one half each, so that a judge who
-    looks at length alone gives 1/2. Strata are averaged by the precision of their share, which
-    gives no weight where only one side was seen; sides of fewer than five comparisons are left
-    out. It is no more than a weighting: nothing is assumed on how a judge values length.
-
-    Args:
-        won: What each comparison gave, in [0, 1].
-        log_ratios: log(length / length of the other answer).
-        clusters: Which comparisons belong together, one integer each.
-        confidence: How often the interval should cover, in (0, 1).
-
-    Returns:
-        The share, or None where no stratum has longer and shorter answers.
-
-    Source:
-        Weights ab/(a + b) of a stratum with a longer and b shorter answers: Mantel & Haenszel
-        1959. Interval as in :func:`share_won`, around the mean of each side of each stratum.
-    """
+    """Return the share won if answers were as often longer than the other one as shorter."""
+    # Comparisons whose lengths differ by more than a factor of two are left out. The others fall
+    # into strata by the factor (up to 1.1, 1.25, 1.5, 2, and exactly equal). In each, the share won
+    # by longer answers and the share won by shorter ones count one half each, so that a judge who
+    # looks at length alone gives 1/2. Strata are averaged by the precision of their share, which
+    # gives no weight where only one side was seen; sides of fewer than five comparisons are left
+    # out. It is no more than a weighting: nothing is assumed on how a judge values length.
+    # Source: Weights ab/(a + b) of a stratum with a longer and b shorter answers: Mantel & Haenszel
+    # 1959. Interval as in `share_won`, around the mean of each side of each stratum.
     strata = np.searchsorted(_EDGES, np.abs(log_ratios) - 1e-12)
     cells = np.where(log_ratios == 0, -1, 2 * strata + (log_ratios > 0))
     weights = _matching(cells, 2 * len(_EDGES))

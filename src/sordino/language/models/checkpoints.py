@@ -39,17 +39,7 @@ def default_device() -> str:
 
 
 def checkpoint_folder(path: str | Path, *, kinds: tuple[str, ...] = CAUSAL + _REWARD) -> Path:
-    """Return the folder of a checkpoint that can be loaded without trusting its author.
-
-    Args:
-        path: A folder as ``save_pretrained`` writes it. A name on a hub is refused at once.
-        kinds: Endings of the architectures that will do.
-
-    Raises:
-        FileSystemError: There is no such folder, or it cannot be read.
-        UsageError: It holds no checkpoint of such an architecture, one that brings code of its
-            own, or one whose weights are pickled.
-    """
+    """Return the folder of a checkpoint that can be loaded without trusting its author."""
     if not isinstance(path, str | Path):
         raise UsageError(f"A checkpoint must be the path of a folder, got {type(path).__name__}.")
     folder = Path(path)
@@ -86,14 +76,9 @@ def _refuse_other_kinds(folder: Path, kinds: tuple[str, ...]) -> None:
 
 
 def load_tokenizer(path: str | Path) -> Any:
-    """Return the tokenizer of a checkpoint, which pads on the right with a token of its own.
-
-    Where it has no padding token the end-of-text token pads, as is usual; a reward then reads
-    the last token before the end.
-
-    Raises:
-        UsageError: There is no tokenizer, or it has neither a padding nor an end-of-text token.
-    """
+    """Return the tokenizer of a checkpoint, which pads on the right with a token of its own."""
+    # Where it has no padding token the end-of-text token pads, as is usual; a reward then reads the
+    # last token before the end.
     folder = Path(path)
     try:
         with offline(), quiet():
@@ -104,11 +89,7 @@ def load_tokenizer(path: str | Path) -> Any:
 
 
 def ready_tokenizer(tokenizer: Any, *, name: str) -> Any:
-    """Return a tokenizer that is set, in place, to pad on the right with a token of its own.
-
-    Raises:
-        UsageError: It has neither a padding nor an end-of-text token.
-    """
+    """Return a tokenizer that is set, in place, to pad on the right with a token of its own."""
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if tokenizer.eos_token is None or tokenizer.pad_token is None:
@@ -122,25 +103,14 @@ def ready_tokenizer(tokenizer: Any, *, name: str) -> Any:
 
 
 def load_causal_model(path: str | Path, *, device: str | None = None) -> Any:
-    """Return a language model in 32-bit floats on a device, an accelerator if there is one.
-
-    Raises:
-        FileSystemError: There is no such folder.
-        UsageError: It holds no causal language model, or it cannot be loaded.
-    """
+    """Return a language model in 32-bit floats on a device, an accelerator if there is one."""
     folder = checkpoint_folder(path, kinds=CAUSAL)
     return _loaded(AutoModelForCausalLM, folder, device)
 
 
 def load_reward_checkpoint(path: str | Path, *, device: str | None = None) -> Any:
-    """Return a model with one scalar head: of a reward checkpoint, or a new head on a causal one.
-
-    A new head starts at 0, so that it says nothing before it is trained.
-
-    Raises:
-        FileSystemError: There is no such folder.
-        UsageError: It holds no such model, or one with several outputs.
-    """
+    """A model with one scalar head: of a reward checkpoint, or a new head on a causal one."""
+    # A new head starts at 0, so that it says nothing before it is trained.
     folder = checkpoint_folder(path)
     names = json.loads((folder / "config.json").read_bytes())["architectures"]
     fresh = not any(name.endswith(_REWARD) for name in names)

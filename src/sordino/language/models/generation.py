@@ -23,19 +23,12 @@ from .tokens import DialogueTokens
 
 
 class Completions(NamedTuple):
-    """Prompts with drawn answers, as tokens; row i of each part belongs to answer i.
+    """Prompts with drawn answers, as tokens; row i of each part belongs to answer i."""
 
-    Attributes:
-        prompt_ids: Tokens of the prompts, shape (n, p), padded on the left.
-        prompt_mask: 1 where ``prompt_ids`` is not padding.
-        completion_ids: Tokens of the answers, shape (n, c), padded on the right.
-        completion_mask: 1 up to the token that ends the answer, which is part of it.
-    """
-
-    prompt_ids: Any
-    prompt_mask: Any
-    completion_ids: Any
-    completion_mask: Any
+    prompt_ids: Any  # tokens of the prompts, shape (n, p), padded on the left
+    prompt_mask: Any  # 1 where `prompt_ids` is not padding
+    completion_ids: Any  # tokens of the answers, shape (n, c), padded on the right
+    completion_mask: Any  # 1 up to the token that ends the answer, which is part of it
 
     def token_lists(self) -> list[list[int]]:
         """Return the tokens of each answer, without padding."""
@@ -65,12 +58,10 @@ def stacked(first: Completions, second: Completions) -> Completions:
 
 
 def answer_log_probabilities(model: Any, completions: Completions) -> Any:
-    """Return the log-probability of each answer given its prompt, in nats, shape (n,).
-
-    Every answer's tokens count, its end included; padding is neither read nor counted. Logits
-    are taken where an answer is predicted and nowhere else, and no log-softmax over the whole
-    vocabulary is kept.
-    """
+    """Return the log-probability of each answer given its prompt, in nats, shape (n,)."""
+    # Every answer's tokens count, its end included; padding is neither read nor counted. Logits are
+    # taken where an answer is predicted and nowhere else, and no log-softmax over the whole
+    # vocabulary is kept.
     prompts, prompt_mask, answers, answer_mask = completions
     read = torch.cat([prompt_mask, answer_mask], dim=1)
     # what is padding goes to the end, so that positions count from 0 in every architecture
@@ -115,23 +106,14 @@ def _chosen(logits: Any, ids: Any) -> Any:
 
 
 def prompt_texts(prompts: Sequence[Any]) -> list[Text]:
-    """Return prompts as texts or chat messages, every one of them checked.
-
-    Raises:
-        DataError: A prompt is neither; its index is named.
-        UsageError: This is one text, not a sequence of them.
-    """
+    """Return prompts as texts or chat messages, every one of them checked."""
     if isinstance(prompts, str):
         raise UsageError("prompts must be a sequence of texts, got one text. Put it in a list.")
     return [read_text({"prompt": one}, "prompt", f"prompt {i}") for i, one in enumerate(prompts)]
 
 
 def prompt_room(model: Any, tokenizer: Any, max_new_tokens: int) -> DialogueTokens:
-    """Return what turns prompts into tokens that leave room for an answer.
-
-    Raises:
-        UsageError: Such an answer would leave no room for a prompt, or no token ends a text.
-    """
+    """Return what turns prompts into tokens that leave room for an answer."""
     context = context_length(model, tokenizer)
     integer("the length of an answer", max_new_tokens, at_least=1, at_most=context - 1)
     if tokenizer.eos_token_id is None:
@@ -149,24 +131,9 @@ def sample_answers(
     batch_size: int = 32,
     seed: int | None = None,
 ) -> list[str]:
-    """Return one answer to each prompt, in the order of the prompts, without special tokens.
-
-    A prompt longer than the model's context less ``max_new_tokens`` loses its beginning. Mode of
-    the model, its settings for generation and the tokenizer are left as they were.
-
-    Args:
-        model: A causal language model; answers are drawn on its device.
-        tokenizer: Its tokenizer; whichever side it pads on, prompts are padded on the left here.
-        prompts: Texts or chat messages.
-        max_new_tokens: Most tokens of an answer, its end included.
-        sampling_temperature: 1 draws from the model as it is, 0 takes the likeliest token.
-        batch_size: Prompts at once; those of similar length go together.
-        seed: Of the draws, which then neither read nor change PyTorch's generator.
-
-    Raises:
-        DataError: A prompt is no text; its index is named.
-        UsageError: A setting cannot be used.
-    """
+    """Return one answer to each prompt, in the order of the prompts, without special tokens."""
+    # A prompt longer than the model's context less `max_new_tokens` loses its beginning. Mode of
+    # the model, its settings for generation and the tokenizer are left as they were.
     encoder = prompt_room(model, tokenizer, max_new_tokens)
     rows = _token_rows(encoder, prompt_texts(prompts), max_new_tokens)
     settings = _settings(model, tokenizer, max_new_tokens, sampling_temperature)
@@ -189,10 +156,8 @@ def sample_completions(
     max_new_tokens: int,
     sampling_temperature: float = 1.0,
 ) -> Completions:
-    """Return one answer to each prompt (at least one) as tokens, all drawn at once.
-
-    Arguments are those of :func:`sample_answers`.
-    """
+    """Return one answer to each prompt (at least one) as tokens, all drawn at once."""
+    # Arguments are those of `sample_answers`.
     rows = _token_rows(prompt_room(model, tokenizer, max_new_tokens), prompts, max_new_tokens)
     return _drawn(model, rows, _settings(model, tokenizer, max_new_tokens, sampling_temperature))
 

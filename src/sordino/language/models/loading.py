@@ -58,10 +58,8 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def seeded() -> Iterator[None]:
-    """Give weights that the files leave out the same values every time, and keep the user's RNG.
-
-    They are public settings of a feature map, not randomness of a release.
-    """
+    """Give weights that the files leave out the same values every time, and keep the user's RNG."""
+    # They are public settings of a feature map, not randomness of a release.
     import torch  # noqa: PLC0415
 
     with torch.random.fork_rng(devices=[]):

@@ -20,10 +20,8 @@ _CHANGED_BY_USE = {"padding", "truncation"}  # set anew at every call of a token
 
 
 def weights_digest(model: Any) -> str:
-    """Return a SHA-256 over a model's config and weights, the latter as 32-bit floats.
-
-    It is the same before and after a model is saved, and on every device.
-    """
+    """Return a SHA-256 over a model's config and weights, the latter as 32-bit floats."""
+    # It is the same before and after a model is saved, and on every device.
     config = json.loads(model.config.to_json_string(use_diff=False))
     known = {
         name: value

@@ -34,17 +34,11 @@ Kind = Literal["reward", "policy"]
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """One release of randomized answers that weights were trained on, or metrics measured on.
+    """One release of randomized answers that weights were trained on, or metrics measured on."""
 
-    Attributes:
-        guarantee: What it promises.
-        release_ids: Ledger entries that paid for it, or recorded its arrival.
-        artifact: SHA-256 of the released answers.
-    """
-
-    guarantee: Guarantee
-    release_ids: tuple[str, ...] = ()
-    artifact: str = ""
+    guarantee: Guarantee  # what it promises
+    release_ids: tuple[str, ...] = ()  # ledger entries that paid for it, or recorded its arrival
+    artifact: str = ""  # SHA-256 of the released answers
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -72,22 +66,14 @@ class Answers:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointPromise:
-    """What the labels behind a checkpoint were promised, and which entries paid for them.
+    """What the labels behind a checkpoint were promised, and which entries paid for them."""
 
-    Every different release of answers that went into the weights counts, and all of them may be
-    of the same people, so that their losses add up.
+    # Every different release of answers that went into the weights counts, and all of them may be
+    # of the same people, so that their losses add up.
 
-    Attributes:
-        kind: ``"reward"`` or ``"policy"``.
-        sources: The releases, the one that was trained on last first.
-        training: Public settings that a reader needs, such as ``loss`` and ``reward_bound``.
-
-    Raises:
-        PrivacyError: They are about different changes, so that no one promise covers them.
-    """
-
-    kind: Kind
-    sources: tuple[Answers, ...]
+    kind: Kind  # `"reward"` or `"policy"`
+    sources: tuple[Answers, ...]  # the releases, the one that was trained on last first
+    # Public settings that a reader needs, such as `loss` and `reward_bound`.
     training: Mapping[str, Any] = field(default_factory=dict)
     guarantee: Guarantee = field(init=False)
 
@@ -125,11 +111,7 @@ class CheckpointPromise:
         return cls(kind=kind, sources=(answers,), training=training)
 
     def with_those_of(self, *others: CheckpointPromise) -> CheckpointPromise:
-        """Return a promise that also covers what others speak for; a release counts once.
-
-        Raises:
-            PrivacyError: They are about different changes, so that no one promise covers all.
-        """
+        """Return a promise that also covers what others speak for; a release counts once."""
         more = (one for other in others for one in other.sources)
         return replace(self, sources=(*self.sources, *more))
 
@@ -147,11 +129,7 @@ class CheckpointPromise:
 
     @classmethod
     def from_dict(cls, found: Mapping[str, Any]) -> CheckpointPromise:
-        """Return what :meth:`to_dict` wrote.
-
-        Raises:
-            DataError: It is malformed, or states another guarantee than its releases add up to.
-        """
+        """Return what :meth:`to_dict` wrote."""
         try:
             promise = cls(
                 kind=found["kind"],
@@ -167,12 +145,7 @@ class CheckpointPromise:
 
     @classmethod
     def read(cls, folder: Path) -> CheckpointPromise:
-        """Return what :meth:`write` wrote.
-
-        Raises:
-            DataError: The file is malformed, or written by a newer version.
-            FileSystemError: There is none, or it cannot be read.
-        """
+        """Return what :meth:`write` wrote."""
         path = folder / PROMISE_FILE
         return cls.from_dict(read_json(path, kind=_FORMAT, version=_VERSION, problem=_PROBLEM))
 
@@ -181,19 +154,13 @@ class CheckpointPromise:
         setattr(model.config, PROMISED, self.to_dict())
 
     def write(self, folder: Path, *, title: str) -> None:
-        """Write ``sordino.json`` and the model card beside the weights of a checkpoint.
-
-        Raises:
-            FileSystemError: They cannot be written.
-        """
+        """Write ``sordino.json`` and the model card beside the weights of a checkpoint."""
         write_json(folder / PROMISE_FILE, self.to_dict(), force=True)
         write_text(folder / CARD_FILE, self.card(title), force=True)
 
     def card(self, title: str) -> str:
-        """Return a model card whose YAML front carries the promise and every caveat.
-
-        The front is written as JSON values, which YAML reads as they are.
-        """
+        """Return a model card whose YAML front carries the promise and every caveat."""
+        # The front is written as JSON values, which YAML reads as they are.
         promise = self.guarantee
         sizes = json.dumps({**promise.to_dict(), "caveats": list(promise.caveats)})
         front = [

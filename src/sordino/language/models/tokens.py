@@ -31,25 +31,17 @@ class Dialogue(NamedTuple):
 
 @dataclass(frozen=True)
 class DialogueTokens:
-    """Turns prompts and answers into tokens that fit a model.
+    """Turns prompts and answers into tokens that fit a model."""
 
-    Texts are wrapped by the tokenizer's chat template if it has one, as one turn of the user and
-    one of the assistant; without a template, prompt and answer stand one below the other. The two
-    are tokenized apart, so no token straddles the border and both answers of a pair see the same
-    prompt. What is too long loses the beginning of its *prompt*; an answer is never cut.
+    # Texts are wrapped by the tokenizer's chat template if it has one, as one turn of the user and
+    # one of the assistant; without a template, prompt and answer stand one below the other. The two
+    # are tokenized apart, so no token straddles the border and both answers of a pair see the same
+    # prompt. What is too long loses the beginning of its *prompt*; an answer is never cut.
 
-    Args:
-        tokenizer: As :func:`sordino.language.models.checkpoints.load_tokenizer` returns it.
-        max_length: Most tokens of prompt and answer together.
-        overlong: What happens to a pair of which an answer alone is longer: ``"refuse"`` or
-            ``"drop"``, a rule that looks at texts only.
-
-    Raises:
-        UsageError: A setting cannot be used.
-    """
-
-    tokenizer: Any
-    max_length: int
+    tokenizer: Any  # as `load_tokenizer` returns it
+    max_length: int  # most tokens of prompt and answer together
+    # What happens to a pair of which an answer alone is longer: `"refuse"` or `"drop"`, a rule that
+    # looks at texts only.
     overlong: Overlong = "refuse"
 
     def __post_init__(self) -> None:
@@ -58,20 +50,11 @@ class DialogueTokens:
         one_of("overlong", self.overlong, get_args(Overlong))
 
     def prompt(self, prompt: Text, *, room: int = 0) -> list[int]:
-        """Return the tokens of a prompt, its end if it is too long, with room for an answer.
-
-        Args:
-            prompt: A text or chat messages.
-            room: Tokens to keep free for the answer.
-        """
+        """Return the tokens of a prompt, its end if it is too long, with room for an answer."""
         return _end(self._ids(self._asked(prompt)), self.max_length - room)
 
     def dialogue(self, prompt: Text, answer: Text, *, where: str = "the answer") -> Dialogue:
-        """Return a prompt and an answer that fit together.
-
-        Raises:
-            DataError: The answer is empty, or alone longer than ``max_length``.
-        """
+        """Return a prompt and an answer that fit together."""
         if not _content(answer).strip():
             raise DataError(f"{where} is empty, so there is nothing to judge. Remove the pair.")
         asked = self._asked(prompt)
@@ -88,15 +71,7 @@ class DialogueTokens:
     def pairs(
         self, pairs: Comparisons, *, least: int = 1
     ) -> tuple[list[Dialogue], list[Dialogue], list[int]]:
-        """Return both answers of each pair, first and second, and the rows that they are of.
-
-        Args:
-            pairs: Texts.
-            least: How many must be left; 0 where their number is private.
-
-        Raises:
-            DataError: A pair holds no texts, or an answer cannot be used; its index is named.
-        """
+        """Return both answers of each pair, first and second, and the rows that they are of."""
         if pairs.given is not None:
             raise DataError("A language model reads texts, and these pairs hold feature vectors.")
         kept: list[tuple[Dialogue, Dialogue, int]] = []
@@ -148,11 +123,7 @@ class DialogueTokens:
         return self._templated(_messages(prompt, "user"), add_generation_prompt=True)
 
     def _templated(self, turns: list[dict[str, Any]], **settings: Any) -> str:
-        """Return a dialogue as the chat template writes it; what it says of a text is not quoted.
-
-        Raises:
-            UsageError: The template refuses these turns.
-        """
+        """A dialogue as the chat template writes it; what it says of a text is not quoted."""
         try:
             return str(self.tokenizer.apply_chat_template(turns, tokenize=False, **settings))
         except TemplateError as error:

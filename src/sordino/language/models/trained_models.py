@@ -21,11 +21,7 @@ _PATCHES = ("forward", "_original_forward")  # what trl and 16-bit training lay 
 
 
 def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
-    """Return a tokenizer that is ready, from the folder of the model if none is given.
-
-    Raises:
-        UsageError: None is given and the model does not know its folder, or it cannot be used.
-    """
+    """Return a tokenizer that is ready, from the folder of the model if none is given."""
     if tokenizer is not None:
         return ready_tokenizer(tokenizer, name="processing_class")
     folder = Path(getattr(model.config, "_name_or_path", "") or "no folder")
@@ -35,11 +31,7 @@ def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
 
 
 def refuse_other_heads(model: Any) -> None:
-    """Refuse a model that gives an answer anything but one number.
-
-    Raises:
-        UsageError: It does.
-    """
+    """Refuse a model that gives an answer anything but one number."""
     outputs = getattr(getattr(model, "config", None), "num_labels", None)
     if outputs != 1 or not hasattr(model, HEAD):
         raise UsageError(
@@ -64,11 +56,7 @@ def is_adapted(model: Any) -> bool:
 
 
 def refuse_unknown_adapters(model: Any) -> None:
-    """Refuse adapters that were trained before, if nothing says on what.
-
-    Raises:
-        UsageError: There are such: peft keeps no word of the folder that they came from.
-    """
+    """Refuse adapters that were trained before, if nothing says on what."""
     if not is_adapted(model) or getattr(model.config, PROMISED, None):
         return
     trained = any(
@@ -86,10 +74,8 @@ def refuse_unknown_adapters(model: Any) -> None:
 
 
 def plain(model: Any) -> Any:
-    """Return a model as transformers knows it, with adapters merged into a copy of its weights.
-
-    Without adapters the weights are shared, not copied.
-    """
+    """Return a model as transformers knows it, with adapters merged into a copy of its weights."""
+    # Without adapters the weights are shared, not copied.
     whole = copy.deepcopy(model).merge_and_unload() if is_adapted(model) else copy.copy(model)
     for patched in _PATCHES:
         whole.__dict__.pop(patched, None)
@@ -97,13 +83,8 @@ def plain(model: Any) -> Any:
 
 
 def own_copy(model: Any) -> Any:
-    """Return a model as transformers knows it, adapters merged, in a copy of its weights.
-
-    What is promised of a model is settled when it is handed out. If it shared its weights with a
-    trainer, every later step would show in it, and nothing would say so. Gradients stay
-    behind: torch copies none of them.
-
-    Args:
-        model: As a trainer has it, out of whatever is wrapped around it.
-    """
+    """Return a model as transformers knows it, adapters merged, in a copy of its weights."""
+    # What is promised of a model is settled when it is handed out. If it shared its weights with a
+    # trainer, every later step would show in it, and nothing would say so. Gradients stay behind:
+    # torch copies none of them.
     return plain(model if is_adapted(model) else copy.deepcopy(model))

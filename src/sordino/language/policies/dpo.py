@@ -95,22 +95,11 @@ _PROMPT, _ANSWERS = "prompt_ids", ("chosen_ids", "rejected_ids")
 
 
 def refuse_other_losses(trainer: Any, flip_probability: float) -> None:
-    """Compare the loss of a trainer with the debiased one, where the answer is known.
-
-    The log-probabilities of one short pair are computed in another way than trl computes them,
-    and the reference is set so that the gap of the rewards is a given number. With DeepSpeed the
-    weights are in pieces before training starts, and nothing is checked.
-
-    Args:
-        trainer: A trainer of trl's DPO.
-        flip_probability: Of its labels.
-
-    Raises:
-        PrivacyError: They differ, so training would follow another loss.
-
-    Source:
-        docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.
-    """
+    """Compare the loss of a trainer with the debiased one, where the answer is known."""
+    # The log-probabilities of one short pair are computed in another way than trl computes them,
+    # and the reference is set so that the gap of the rewards is a given number. With DeepSpeed the
+    # weights are in pieces before training starts, and nothing is checked.
+    # Source: docs/local.md, "Debiased likelihood", with Δ = beta times the gap of the log ratios.
     if trainer.is_deepspeed_enabled:
         return
     rows = trainer.train_dataset.select_columns([_PROMPT, *_ANSWERS])

@@ -45,24 +45,9 @@ def group_trainer(
     pessimism: float = 0.0,
     **settings: Any,
 ) -> Any:
-    """Return one of trl's trainers, set up so that its temperature is in units of reward.
-
-    GRPO's division by the spread of the rewards is switched off: with it neither the size of the
-    reward nor the temperature would mean anything.
-
-    Args:
-        update: ``"rloo"`` or ``"grpo"``.
-        reward: What answers are scored by.
-        model: The reference, which is changed in place.
-        tokenizer: Its tokenizer.
-        prompts: Public ones; those that leave no room for an answer are left out.
-        pessimism: Width of the penalty for answers unlike those that were compared.
-        settings: Fields of trl's configuration; ``temperature`` is the strength of the KL term.
-
-    Raises:
-        DataError: No prompt leaves room for an answer.
-        UsageError: There is no such update.
-    """
+    """Return one of trl's trainers, set up so that its temperature is in units of reward."""
+    # GRPO's division by the spread of the rewards is switched off: with it neither the size of the
+    # reward nor the temperature would mean anything.
     one_of("update", update, get_args(GroupUpdate))
     given = {**settings, "beta": settings["temperature"], "temperature": 1.0}
     kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {

@@ -33,10 +33,9 @@ from .starting_policies import starting_policy, with_reference
 
 
 class CollectingTrainer(Trainer):
-    """A trainer whose batches are prompts; who derives from it says what the loss is.
+    """A trainer whose batches are prompts; who derives from it says what the loss is."""
 
-    A collection is in memory while it is used, and in a checkpoint that is written meanwhile.
-    """
+    # A collection is in memory while it is used, and in a checkpoint that is written meanwhile.
 
     loss_is_scaled_for_ga = False
     promise: CheckpointPromise | None
@@ -59,17 +58,7 @@ class CollectingTrainer(Trainer):
         return CollectionOrder(n, size=size, passes=args.steps_per_collection, seed=seed)
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
-        """Train, from the start or from where a checkpoint stands; nothing is spent.
-
-        Args:
-            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
-                one in ``args.output_dir``.
-
-        Raises:
-            DataError: A reward is missing or not finite.
-            PrivacyError: The checkpoint was made with another reward.
-            UsageError: There is no checkpoint, or it was made with other settings.
-        """
+        """Train, from the start or from where a checkpoint stands; nothing is spent."""
         self._collection = Collection(self.args.gradient_accumulation_steps)
         folder, self.promise = resumable(resume_from_checkpoint, self.args.output_dir, self.promise)
         if self.promise is not None:
@@ -98,11 +87,9 @@ class CollectingTrainer(Trainer):
         super().log({**logs, **means}, start_time)
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
-        """Write model, tokenizer and promise to a folder that transformers loads.
-
-        An adapter is merged first, so that the folder stands alone. The checkpoints of a run keep
-        it apart, as resuming needs it.
-        """
+        """Write model, tokenizer and promise to a folder that transformers loads."""
+        # An adapter is merged first, so that the folder stands alone. The checkpoints of a run keep
+        # it apart, as resuming needs it.
         folder = Path(output_dir or self.args.output_dir)
         if self.promise is not None:
             self.promise.mark(self.accelerator.unwrap_model(self.model))
@@ -137,19 +124,9 @@ class CollectingTrainer(Trainer):
 
 
 def rebel_loss(log_ratio_gap: Any, reward_gap: Any, *, step: float) -> Any:
-    """Return the mean squared error of regressing differences of rewards on log-ratios.
-
-    Args:
-        log_ratio_gap: Shape (n,): how much more log π(y | x) has grown since the collection, where
-            π_t drew, than log π(y′ | x) has.
-        reward_gap: Shape (n,): r(x, y) − r(x, y′), each reward less temperature times
-            log π_t/reference of its answer.
-        step: The step of mirror descent, per unit of reward.
-
-    Source:
-        docs/policy_optimization.md, "Updates", before a log-linear policy makes it linear:
-        mean of ((log_ratio_gap)/step − reward_gap)².
-    """
+    """Return the mean squared error of regressing differences of rewards on log-ratios."""
+    # Source: docs/policy_optimization.md, "Updates", before a log-linear policy makes it linear:
+    # mean of ((log_ratio_gap)/step − reward_gap)².
     return (log_ratio_gap / step - reward_gap).square().mean()
 
 

@@ -36,23 +36,14 @@ from sordino.preferences.records import Text
 
 
 class Rollout(NamedTuple):
-    """Two answers to each of n prompts: rows i and n + i answer prompt i.
+    """Two answers to each of n prompts: rows i and n + i answer prompt i."""
 
-    Attributes:
-        prompt_ids: As in :class:`Completions`, as are the next three; 2n rows.
-        prompt_mask: 1 where there is no padding.
-        completion_ids: Tokens of the answers.
-        completion_mask: 1 where there is no padding.
-        start: Log-probability of each answer under the policy that the regression starts from.
-        rewards: What each answer is worth, less what it costs to be far from the reference.
-    """
-
-    prompt_ids: Any
-    prompt_mask: Any
-    completion_ids: Any
-    completion_mask: Any
-    start: Any
-    rewards: Any
+    prompt_ids: Any  # as in `Completions`, as are the next three; 2n rows
+    prompt_mask: Any  # 1 where there is no padding
+    completion_ids: Any  # tokens of the answers
+    completion_mask: Any  # 1 where there is no padding
+    start: Any  # log-probability of each answer under the policy that the regression starts from
+    rewards: Any  # what each answer is worth, less what it costs to be far from the reference
 
     @property
     def completions(self) -> Completions:
@@ -64,21 +55,12 @@ class Collection:
     """The rollouts of one collection, batch by batch, gone over as often as it is used."""
 
     def __init__(self, batches: int) -> None:
-        """Start without any.
-
-        Args:
-            batches: How many make one collection, on each device.
-        """
+        """Start without any."""
         self.batches, self.place = batches, 0
         self.rollouts: list[Rollout] = []
 
     def rollout(self, make: Callable[[], Rollout], *, fresh: bool) -> Rollout:
-        """Return the rollout of the next batch: made now, or, if there is one, as before.
-
-        Args:
-            make: Draws its answers.
-            fresh: Whether the answers of the last collection have served.
-        """
+        """Return the rollout of the next batch: made now, or, if there is one, as before."""
         place, self.place = self.place, (self.place + 1) % self.batches
         if fresh and place == 0:
             self.rollouts.clear()
@@ -106,14 +88,7 @@ class Collection:
 
 
 class CollectionOrder(Sampler):  # type: ignore[type-arg, unused-ignore]
-    """Yields which prompts come when: whole collections, each as often as it is used.
-
-    Args:
-        n: How many prompts there are.
-        size: Prompts of one collection, over all devices.
-        passes: How often each collection is gone over.
-        seed: Of the order, which is public and new in every epoch.
-    """
+    """Yields which prompts come when: whole collections, each as often as it is used."""
 
     def __init__(self, n: int, *, size: int, passes: int, seed: int) -> None:
         """Start before the first epoch."""
@@ -212,28 +187,16 @@ class RebelConfig(TrainingArguments):
 
 @dataclass(frozen=True)
 class Collector:
-    """Draws two answers to each prompt and asks what they are worth.
+    """Draws two answers to each prompt and asks what they are worth."""
 
-    Args:
-        accelerator: Of the trainer.
-        tokenizer: Of the policy.
-        functions: The rewards.
-        reference: Where the policy is pulled to; None where it is the policy without its adapter.
-        settings: Of the training.
-    """
-
-    accelerator: Any
-    tokenizer: Any
-    functions: Sequence[RewardCallable]
-    reference: Any
-    settings: RebelConfig
+    accelerator: Any  # of the trainer
+    tokenizer: Any  # of the policy
+    functions: Sequence[RewardCallable]  # the rewards
+    reference: Any  # where the policy is pulled to; None where it is the policy without its adapter
+    settings: RebelConfig  # of the training
 
     def collect(self, policy: Any, prompts: list[Text]) -> tuple[Rollout, dict[str, Any]]:
-        """Return two answers to each prompt, and what the policy's own ones say of it.
-
-        Raises:
-            DataError: A reward is missing or not finite.
-        """
+        """Return two answers to each prompt, and what the policy's own ones say of it."""
         with evaluating(policy):
             drawn = self._drawn(policy, prompts)
             start = answer_log_probabilities(policy, drawn)

@@ -18,16 +18,7 @@ __all__ = ["starting_policy", "with_reference"]
 
 
 def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
-    """Return a causal language model and its tokenizer.
-
-    Args:
-        model: A folder, or a model.
-        tokenizer: That of the model's folder if left out.
-
-    Raises:
-        FileSystemError: There is no such folder.
-        UsageError: This is no causal language model, or it has no tokenizer.
-    """
+    """Return a causal language model and its tokenizer."""
     if isinstance(model, str | Path):
         return load_causal_model(model), tokenizer or load_tokenizer(model)
     if not (hasattr(model, "can_generate") and model.can_generate()):
@@ -37,20 +28,7 @@ def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
 
 
 def with_reference(policy: Any, reference: Any, peft_config: Any) -> tuple[Any, Any]:
-    """Return the policy that is to be trained, and its frozen reference, both without dropout.
-
-    Args:
-        policy: A causal language model.
-        reference: A folder, a model, or None for the policy as it is now.
-        peft_config: Settings of an adapter that is trained alone, or None.
-
-    Returns:
-        The policy, with a new adapter if one is wanted, and the reference, or None where it is
-        the policy without that adapter.
-
-    Raises:
-        UsageError: The policy has an adapter already, or reads other tokens than the reference.
-    """
+    """Return the policy that is to be trained, and its frozen reference, both without dropout."""
     if peft_config is not None and isinstance(policy, PeftModel):
         raise UsageError(
             "The model has an adapter already. Leave peft_config out to train that one, or merge "

@@ -30,30 +30,16 @@ _WANTED = (
 
 
 class Spoken(NamedTuple):
-    """What a document teaches a model to say.
+    """What a document teaches a model to say."""
 
-    Attributes:
-        texts: Everything that the model learns to say, to search in.
-        pieces: Parts of it that may each be one whole answer.
-    """
-
-    texts: list[str]
-    pieces: list[str]
+    texts: list[str]  # everything that the model learns to say, to search in
+    pieces: list[str]  # parts of it that may each be one whole answer
 
 
 def spoken(document: Document, where: str = "the document") -> Spoken:
-    """Return what a document teaches a model to say.
-
-    Of chat messages, that is every turn but those of who asks. A plain text does not say where an
-    answer begins, so each of its lines may be one, with or without a speaker's name before it.
-
-    Args:
-        document: See :data:`Document`.
-        where: Where it stands, for messages.
-
-    Raises:
-        DataError: It is none of these; nothing of it is quoted.
-    """
+    """Return what a document teaches a model to say."""
+    # Of chat messages, that is every turn but those of who asks. A plain text does not say where an
+    # answer begins, so each of its lines may be one, with or without a speaker's name before it.
     if isinstance(document, tuple) and len(document) == len(_PAIR):
         document = dict(zip(_PAIR, document, strict=True))
     row = document if isinstance(document, Mapping) else {"messages": document}
@@ -82,15 +68,9 @@ def lines(text: str) -> Iterator[str]:
 
 
 def read_documents(path: str | Path) -> Iterator[Document]:
-    """Return the documents of a file, one at a time; ``.gz`` is unpacked.
-
-    A name that ends in ``.txt`` (or that and ``.gz``) is plain text, whose documents stand apart
-    by blank lines; every other is JSON Lines, with one object of :data:`Document` on each line.
-
-    Raises:
-        DataError: A line cannot be used (its number is named), or there is none at all.
-        FileSystemError: The file cannot be read.
-    """
+    """Return the documents of a file, one at a time; ``.gz`` is unpacked."""
+    # A name that ends in `.txt` (or that and `.gz`) is plain text, whose documents stand apart by
+    # blank lines; every other is JSON Lines, with one object of `Document` on each line.
     path = Path(path)
     if path.name.lower().removesuffix(".gz").endswith(".txt"):
         return _some(_blocks(every_line(path)))

@@ -31,22 +31,12 @@ _Places: TypeAlias = list[tuple[int, int]]  # rows, and 0 for the first answer o
 
 
 class AnswerSearch:
-    """The answers of all pairs, each looked for until it is found: no text is read twice.
+    """The answers of all pairs, each looked for until it is found: no text is read twice."""
 
-    Texts are compared without regard to case, line breaks and the width of spaces (NFC). A short
-    answer occurs if it is one whole turn or line. A longer one occurs already if its beginning
-    does, up to 40 characters past where it parts from every other answer: so it does not matter
-    where the text, or the answer, was cut, nor that many answers open with the same words.
-
-    Args:
-        pairs: Pairs of texts, raw or randomized.
-
-    Attributes:
-        found: Which answers occurred so far, the first of each pair and the second.
-
-    Raises:
-        DataError: The pairs hold no texts.
-    """
+    # Texts are compared without regard to case, line breaks and the width of spaces (NFC). A short
+    # answer occurs if it is one whole turn or line. A longer one occurs already if its beginning
+    # does, up to 40 characters past where it parts from every other answer: so it does not matter
+    # where the text, or the answer, was cut, nor that many answers open with the same words.
 
     def __init__(self, pairs: Comparisons) -> None:
         """Index every answer as a whole, and every long one by its beginning."""
@@ -108,17 +98,11 @@ _FEWEST = 10
 
 @dataclass(frozen=True)
 class OneSided:
-    """How many pairs have both answers, exactly one, or neither in a text; no label is in it.
+    """How many pairs have both answers, exactly one, or neither in a text; no label is in it."""
 
-    Attributes:
-        both: Pairs whose answers both occur.
-        one: Pairs of which exactly one answer occurs.
-        none: Pairs of which neither does.
-    """
-
-    both: int
-    one: int
-    none: int
+    both: int  # pairs whose answers both occur
+    one: int  # pairs of which exactly one answer occurs
+    none: int  # pairs of which neither does
 
     @property
     def n(self) -> int:
@@ -139,20 +123,10 @@ class OneSided:
 
 
 def one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> OneSided:
-    """Return of how many pairs exactly one answer occurs in a text; no label is looked at.
-
-    What counts as an occurrence is said at ``AnswerSearch``: cuts, case and spaces do not matter.
-
-    What this cannot see: a text that holds both answers but tells them apart, by order or by how
-    often they occur; and answers that were rewritten.
-
-    Args:
-        documents: What a reference is trained on; see ``documents.Document``. It is read once.
-        pairs: Pairs of texts, raw or randomized.
-
-    Raises:
-        DataError: A document cannot be read (its index is named), or the pairs hold no texts.
-    """
+    """Return of how many pairs exactly one answer occurs in a text; no label is looked at."""
+    # What counts as an occurrence is said at `AnswerSearch`: cuts, case and spaces do not matter.
+    # What this cannot see: a text that holds both answers but tells them apart, by order or by how
+    # often they occur; and answers that were rewritten.
     answers = AnswerSearch(pairs)
     for index, document in enumerate(documents):
         answers.look_in(spoken(document, f"document {index}"))
@@ -167,28 +141,14 @@ def warn_of_labels(
     strict: bool = False,
     threshold: float = 0.05,
 ) -> OneSided:
-    """Warn if a text seems to hold the preferred answers only; return what was found.
-
-    Text in which both answers of every pair occur gives a share of 0. Text of another source has
-    few short answers by chance: the preferred answers of 2,100 dialogues gave 2.3 % on 2,313 other
-    pairs of the same people. Preferred answers themselves give nearly 100 %. One answer of every
-    pair that was chosen without looking at a label leaks nothing and is warned of all the same,
-    because no label is looked at here either.
-
-    Args:
-        documents: What a reference is, or was, trained on.
-        pairs: Pairs of texts, raw or randomized.
-        strict: Whether to refuse instead of warning.
-        threshold: Share of pairs with exactly one answer above which to warn, from 10 pairs on.
-
-    Raises:
-        PrivacyError: ``strict``, and the share is above the threshold.
-        DataError: As :func:`one_sided_share`.
-        UsageError: The threshold is outside [0, 1).
-
-    Warns:
-        PrivacyWarning: The share is above the threshold.
-    """
+    """Warn if a text seems to hold the preferred answers only; return what was found."""
+    # Text in which both answers of every pair occur gives a share of 0. Text of another source has
+    # few short answers by chance: the preferred answers of 2,100 dialogues gave 2.3 % on 2,313
+    # other pairs of the same people. Preferred answers themselves give nearly 100 %. One answer of
+    # every pair that was chosen without looking at a label leaks nothing and is warned of all the
+    # same, because no label is looked at here either.
+    # Warns:
+    #     PrivacyWarning: The share is above the threshold.
     limit = failure_probability("threshold", threshold)
     found = one_sided_share(documents, pairs)
     if found.one < _FEWEST or found.share <= limit:

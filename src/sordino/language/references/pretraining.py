@@ -21,11 +21,9 @@ Progress = Callable[[int, int], None]
 
 
 def both_answers(pairs: Comparisons) -> Iterator[tuple[Text, Text]]:
-    """Yield each prompt with each of its two answers, in canonical order: no label is looked at.
-
-    A model that is trained on this text is a label-free reference. One that saw only the answers
-    that people preferred gives every judgment away before any noise is drawn.
-    """
+    """Yield each prompt with each of its two answers, in canonical order: no label is looked at."""
+    # A model that is trained on this text is a label-free reference. One that saw only the answers
+    # that people preferred gives every judgment away before any noise is drawn.
     for prompt, first, second in zip(pairs.prompts, pairs.first, pairs.second, strict=True):
         yield prompt, first
         yield prompt, second
@@ -42,21 +40,7 @@ def pretrain(
     seed: int = 0,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Train a model to continue public dialogues; return the loss of every step, in nats a token.
-
-    Args:
-        model: What :func:`build_tiny` returned, or any causal model; changed in place.
-        tokenizer: Its tokenizer.
-        dialogues: Prompts with answers, as :func:`both_answers` yields them.
-        steps: Batches, drawn with replacement.
-        batch_size: Dialogues in each.
-        learning_rate: Of AdamW, the largest of a cosine schedule.
-        seed: Of the order; it is public, for the text is.
-        progress: Called with (steps done, steps).
-
-    Raises:
-        DataError: There is no dialogue that fits the model.
-    """
+    """Train a model to continue public dialogues; return every step's loss, in nats a token."""
     integer("steps", steps, at_least=1)
     positive("learning_rate", learning_rate)
     rows = _rows(tokenizer, dialogues, model.config.max_position_embeddings)

@@ -38,26 +38,20 @@ _SHARED: Final = frozenset({"system", "developer", "tool"})  # turns that many p
 
 @dataclass(frozen=True)
 class TextsRead:
-    """Texts that weights or a vocabulary were made from, as they were.
+    """Texts that weights or a vocabulary were made from, as they were."""
 
-    Args:
-        digests: Of each text that does not occur elsewhere by chance; see :meth:`of`.
-        short: Of prompts that may.
-        complete: Whether nothing else was read.
-    """
-
+    # Of each text that does not occur elsewhere by chance; see `of`.
     digests: frozenset[bytes] = frozenset()
-    short: frozenset[bytes] = frozenset()
-    complete: bool = False
+    short: frozenset[bytes] = frozenset()  # of prompts that may
+    complete: bool = False  # whether nothing else was read
 
     @classmethod
     def of(cls, pairs: Comparisons | Rankings) -> TextsRead:
-        """Return what somebody has read who read prompts and answers, and nothing else.
-
-        Told apart are whole questions (a prompt with both answers), prompts, and every text or line
-        of at least 40 characters, all without regard to case, line breaks and spaces: a part of
-        the pairs, more of them, or others in between, in any order, under any name, are recognized.
-        """
+        """Return what somebody has read who read prompts and answers, and nothing else."""
+        # Told apart are whole questions (a prompt with both answers), prompts, and every text or
+        # line of at least 40 characters, all without regard to case, line breaks and spaces: a part
+        # of the pairs, more of them, or others in between, in any order, under any name, are
+        # recognized.
         if isinstance(pairs, Rankings):
             return cls.of_prompts([*pairs.prompts, *pairs.candidates])
         rows = zip(pairs.prompts, pairs.first, pairs.second, strict=True)
@@ -73,17 +67,9 @@ class TextsRead:
 
     @classmethod
     def on(cls, *marked: Any) -> TextsRead:
-        """Return what models and tokenizers have read together, as far as they say so.
-
-        A mark lists everything only as long as its weights, or rules, are those that it was made
-        for: whatever was trained further by others may have read more.
-
-        Args:
-            marked: Models, tokenizers, functions (which do not say it), or None.
-
-        Raises:
-            DataError: A mark is malformed.
-        """
+        """Return what models and tokenizers have read together, as far as they say so."""
+        # A mark lists everything only as long as its weights, or rules, are those that it was made
+        # for: whatever was trained further by others may have read more.
         found = [_marked(one) for one in marked if one is not None]
         return reduce(TextsRead.with_those_of, found, cls(complete=True))
 
@@ -98,15 +84,7 @@ class TextsRead:
         return {"known": known, "read": not self.digests.isdisjoint(private.digests)}
 
     def caveats(self, private: TextsRead, *, declared: bool) -> tuple[str, ...]:
-        """Return the caveats of private training by what has read these; refuse what knows it all.
-
-        Args:
-            private: The texts that are to be hidden; they are compared, and nothing is kept.
-            declared: Whether the user says that none of them was read, which is a caveat.
-
-        Raises:
-            PrivacyError: One of them was read; or nobody knows, and nothing is declared.
-        """
+        """The caveats of private training by what has read these; refuse what knows it all."""
         return caveats_of_reading(**self.beside(private), declared=declared)
 
     def unread(self, pairs: Comparisons) -> list[int]:

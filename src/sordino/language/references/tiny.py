@@ -37,25 +37,15 @@ _ROLES = ("<|user|>", "<|assistant|>", "<|system|>")
 
 @dataclass(frozen=True, kw_only=True)
 class TinyModel:
-    """The size of a model that is built here; the defaults read and write in seconds.
+    """The size of a model that is built here; the defaults read and write in seconds."""
 
-    Args:
-        architecture: ``"llama"`` or ``"gpt2"``.
-        vocabulary: Tokens of the tokenizer.
-        width: Numbers that stand for one token.
-        layers: How many blocks.
-        heads: Attention heads of each; they divide the width.
-        context: Most tokens that it reads.
-        seed: Of the weights it starts with; they are public.
-    """
-
-    architecture: Architecture = "llama"
-    vocabulary: int = 2048
-    width: int = 96
-    layers: int = 3
-    heads: int = 4
-    context: int = 256
-    seed: int = 0
+    architecture: Architecture = "llama"  # `"llama"` or `"gpt2"`
+    vocabulary: int = 2048  # tokens of the tokenizer
+    width: int = 96  # numbers that stand for one token
+    layers: int = 3  # how many blocks
+    heads: int = 4  # attention heads of each; they divide the width
+    context: int = 256  # most tokens that it reads
+    seed: int = 0  # of the weights it starts with; they are public
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built."""
@@ -123,11 +113,9 @@ def build_tiny(size: TinyModel, tokenizer: Any) -> Any:
 
 
 def save_tiny(model: Any, tokenizer: Any, folder: Path) -> None:
-    """Write model and tokenizer as a checkpoint that transformers loads.
-
-    What a private checkpoint left in the folder goes, its promise last: what it speaks of is
-    overwritten, and a label-free model must not carry it.
-    """
+    """Write model and tokenizer as a checkpoint that transformers loads."""
+    # What a private checkpoint left in the folder goes, its promise last: what it speaks of is
+    # overwritten, and a label-free model must not carry it.
     with quiet():
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)

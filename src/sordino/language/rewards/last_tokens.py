@@ -32,17 +32,10 @@ class Reading(NamedTuple):
 def read_dialogues(
     model: Any, dialogues: Sequence[Dialogue], *, batch_size: int
 ) -> Iterator[Reading]:
-    """Yield the readings of all dialogues, the longest first, batch by batch.
-
-    Dialogues of one length stand together, so little is padded. They are padded on the right and
-    what pads is not attended to, so a reading depends on its own dialogue only, up to the last
-    bits of the model's arithmetic.
-
-    Args:
-        model: With one scalar head, ``model.score``, and a padding token in its config.
-        dialogues: What is read.
-        batch_size: How many are read at once.
-    """
+    """Yield the readings of all dialogues, the longest first, batch by batch."""
+    # Dialogues of one length stand together, so little is padded. They are padded on the right and
+    # what pads is not attended to, so a reading depends on its own dialogue only, up to the last
+    # bits of the model's arithmetic.
     rows = [[*each.prompt, *each.answer] for each in dialogues]
     order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
     for start in range(0, len(order), batch_size):

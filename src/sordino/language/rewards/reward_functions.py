@@ -30,14 +30,10 @@ class RewardFunction:
     Guarantee:
         What ``promise.guarantee`` says; calling it is post-processing. Shown by
         tests/language/test_reward_functions.py.
-
-    Attributes:
-        reward: The private reward.
-        pessimism: ``scale`` of its pessimistic score.
     """
 
-    reward: TextRewardModel
-    pessimism: float = field(default=0.0, kw_only=True)
+    reward: TextRewardModel  # the private reward
+    pessimism: float = field(default=0.0, kw_only=True)  # `scale` of its pessimistic score
 
     def __post_init__(self) -> None:
         """Refuse what is no private reward, and pessimism that nothing was measured for."""
@@ -68,12 +64,7 @@ class RewardFunction:
     def __call__(
         self, prompts: Sequence[Text], completions: Sequence[Text], **_: Any
     ) -> list[float]:
-        """Return the reward of each completion; what cannot be read gets the lowest.
-
-        Args:
-            prompts: n texts or lists of chat messages.
-            completions: n texts or lists of chat messages.
-        """
+        """Return the reward of each completion; what cannot be read gets the lowest."""
         answers = [_said(one) for one in completions]
         readable = [
             index
@@ -145,11 +136,7 @@ RewardCallable: TypeAlias = Callable[..., Sequence[float]]
 
 
 def listed_functions(given: Any) -> list[RewardCallable]:
-    """Return one or several reward functions as a list.
-
-    Raises:
-        UsageError: One of them is no function: a name, or a network.
-    """
+    """Return one or several reward functions as a list."""
     functions = list(given) if isinstance(given, list | tuple) else [given]
     if not functions or not all(map(_is_function, functions)):
         raise UsageError(
@@ -171,14 +158,8 @@ def summed_rewards(
     texts: Sequence[str],
     **also: Any,
 ) -> list[float]:
-    """Return the sum of all rewards of each answer.
-
-    Answers to chat messages are given as messages, others as text.
-
-    Raises:
-        DataError: A function returned too few or too many rewards, or one that is not finite;
-            the indices of function and answer are named.
-    """
+    """Return the sum of all rewards of each answer."""
+    # Answers to chat messages are given as messages, others as text.
     said = [
         text if isinstance(prompt, str) else [{"role": "assistant", "content": text}]
         for prompt, text in zip(prompts, texts, strict=True)

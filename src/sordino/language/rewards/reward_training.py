@@ -79,14 +79,10 @@ class PrivateRewardConfig(PrivateTrainingSettings, RewardConfig):
 
 
 class HeadFirst(TrainerCallback):
-    """Lets everything but the head learn only after so many epochs.
+    """Lets everything but the head learn only after so many epochs."""
 
-    Where training stands decides, and nothing that is remembered, so a run that is resumed is in
-    the phase that it was killed in.
-
-    Args:
-        epochs: How long the head learns alone; 0 for not at all.
-    """
+    # Where training stands decides, and nothing that is remembered, so a run that is resumed is in
+    # the phase that it was killed in.
 
     def __init__(self, epochs: float) -> None:
         """Wait for a model."""
@@ -267,18 +263,9 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
 
 
 def excess_penalty(rewards: Any, flip_probability: float, bound: float) -> Any:
-    """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum.
-
-    Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
-    further than f/2, at most 1/4, beyond the bound.
-
-    Args:
-        rewards: Of both answers of n pairs, shape (2n,).
-        flip_probability: f, in [0, 1/2).
-        bound: What is free.
-
-    Source:
-        docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
-    """
+    """Return what rewards beyond ± the bound cost, so that the debiased loss has a minimum."""
+    # Alone it falls without end along a margin, with slope f/(1 − 2f). Here no pair gains by going
+    # further than f/2, at most 1/4, beyond the bound.
+    # Source: docs/local.md, "Debiased likelihood": Σ (|r| − bound)₊² / ((1 − 2f)n).
     excess = (rewards.abs() - bound).clamp(min=0)
     return excess.square().mean() * (2 / (1 - 2 * flip_probability))

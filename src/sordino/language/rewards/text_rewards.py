@@ -50,13 +50,7 @@ _BATCHES = 16  # of pairs, whose features are held at once
 def measured_uncertainty(
     reward: TextRewardModel, pairs: PrivatePairs, *, overlong: Overlong, **settings: Any
 ) -> LastLayerUncertainty:
-    """Return the uncertainty that its training pairs leave of a reward.
-
-    Raises:
-        PrivacyError: These are raw judgments.
-        UsageError: They are not the answers behind the reward, or a setting is out of range.
-        DataError: A pair cannot be read.
-    """
+    """Return the uncertainty that its training pairs leave of a reward."""
     _refuse_other_pairs(reward, pairs)
     return LastLayerUncertainty.of(
         _features(reward, pairs, overlong),
@@ -114,16 +108,12 @@ def _stacked(reward: TextRewardModel, dialogues: list[Dialogue]) -> Float[np.nda
 
 @dataclass(frozen=True, repr=False, eq=False)
 class RewardFeature:
-    """The score of a trained reward as the only feature of an answer.
+    """The score of a trained reward as the only feature of an answer."""
 
-    Policies read texts with it. It was learned from answers of people, so nothing may be fitted
-    on it: the fit would promise what its own answers do, and not what went into the feature.
+    # Policies read texts with it. It was learned from answers of people, so nothing may be fitted
+    # on it: the fit would promise what its own answers do, and not what went into the feature.
 
-    Args:
-        reward: The trained reward.
-    """
-
-    reward: TextRewardModel
+    reward: TextRewardModel  # the trained reward
 
     @property
     def dimension(self) -> int:
@@ -143,11 +133,7 @@ class RewardFeature:
     def transform(
         self, prompts: Sequence[Text], answers: Sequence[Text]
     ) -> Float[np.ndarray, "n 1"]:
-        """Return the score of each answer as a column.
-
-        Raises:
-            DataError: An answer has no score; its index is named.
-        """
+        """Return the score of each answer as a column."""
         return self.reward.score(prompts, answers)[:, None]
 
     def to_dict(self) -> dict[str, Any]:
@@ -164,12 +150,7 @@ _DIGEST = "weights"  # among the settings of a saved reward; not of one that is 
 
 
 def write_reward(reward: TextRewardModel, folder: Path, *, force: bool) -> None:
-    """Write a reward; the promise comes last, so that half a reward is not taken for one.
-
-    Raises:
-        UsageError: The folder exists and ``force`` is False.
-        FileSystemError: It cannot be written.
-    """
+    """Write a reward; the promise comes last, so that half a reward is not taken for one."""
     refuse_existing(folder, force=force)
     with explained(f"The reward cannot be written to {folder.name}"), quiet():
         folder.mkdir(parents=True, exist_ok=True)
@@ -182,13 +163,7 @@ def write_reward(reward: TextRewardModel, folder: Path, *, force: bool) -> None:
 
 
 def read_reward_parts(path: str | Path, *, device: str | None) -> dict[str, Any]:
-    """Return the arguments that make the reward in a folder.
-
-    Raises:
-        FileSystemError: There is no such folder, or it cannot be read.
-        UsageError: It is no reward of ours, or it cannot be loaded.
-        DataError: A file is damaged, or was written by a newer version.
-    """
+    """Return the arguments that make the reward in a folder."""
     folder = checkpoint_folder(path)
     promise = _promise(folder)
     training = dict(promise.training)
@@ -234,11 +209,7 @@ def _promise(folder: Path) -> CheckpointPromise:
 
 
 def usable_tokenizer(tokenizer: Any) -> None:
-    """Refuse a tokenizer that cannot end or pad a text.
-
-    Raises:
-        UsageError: It lacks a token.
-    """
+    """Refuse a tokenizer that cannot end or pad a text."""
     if tokenizer.eos_token_id is None or tokenizer.pad_token_id is None:
         raise UsageError(
             "The tokenizer lacks a token that ends or pads a text, so nothing can be scored. Load "
@@ -247,11 +218,7 @@ def usable_tokenizer(tokenizer: Any) -> None:
 
 
 def usable_model(model: Any, tokenizer: Any, max_length: int) -> None:
-    """Refuse a model that is no reward; tell it which token pads.
-
-    Raises:
-        UsageError: It has no scalar head or unmerged adapters, or reads fewer tokens.
-    """
+    """Refuse a model that is no reward; tell it which token pads."""
     if hasattr(model, "merge_and_unload"):
         raise UsageError(
             "The model has adapters beside it, which a saved reward would lose. Merge them first: "
@@ -272,12 +239,7 @@ def usable_model(model: Any, tokenizer: Any, max_length: int) -> None:
 
 
 def promised(promise: Any, settings: Mapping[str, Any]) -> CheckpointPromise:
-    """Return the promise of a reward, with the settings that its scores depend on.
-
-    Raises:
-        PrivacyError: It is none.
-        UsageError: It is about a policy.
-    """
+    """Return the promise of a reward, with the settings that its scores depend on."""
     if not isinstance(promise, CheckpointPromise):
         raise PrivacyError(
             f"A reward needs the promise of the labels behind it, got {type(promise).__name__}. "

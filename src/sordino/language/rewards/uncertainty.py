@@ -196,11 +196,7 @@ _FILE_ARRAYS = ("metric", "center", "mean")
 
 
 def write_uncertainty(uncertainty: LastLayerUncertainty | None, folder: Path) -> None:
-    """Write an uncertainty into a folder, or remove the one of an earlier reward.
-
-    Raises:
-        FileSystemError: It cannot be written.
-    """
+    """Write an uncertainty into a folder, or remove the one of an earlier reward."""
     path = folder / UNCERTAINTY_FILE
     if uncertainty is None:
         path.unlink(missing_ok=True)
@@ -219,12 +215,7 @@ def write_uncertainty(uncertainty: LastLayerUncertainty | None, folder: Path) ->
 
 
 def read_uncertainty(folder: Path) -> LastLayerUncertainty | None:
-    """Return what :func:`write_uncertainty` wrote; None if there is nothing.
-
-    Raises:
-        DataError: The file is malformed, or written by a newer version.
-        FileSystemError: It cannot be read.
-    """
+    """Return what :func:`write_uncertainty` wrote; None if there is nothing."""
     path = folder / UNCERTAINTY_FILE
     if not path.exists():
         return None

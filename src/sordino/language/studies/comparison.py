@@ -30,51 +30,31 @@ _CENTRAL_RATE = 1e-4
 
 @dataclass(frozen=True, kw_only=True)
 class CentralSizes:
-    """Public sizes of one run on raw judgments, whose gradients are clipped, summed and noised.
+    """Public sizes of one run on raw judgments, whose gradients are clipped, summed and noised."""
 
-    Few steps with many records at a high rate: noise drowns what a few records say. All weights
-    are trained, for adapters start at 0 and move little in so few steps.
+    # Few steps with many records at a high rate: noise drowns what a few records say. All weights
+    # are trained, for adapters start at 0 and move little in so few steps.
 
-    Attributes:
-        steps: How many there are.
-        expected_batch: Records that take part in a step, in the mean; at most all of them.
-        clip: Bound on the norm of what one record adds.
-        terms: The other settings.
-    """
-
-    steps: int
-    expected_batch: int
-    clip: float
-    terms: TrainingTerms
+    steps: int  # how many there are
+    expected_batch: int  # records that take part in a step, in the mean; at most all of them
+    clip: float  # bound on the norm of what one record adds
+    terms: TrainingTerms  # the other settings
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudySizes:
-    """Public sizes of a comparison.
+    """Public sizes of a comparison."""
 
-    Attributes:
-        model: The tiny reference that is built where no checkpoint is given.
-        pretraining: Steps of it.
-        judge: How the judge is trained.
-        dpo: How a policy is trained by DPO.
-        reward: How a private reward is trained.
-        policy: How a policy follows it.
-        central: How a policy is trained by DPO on raw judgments.
-        seeds: Releases at each epsilon.
-        prompts: Held-out prompts that are answered.
-        max_new_tokens: Longest answer.
-    """
-
-    model: TinyModel
-    pretraining: int
-    judge: TrainingTerms
-    dpo: TrainingTerms
-    reward: TrainingTerms
-    policy: PolicyTerms
-    central: CentralSizes
-    seeds: int
-    prompts: int
-    max_new_tokens: int
+    model: TinyModel  # the tiny reference that is built where no checkpoint is given
+    pretraining: int  # steps of it
+    judge: TrainingTerms  # how the judge is trained
+    dpo: TrainingTerms  # how a policy is trained by DPO
+    reward: TrainingTerms  # how a private reward is trained
+    policy: PolicyTerms  # how a policy follows it
+    central: CentralSizes  # how a policy is trained by DPO on raw judgments
+    seeds: int  # releases at each epsilon
+    prompts: int  # held-out prompts that are answered
+    max_new_tokens: int  # longest answer
 
     def for_checkpoint(self) -> StudySizes:
         """Return the same sizes with smaller steps, for a checkpoint that was trained before."""
@@ -144,10 +124,8 @@ _CURVE = {
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Compute in one thread for a while: threads of a tiny model mostly wait for each other.
-
-    On a busy machine that waiting made a study several times slower.
-    """
+    """Compute in one thread for a while: threads of a tiny model mostly wait for each other."""
+    # On a busy machine that waiting made a study several times slower.
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -158,21 +136,13 @@ def one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Contest:
-    """What all runs of a comparison share.
+    """What all runs of a comparison share."""
 
-    Attributes:
-        reference: Checkpoint of the label-free reference.
-        judge: Who compares; no policy learned from its judgments.
-        prompts: Public, held out from every training.
-        trained_prompts: Public ones that REBEL tries answers to.
-        sizes: Of the study.
-    """
-
-    reference: Path
-    judge: Judge
-    prompts: Sequence[Text]
-    trained_prompts: Sequence[Text]
-    sizes: StudySizes
+    reference: Path  # checkpoint of the label-free reference
+    judge: Judge  # who compares; no policy learned from its judgments
+    prompts: Sequence[Text]  # public, held out from every training
+    trained_prompts: Sequence[Text]  # public ones that REBEL tries answers to
+    sizes: StudySizes  # of the study
     _known: dict[int, list[str]] = field(default_factory=dict, repr=False)
 
     def baseline(self, seed: int) -> dict[str, Any]:
@@ -187,12 +157,6 @@ class Contest:
         self, method: Method, training: PrivatePairs, held_out: PrivatePairs, *, seed: int
     ) -> dict[str, Any]:
         """Return how a policy fares that one release taught, and its training curve.
-
-        Args:
-            method: ``"dpo"``, or ``"rebel"`` on a private reward.
-            training: Randomized answers to learn from.
-            held_out: Randomized answers of the same release, to measure on.
-            seed: Of training and draws.
 
         Guarantee:
             What ``training.guarantee`` says: all of this is post-processing. Shown by

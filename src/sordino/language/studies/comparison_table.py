@@ -28,21 +28,15 @@ _NAMES = {"reference": "reference", "dpo": "DPO", "rebel": "reward, then REBEL"}
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonRun:
-    """One policy that was trained and compared.
+    """One policy that was trained and compared."""
 
-    Attributes:
-        method: ``"reference"``, ``"dpo"`` or ``"rebel"``.
-        labels: ``"label-free"``, ``"non-private"``, ``"epsilon=…"``, or ``"central, epsilon=…"``
-            for raw judgments and a curator's noise.
-        seed: Of its coins, training and draws.
-        win: As ``WinRate.to_dict`` gives it.
-        curve: Loss and held-out metrics by step.
-    """
-
-    method: str
+    method: str  # `"reference"`, `"dpo"` or `"rebel"`
+    # `"label-free"`, `"non-private"`, `"epsilon=…"`, or `"central, epsilon=…"` for raw judgments
+    # and a curator's noise.
     labels: str
-    seed: int
-    win: Mapping[str, Any]
+    seed: int  # of its coins, training and draws
+    win: Mapping[str, Any]  # as `WinRate.to_dict` gives it
+    # Loss and held-out metrics by step.
     curve: Sequence[Mapping[str, float]] = field(default_factory=tuple)
 
     @property
@@ -58,17 +52,10 @@ class ComparisonRun:
 def summary_rows(
     runs: Iterable[ComparisonRun], releases: Mapping[str, Sequence[float]] = MappingProxyType({})
 ) -> list[dict[str, Any]]:
-    """Return a row for each method and kind of labels, in the order of their first run.
-
-    Where there are several seeds the interval is over seeds: over coins, training and draws, on
-    the same held-out prompts. A single run has the interval of its judge, over prompts.
-
-    Every seed has a release of its own, so a row about several of them costs their sum.
-
-    Args:
-        runs: Of one comparison.
-        releases: The epsilon of each release behind a kind of labels; none where it is missing.
-    """
+    """Return a row for each method and kind of labels, in the order of their first run."""
+    # Where there are several seeds the interval is over seeds: over coins, training and draws, on
+    # the same held-out prompts. A single run has the interval of its judge, over prompts.
+    # Every seed has a release of its own, so a row about several of them costs their sum.
     groups: dict[tuple[str, str], list[ComparisonRun]] = {}
     for run in runs:
         groups.setdefault((run.method, run.labels), []).append(run)
@@ -109,11 +96,8 @@ def _row(method: str, labels: str, runs: Sequence[ComparisonRun]) -> dict[str, A
 
 
 def _share(found: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return a mean share with its interval.
-
-    Source:
-        Student's interval for the mean of independent runs; with one run, its own.
-    """
+    """Return a mean share with its interval."""
+    # Source: Student's interval for the mean of independent runs; with one run, its own.
     values = [float(each["mean"]) for each in found]
     mean, count = _mean(values), len(values)
     if count == 1:
@@ -180,11 +164,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def learning_curves(runs: Iterable[ComparisonRun]) -> list[dict[str, Any]]:
-    """Return the mean training curve of each method and kind of labels, with every seed's own.
-
-    Args:
-        runs: Of one comparison; those without a curve are left out.
-    """
+    """Return the mean training curve of each method and kind of labels, with every seed's own."""
     groups: dict[tuple[str, str], list[ComparisonRun]] = {}
     for run in runs:
         if run.curve:
@@ -212,17 +192,12 @@ _WORDS = 2**64
 
 
 class PreferenceSplit(NamedTuple):
-    """Row numbers of each part, ascending.
+    """Row numbers of each part, ascending."""
 
-    Attributes:
-        training: What policies learn from.
-        held_out: Whose randomized answers measure them, and whose prompts they are compared on.
-        judge: What the judge of the comparison learns from; no policy sees its prompts.
-    """
-
-    training: list[int]
+    training: list[int]  # what policies learn from
+    # Whose randomized answers measure them, and whose prompts they are compared on.
     held_out: list[int]
-    judge: list[int]
+    judge: list[int]  # what the judge of the comparison learns from; no policy sees its prompts
 
     @property
     def learned(self) -> list[int]:
@@ -233,20 +208,9 @@ class PreferenceSplit(NamedTuple):
 def split_by_prompt(
     pairs: Comparisons, *, judge: float = 0.5, held_out: float = 0.1
 ) -> PreferenceSplit:
-    """Return three parts of the pairs; a public hash of its prompt places every pair.
-
-    All pairs of one prompt are in one part, so nobody is measured on a prompt that was learned
-    from, and who owns the file cannot choose where a judgment goes.
-
-    Args:
-        pairs: Of texts.
-        judge: Share of the prompts whose pairs train the judge; 0 for a judge of your own.
-        held_out: Share of the prompts that are left for measuring.
-
-    Raises:
-        DataError: The pairs hold no texts, or a part is left without a pair.
-        UsageError: The shares are no shares.
-    """
+    """Return three parts of the pairs; a public hash of its prompt places every pair."""
+    # All pairs of one prompt are in one part, so nobody is measured on a prompt that was learned
+    # from, and who owns the file cannot choose where a judgment goes.
     if pairs.given is not None:
         raise DataError("A split goes by prompts, and these pairs hold feature vectors.")
     _refuse_shares(judge, held_out)
@@ -279,12 +243,7 @@ def _place(prompt: Text) -> float:
 
 
 def part_of_answers(private: PrivatePairs, rows: Sequence[int]) -> PrivatePairs:
-    """Return some of the randomized answers, under the promise and the entries of them all.
-
-    Args:
-        private: What one release answered.
-        rows: Row numbers, ascending; any choice is free, for the answers are released.
-    """
+    """Return some of the randomized answers, under the promise and the entries of them all."""
     digest = PublicDigest()
     for row in rows:
         digest.add(private.keys[row], None if private.persons is None else private.persons[row])

@@ -90,13 +90,7 @@ def adapters(rank: int, task: str) -> Any:
 def log_of(
     trainer: Any, progress: Progress | None, *, resume: bool | None = None
 ) -> list[dict[str, Any]]:
-    """Run a trainer; return its log, whose lines it prints nowhere else.
-
-    Args:
-        trainer: Ready to train.
-        progress: Called with (steps done, steps).
-        resume: Whether to go on from the last checkpoint in its folder.
-    """
+    """Run a trainer; return its log, whose lines it prints nowhere else."""
     trainer.remove_callback(PrinterCallback)
     if progress is not None:
         trainer.add_callback(_Reporter(progress))
@@ -119,17 +113,7 @@ def _plain_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False) -> DialogueTokens:
-    """Return how training would turn texts into tokens; no weights are read.
-
-    Args:
-        model: A checkpoint, of which only config and tokenizer are read.
-        terms: Of the training.
-        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
-
-    Raises:
-        FileSystemError: There is no such folder.
-        UsageError: The checkpoint cannot be used, or ``max_length`` is more than it reads.
-    """
+    """Return how training would turn texts into tokens; no weights are read."""
     folder = checkpoint_folder(model, kinds=CAUSAL) if writes else checkpoint_folder(model)
     tokenizer = load_tokenizer(folder)
     with offline(), quiet():
@@ -146,29 +130,12 @@ def checkpoint_tokens(model: Path, terms: TrainingTerms, *, writes: bool = False
 def count_fitting(
     pairs: Comparisons, model: Path, terms: TrainingTerms, *, writes: bool = False
 ) -> int:
-    """Return how many pairs fit a model; what could not be trained on is refused beforehand.
-
-    Args:
-        pairs: Raw or randomized; only their texts are read.
-        model: As for :func:`checkpoint_tokens`.
-        terms: Of the training.
-        writes: As for :func:`checkpoint_tokens`.
-
-    Raises:
-        DataError: An answer is empty or does not fit, and its pair is not to be left out.
-        FileSystemError: There is no such folder.
-        UsageError: The checkpoint cannot be used, or ``max_length`` is more than it reads.
-    """
+    """Return how many pairs fit a model; what could not be trained on is refused beforehand."""
     return len(checkpoint_tokens(model, terms, writes=writes).pairs(pairs)[2])
 
 
 def reference_tokenizer(pairs: Comparisons, size: TinyModel) -> Any:
-    """Return the tokenizer of a tiny reference, a function of public texts alone.
-
-    Args:
-        pairs: Only their prompts and answers are read.
-        size: Of the model.
-    """
+    """Return the tokenizer of a tiny reference, a function of public texts alone."""
     return train_tokenizer([_plain(text) for both in both_answers(pairs) for text in both], size)
 
 
@@ -189,18 +156,7 @@ def refuse_unreadable(
     *,
     answer_room: int,
 ) -> None:
-    """Refuse texts that a study would stumble over after it has paid for their labels.
-
-    Args:
-        tokens: What turns the texts into tokens.
-        pairs: All of them; only their texts are read.
-        parts: Row numbers of each part, which must keep at least one pair.
-        answer_room: Most tokens of an answer that will be drawn.
-
-    Raises:
-        DataError: An answer is empty, or no pair of a part fits.
-        UsageError: Drawn answers would leave no room for a prompt.
-    """
+    """Refuse texts that a study would stumble over after it has paid for their labels."""
     if answer_room >= tokens.max_length:
         raise UsageError(
             f"The model reads {tokens.max_length} tokens, and answers of up to {answer_room} are "
@@ -229,17 +185,8 @@ def build_reference(
     steps: int = 300,
     progress: Progress | None = None,
 ) -> list[float]:
-    """Write a tiny model that read both answers of every pair; return its loss at every step.
-
-    It is a label-free reference: tokenizer and weights are functions of public texts.
-
-    Args:
-        pairs: Only their prompts and answers are read.
-        size: Of the model.
-        folder: Where the checkpoint goes.
-        steps: Of pretraining.
-        progress: Called with (steps done, steps).
-    """
+    """Write a tiny model that read both answers of every pair; return its loss at every step."""
+    # It is a label-free reference: tokenizer and weights are functions of public texts.
     dialogues = list(both_answers(pairs))
     tokenizer = reference_tokenizer(pairs, size)
     model = build_tiny(size, tokenizer)
@@ -261,15 +208,6 @@ def train_reward(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Write a reward that was trained on randomized answers; return the training log.
-
-    Args:
-        private: Randomized answers; nothing is spent on them here.
-        model: Checkpoint of a language model, or of a reward to go on from.
-        folder: Where the reward goes, with ``training_log.json``.
-        terms: How it is trained.
-        held_out: Randomized answers that it is measured on as it is trained.
-        uncertain: Whether to measure how far it may be trusted, which pessimism needs.
-        progress: Called with (steps done, steps).
 
     Guarantee:
         What ``private.guarantee`` says, and what the model it starts from promises, together:
@@ -308,14 +246,6 @@ def train_policy(
 ) -> list[dict[str, Any]]:
     """Write a policy that DPO made of randomized answers; return the training log.
 
-    Args:
-        private: Randomized answers; nothing is spent on them here.
-        model: Checkpoint of the reference, which must be label-free.
-        folder: Where the policy goes, with ``training_log.json``.
-        terms: How it is trained.
-        held_out: Randomized answers that it is measured on as it is trained.
-        progress: Called with (steps done, steps).
-
     Guarantee:
         What ``private.guarantee`` says, and what the model it starts from promises, together:
         training is post-processing. Shown by tests/language/test_pipeline.py.
@@ -346,14 +276,6 @@ def improve_policy(
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """Write a policy that a private reward prefers to its reference; return the training log.
-
-    Args:
-        reward: Trained on randomized answers.
-        model: Checkpoint of the reference, which must be label-free.
-        prompts: Public ones to try answers to.
-        folder: Where the policy goes, with ``training_log.json``.
-        terms: How it is improved.
-        progress: Called with (steps done, steps).
 
     Guarantee:
         What ``reward.guarantee`` says, and what the model it starts from promises, together:
@@ -461,26 +383,7 @@ def refuse_unusable(
     writes: bool = False,
     declare_unread: bool = False,
 ) -> tuple[str, ...]:
-    """Refuse pairs and a checkpoint that training would refuse; nothing is spent or written.
-
-    Returns:
-        What the promise is qualified by, as far as the checkpoint decides it.
-
-    Args:
-        pairs: Raw judgments.
-        model: A checkpoint.
-        terms: Of the training.
-        privacy: Says whose pairs form a unit.
-        writes: Whether it must be a model that writes: a reward's checkpoint will not do.
-        declare_unread: Whether the user declares that it has read none of these records.
-
-    Raises:
-        DataError: An answer is empty or does not fit; which one is not said.
-        FileSystemError: There is no such folder.
-        PrivacyError: Persons are to be hidden, and are not known; or the checkpoint has read these
-            records, or nobody knows what it has read.
-        UsageError: The pairs are randomized already, or the checkpoint cannot be used.
-    """
+    """Refuse pairs and a checkpoint that training would refuse; nothing is spent or written."""
     tokens = checkpoint_tokens(model, terms, writes=writes)
     units_of(pairs, tokens, privacy)
     start = load_causal_model(model) if writes else load_reward_checkpoint(model)
@@ -504,35 +407,12 @@ def train_reward_centrally(  # noqa: PLR0913 (each is one choice of the user)
 ) -> list[dict[str, Any]]:
     """Write a reward that was trained on raw pairs, and return the log: rates and spend alone.
 
-    Args:
-        pairs: Raw judgments.
-        model: Checkpoint of a language model, or of a reward to go on from.
-        folder: Where the reward goes, with ``training_log.json``.
-        terms: How it is trained. Steps are those of ``privacy``; loss, epochs and ``batch_size``
-            have no meaning here.
-        privacy: What is promised, and what it takes.
-        ledger: Its budget must be of the same unit and relation.
-        declare_unread: Whether you declare that ``model`` has read none of these records before.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        save_every: Steps between two checkpoints within ``folder``; none are written without.
-        resume: Whether to go on from the last of them; the steps after it are paid for anew.
-        progress: Called with (steps done, steps), which are public.
-
-    Raises:
-        BudgetExceeded: The steps would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation, persons are not known, or
-            ``model`` has read these records, or nobody knows what it has read.
-        UsageError: A setting, the model or the pairs cannot be used.
-        DataError: An answer is empty or does not fit; which one is not said.
-
     Guarantee:
         What ``privacy`` says, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``, and
         what the model it starts from promises, together; a run that was resumed promises what all
         its entries on the ledger do. Shown by tests/language/test_central_pipeline.py.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1.
     """
+    # Source: Abadi et al. (2016), Algorithm 1.
     tokenizer, start = load_tokenizer(model), load_reward_checkpoint(model)
     trainer = CentralRewardTrainer(
         start,
@@ -567,32 +447,10 @@ def train_policy_centrally(  # noqa: PLR0913 (each is one choice of the user)
 ) -> list[dict[str, Any]]:
     """Write a policy that DPO made of raw pairs, and return the log: rates and spend alone.
 
-    Args:
-        pairs: Raw judgments.
-        model: Checkpoint of the reference, which must be label-free.
-        folder: Where the policy goes, with ``training_log.json``.
-        terms: As for :func:`train_reward_centrally`; ``temperature`` is the KL strength.
-        privacy: What is promised, and what it takes.
-        ledger: Its budget must be of the same unit and relation.
-        declare_unread: Whether you declare that ``model`` has read none of these records before.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-        save_every: Steps between two checkpoints within ``folder``; none are written without.
-        resume: Whether to go on from the last of them; the steps after it are paid for anew.
-        progress: Called with (steps done, steps), which are public.
-
-    Raises:
-        BudgetExceeded: The steps would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation, persons are not known, or
-            ``model`` has read these records, or nobody knows what it has read.
-        UsageError: A setting, the model or the pairs cannot be used.
-        DataError: An answer is empty or does not fit; which one is not said.
-
     Guarantee:
         As :func:`train_reward_centrally`. Shown by tests/language/test_central_pipeline.py.
-
-    Source:
-        Abadi et al. (2016), Algorithm 1.
     """
+    # Source: Abadi et al. (2016), Algorithm 1.
     tokenizer, start = load_tokenizer(model), load_causal_model(model)
     trainer = CentralDPOTrainer(
         start,

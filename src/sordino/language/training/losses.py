@@ -17,36 +17,15 @@ PreferenceLoss: TypeAlias = Callable[[Any, float], Any]
 
 
 def debiased_preference_loss(margins: Any, flip_probability: float) -> Any:
-    """Return the loss of each margin whose mean over the flips is that of the true answer.
-
-    Args:
-        margins: Δ, shape (n,): rewards of the answers that the randomized label prefers, less
-            those of the others.
-        flip_probability: f, in [0, 1/2).
-
-    Raises:
-        UsageError: The flip probability is outside [0, 1/2).
-
-    Source:
-        docs/local.md, debiased likelihood: softplus(Δ) − (1 − f)Δ/(1 − 2f).
-    """
+    """Return the loss of each margin whose mean over the flips is that of the true answer."""
+    # Source: docs/local.md, debiased likelihood: softplus(Δ) − (1 − f)Δ/(1 − 2f).
     flip = _flips(flip_probability)
     return softplus(margins) - margins * ((1 - flip) / (1 - 2 * flip))
 
 
 def mixture_preference_loss(margins: Any, flip_probability: float) -> Any:
-    """Return minus the log-likelihood of each randomized answer; not convex.
-
-    Args:
-        margins: Δ, shape (n,), as for :func:`debiased_preference_loss`.
-        flip_probability: f, in [0, 1/2).
-
-    Raises:
-        UsageError: The flip probability is outside [0, 1/2).
-
-    Source:
-        docs/local.md, mixture likelihood: −log[(1 − f)σ(Δ) + fσ(−Δ)].
-    """
+    """Return minus the log-likelihood of each randomized answer; not convex."""
+    # Source: docs/local.md, mixture likelihood: −log[(1 − f)σ(Δ) + fσ(−Δ)].
     flip = torch.tensor(_flips(flip_probability), dtype=margins.dtype, device=margins.device)
     return -torch.logaddexp(
         torch.log1p(-flip) + logsigmoid(margins), torch.log(flip) + logsigmoid(-margins)

@@ -23,14 +23,7 @@ def reward_promises(functions: Iterable[Any]) -> list[CheckpointPromise]:
 
 
 def folder_promises(*models: Any) -> list[CheckpointPromise]:
-    """Return the promises that models carry: in their config, and beside their weights.
-
-    Args:
-        models: Folders, models, or None.
-
-    Raises:
-        DataError: A promise is there and malformed.
-    """
+    """Return the promises that models carry: in their config, and beside their weights."""
     return [promise for model in models if model is not None for promise in _carried(model)]
 
 
@@ -61,23 +54,11 @@ def policy_promise(
 ) -> CheckpointPromise | None:
     """Return what a policy promises that was trained on public prompts and these rewards.
 
-    Different releases may be of the same people, so their losses add up; one release counts once.
-
-    Args:
-        carried: Promises of everything private that enters and says so.
-        given: What the user says of what enters and cannot say so itself.
-        training: Public settings of the run.
-
-    Returns:
-        The promise with kind ``"policy"``, or None if nothing private enters.
-
-    Raises:
-        PrivacyError: They are about different changes, so that no one promise covers all.
-
     Guarantee:
         That of the randomized answers behind the reward: training is post-processing. Shown by
         tests/language/test_rebel.py.
     """
+    # Different releases may be of the same people, so their losses add up; one release counts once.
     known = [*carried, *([] if given is None else [given])]
     sources = tuple(source for one in known for source in one.sources)
     if not sources:

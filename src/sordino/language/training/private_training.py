@@ -35,12 +35,7 @@ Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
 
 
 def private_pairs(name: str, pairs: Any) -> PrivatePairs:
-    """Return pairs that a model may be trained on.
-
-    Raises:
-        PrivacyError: They are raw judgments.
-        UsageError: They are no pairs of ours.
-    """
+    """Return pairs that a model may be trained on."""
     if isinstance(pairs, Pairs):
         raise PrivacyError(
             f"{name} holds raw judgments; a model trained on them would give them away. Nothing "
@@ -60,11 +55,7 @@ def private_pairs(name: str, pairs: Any) -> PrivatePairs:
 
 
 def preference_rows(pairs: PrivatePairs, tokens: DialogueTokens, row: Row) -> Dataset:
-    """Return a data set whose chosen answer is the one that the randomized label prefers.
-
-    Raises:
-        DataError: The pairs hold no texts, or an answer cannot be used.
-    """
+    """Return a data set whose chosen answer is the one that the randomized label prefers."""
     first, second, kept = tokens.pairs(pairs)
     liked = pairs.answers[kept] == 1
     rows = [
@@ -75,14 +66,9 @@ def preference_rows(pairs: PrivatePairs, tokens: DialogueTokens, row: Row) -> Da
 
 
 def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromise:
-    """Return the promise of a checkpoint that also carries metrics on other randomized answers.
-
-    Answers of the same release are covered already. Those of another one may be of the same
-    people, so the losses add up.
-
-    Raises:
-        PrivacyError: The other answers are not private at all, or promise something else.
-    """
+    """Return the promise of a checkpoint that also carries metrics on other randomized answers."""
+    # Answers of the same release are covered already. Those of another one may be of the same
+    # people, so the losses add up.
     if math.isinf(pairs.guarantee.epsilon) > math.isinf(promise.guarantee.epsilon):
         raise PrivacyError(
             "eval_dataset holds judgments that are not randomized, and a checkpoint carries the "
@@ -93,11 +79,10 @@ def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromi
 
 
 class PrivateTraining(Trainer):
-    """The part that trainers of rewards and of policies share; trl's trainer comes after it.
+    """The part that trainers of rewards and of policies share; trl's trainer comes after it."""
 
-    Labels enter as :class:`~sordino.preferences.pairs.PrivatePairs` and in no other way,
-    so everything here is post-processing: metrics, checkpoints and resuming spend nothing.
-    """
+    # Labels enter as `PrivatePairs` and in no other way, so everything here is post-processing:
+    # metrics, checkpoints and resuming spend nothing.
 
     kind: ClassVar[Kind]
     _promise: CheckpointPromise
@@ -117,10 +102,8 @@ class PrivateTraining(Trainer):
         self._tokens = DialogueTokens(tokenizer, args.max_length or length, args.overlong)
 
     def _admit(self, train: Any, held_out: Any, *starts: Any, **training: Any) -> tuple[Any, Any]:
-        """Return the rows of both sets of pairs, and settle what checkpoints promise.
-
-        Models to start from, whose folders say what they were trained on, are part of it.
-        """
+        """Return the rows of both sets of pairs, and settle what checkpoints promise."""
+        # Models to start from, whose folders say what they were trained on, are part of it.
         pairs = private_pairs("train_dataset", train)
         rows = preference_rows(pairs, self._tokens, self._row)
         known = {"max_length": self._tokens.max_length, "pairs": len(rows)}
@@ -160,17 +143,7 @@ class PrivateTraining(Trainer):
         """Tell nobody."""
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
-        """Train, from the start or from where a checkpoint stands; nothing is spent.
-
-        Args:
-            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
-                complete one in ``args.output_dir``.
-
-        Raises:
-            PrivacyError: The checkpoint was made with other answers.
-            UsageError: There is no checkpoint, or it was made with other settings.
-            ConvergenceError: The loss is not finite any more.
-        """
+        """Train, from the start or from where a checkpoint stands; nothing is spent."""
         folder, promise = resumable(resume_from_checkpoint, self.args.output_dir, self._promise)
         model = self.accelerator.unwrap_model(self.model)
         # another trainer may have trained the same object since this one was made
@@ -185,17 +158,7 @@ class PrivateTraining(Trainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Return metrics on randomized answers, corrected for the flips; they are free.
-
-        Args:
-            eval_dataset: Private pairs, or None for those that the trainer was made with.
-            ignore_keys: As in transformers.
-            metric_key_prefix: What the names of the metrics start with.
-
-        Raises:
-            PrivacyError: The pairs are not private.
-            UsageError: There are none.
-        """
+        """Return metrics on randomized answers, corrected for the flips; they are free."""
         if eval_dataset is None and self.eval_dataset is None:
             raise UsageError("There are no pairs to evaluate on: pass eval_dataset.")
         before = self._flips["eval"]
@@ -207,11 +170,7 @@ class PrivateTraining(Trainer):
             self._flips["eval"] = before
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        """Log the means of the metrics, or stop if they are numbers no more.
-
-        Raises:
-            ConvergenceError: A metric is not finite.
-        """
+        """Log the means of the metrics, or stop if they are numbers no more."""
         means = self._summaries(self._mode)
         wrong = [name for name, value in means.items() if not math.isfinite(value)]
         if wrong:
@@ -224,19 +183,15 @@ class PrivateTraining(Trainer):
         super().log(logs, start_time)
 
     def merged(self) -> Any:
-        """Return the model as transformers knows it, adapters merged into a copy of its weights.
-
-        Without adapters the weights are those of the trainer, not a copy.
-        """
+        """Return the model as transformers knows it, adapters merged into a copy of its weights."""
+        # Without adapters the weights are those of the trainer, not a copy.
         self._write_marks(self.model)
         return plain(self.accelerator.unwrap_model(self.model))
 
     def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:  # noqa: FBT001, FBT002 (transformers')
-        """Write model, tokenizer, promise and model card to a folder that transformers loads.
-
-        Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
-        them apart, as resuming needs them.
-        """
+        """Write model, tokenizer, promise and model card to a folder that transformers loads."""
+        # Adapters are merged first, so that the folder stands alone. The checkpoints of a run keep
+        # them apart, as resuming needs them.
         sharded = self.is_fsdp_enabled or self.is_deepspeed_enabled
         if _internal_call or sharded or not is_adapted(self.model):
             super().save_model(output_dir, _internal_call)
@@ -278,18 +233,7 @@ _HOMES = {
 
 
 def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
-    """Return a trainer on raw pairs.
-
-    Args:
-        kind: ``"reward"`` or ``"policy"``.
-        given: What the trainer takes by position.
-        privacy: What is promised.
-        named: What it takes by name.
-
-    Raises:
-        UsageError: The promise is none, or there is no ledger.
-        PrivacyError: There are pairs to measure on.
-    """
+    """Return a trainer on raw pairs."""
     from sordino.language.dp_sgd.privacy_terms import CentralPrivacy  # noqa: PLC0415 (a circle)
 
     if not isinstance(privacy, CentralPrivacy):

@@ -18,21 +18,8 @@ def resumable(
     output: str | Path,
     promise: CheckpointPromise | None,
 ) -> tuple[str | None, CheckpointPromise | None]:
-    """Return the folder of the checkpoint to go on from, or None to start, and what both promise.
-
-    A checkpoint may speak for more than this run: for what it started from, or was measured on.
-
-    Args:
-        wanted: A folder, True for the last complete checkpoint, or None.
-        output: Where the checkpoints of the run are.
-        promise: Of the run that wants to go on; None if nothing private enters it.
-
-    Raises:
-        PrivacyError: The checkpoint was made with other answers.
-        UsageError: There is no checkpoint, or it was made with other settings.
-        DataError: Its ``sordino.json`` is malformed.
-        FileSystemError: It has none.
-    """
+    """The folder of the checkpoint to go on from, or None to start, and what both promise."""
+    # A checkpoint may speak for more than this run: for what it started from, or was measured on.
     if wanted is None or wanted is False:
         return None, promise
     folder = complete_checkpoint(wanted, output)
@@ -54,15 +41,7 @@ def resumable(
 
 
 def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
-    """Return the folder of a checkpoint that was written to its end.
-
-    Args:
-        wanted: A folder, or True for the last one.
-        output: Where the checkpoints of the run are.
-
-    Raises:
-        UsageError: There is none.
-    """
+    """Return the folder of a checkpoint that was written to its end."""
     folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
     if folder is None or not (folder / LAST_WRITTEN).is_file():
         raise UsageError(

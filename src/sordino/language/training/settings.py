@@ -37,28 +37,21 @@ _REFUSED: Mapping[str, tuple[Any, str]] = {
 
 @dataclass
 class PrivateTrainingSettings:
-    """What differs from the settings of trl, for rewards and policies alike.
+    """What differs from the settings of trl, for rewards and policies alike."""
 
-    Args:
-        gradient_checkpointing: Off unless it is asked for, where trl has it on.
-        bf16: Left out, 16-bit floats are used on accelerators that have them, and never on the
-            processor, where asking for them is refused.
-        report_to: Nothing is reported unless it is asked for.
-        dataloader_pin_memory: Where there is an accelerator.
-        max_length: Most tokens of prompt and answer together; what the model reads if left out.
-            A longer prompt loses its beginning, an answer is never cut.
-        overlong: What happens to a pair of which an answer alone is longer: ``"refuse"`` or
-            ``"drop"``.
-
-    Raises:
-        UsageError: A setting cannot be used.
-    """
-
+    # Off unless it is asked for, where trl has it on.
     gradient_checkpointing: bool | None = field(default=None)
+    # Left out, 16-bit floats are used on accelerators that have them, and never on the processor,
+    # where asking for them is refused.
     bf16: bool | None = field(default=None)
+    # Nothing is reported unless it is asked for.
     report_to: str | list[str] | None = field(default="none")
+    # Where there is an accelerator.
     dataloader_pin_memory: bool = field(default_factory=lambda: default_device() != "cpu")
+    # Most tokens of prompt and answer together; what the model reads if left out. A longer prompt
+    # loses its beginning, an answer is never cut.
     max_length: int | None = field(default=None)
+    # What happens to a pair of which an answer alone is longer: `"refuse"` or `"drop"`.
     overlong: Overlong = field(default="refuse")
 
     refused: ClassVar[Mapping[str, tuple[Any, str]]] = _REFUSED
@@ -70,11 +63,7 @@ class PrivateTrainingSettings:
         super().__post_init__()  # type: ignore[misc]  # of the settings of trl beside it
 
     def check(self) -> None:
-        """Refuse settings that cannot be used.
-
-        Raises:
-            UsageError: There is one.
-        """
+        """Refuse settings that cannot be used."""
         _validate.one_of("overlong", self.overlong, get_args(Overlong))
         if self.max_length is not None:
             _validate.integer("max_length", self.max_length, at_least=2)
@@ -103,11 +92,7 @@ class PrivateTrainingSettings:
 
 
 def own_settings(args: Any, kind: type[Settings]) -> Settings:
-    """Return settings of a trainer as a copy, so that one object may serve several trainers.
-
-    Raises:
-        UsageError: They are of another kind, or cannot be used.
-    """
+    """Return settings of a trainer as a copy, so that one object may serve several trainers."""
     found = kind() if args is None else args
     if not isinstance(found, kind):
         raise UsageError(f"args must be a {kind.__name__}, got {type(found).__name__}.")
@@ -120,32 +105,19 @@ Update = Literal["rebel", "rloo", "grpo"]
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingTerms:
-    """Public settings of training on randomized answers.
+    """Public settings of training on randomized answers."""
 
-    Attributes:
-        loss: ``"debiased"`` or ``"mixture"``.
-        epochs: Passes over the pairs.
-        head_epochs: Passes before them that train the head of a reward alone.
-        batch_size: Pairs in each step.
-        learning_rate: Of AdamW, at its largest.
-        max_length: Most tokens of prompt and answer; None for the model's context.
-        overlong: What happens to a pair with an answer that does not fit.
-        lora: Rank of low-rank adapters; 0 trains every weight.
-        temperature: KL strength of DPO, in units of reward.
-        seed: Of the order of the pairs, which is public.
-        log_every: Steps between two entries of the log; held-out answers are measured as often.
-    """
-
-    loss: str = "debiased"
-    epochs: float = 1.0
-    head_epochs: float = 0.0
-    batch_size: int = 16
-    learning_rate: float = 1e-4
-    max_length: int | None = None
-    overlong: Overlong = "refuse"
-    lora: int = 0
-    temperature: float = 0.1
-    seed: int = 0
+    loss: str = "debiased"  # `"debiased"` or `"mixture"`
+    epochs: float = 1.0  # passes over the pairs
+    head_epochs: float = 0.0  # passes before them that train the head of a reward alone
+    batch_size: int = 16  # pairs in each step
+    learning_rate: float = 1e-4  # of AdamW, at its largest
+    max_length: int | None = None  # most tokens of prompt and answer; None for the model's context
+    overlong: Overlong = "refuse"  # what happens to a pair with an answer that does not fit
+    lora: int = 0  # rank of low-rank adapters; 0 trains every weight
+    temperature: float = 0.1  # KL strength of DPO, in units of reward
+    seed: int = 0  # of the order of the pairs, which is public
+    # Steps between two entries of the log; held-out answers are measured as often.
     log_every: int = 10
 
     def __post_init__(self) -> None:
@@ -161,29 +133,17 @@ class TrainingTerms:
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyTerms:
-    """Public settings of improving a policy on a private reward.
+    """Public settings of improving a policy on a private reward."""
 
-    Attributes:
-        update: ``"rebel"``, ``"rloo"`` or ``"grpo"``.
-        temperature: KL strength, in units of reward.
-        pessimism: How much the reward is lowered where answers are unlike those compared.
-        steps: Updates.
-        batch_size: Prompts in each step of REBEL; answers in each step of the others.
-        learning_rate: Of AdamW, at its largest.
-        max_new_tokens: Longest answer that is tried.
-        seed: Of what is tried, which is public.
-        log_every: Steps between two entries of the log.
-    """
-
-    update: Update = "rebel"
-    temperature: float = 0.1
-    pessimism: float = 0.0
-    steps: int = 100
-    batch_size: int = 16
-    learning_rate: float = 1e-5
-    max_new_tokens: int = 64
-    seed: int = 0
-    log_every: int = 10
+    update: Update = "rebel"  # `"rebel"`, `"rloo"` or `"grpo"`
+    temperature: float = 0.1  # KL strength, in units of reward
+    pessimism: float = 0.0  # how much the reward is lowered where answers are unlike those compared
+    steps: int = 100  # updates
+    batch_size: int = 16  # prompts in each step of REBEL; answers in each step of the others
+    learning_rate: float = 1e-5  # of AdamW, at its largest
+    max_new_tokens: int = 64  # longest answer that is tried
+    seed: int = 0  # of what is tried, which is public
+    log_every: int = 10  # steps between two entries of the log
 
     def __post_init__(self) -> None:
         """Refuse what nothing can be improved with."""

@@ -253,10 +253,8 @@ class CentralPolicyTrainer(PersonTraining):
     def _with_explorer(
         self, policy: Any, reference: Any, adapters: Any, args: CentralPolicyConfig
     ) -> tuple[Any, Any, dict[str, Any]]:
-        """Return the policy, adapters that are still to be put on it, and what is public of both.
-
-        Keep the fixed policy that explores, unless it is the policy without its adapters.
-        """
+        """The policy, adapters that are still to be put on it, and what is public of both."""
+        # Keep the fixed policy that explores, unless it is the policy without its adapters.
         if args.samples == "on_policy":
             if reference is None:
                 return policy, adapters, {}

@@ -189,17 +189,6 @@ def reserve_batch(
 ) -> Reservation:
     """Return the permission to make all updates of a batch, after recording what they spend.
 
-    Args:
-        privacy: What an update does, and how many there are.
-        promise: What they promise.
-        ledger: Where the entry is written durably.
-        scope: Of this batch.
-        details: The random name of the run, and a digest of the public ids of its people.
-
-    Raises:
-        BudgetExceeded: The total would pass the budget; nothing was drawn.
-        PrivacyError: The ledger is about another unit or relation.
-
     Guarantee:
         That of :class:`~sordino.language.user_level.slot_privacy.SlotPrivacy` for the people of one
         batch; nothing is drawn here. Shown by tests/language/test_central_policy.py.
@@ -214,16 +203,7 @@ def reserve_batch(
 
 
 class BatchRun(CentralRun):
-    """One run: its entries, one scope for each batch, and what they promise to its worst-off.
-
-    Args:
-        privacy: What is promised, and what it takes.
-        promise: The same, and whether it is for study.
-        training: Public settings, which checkpoints carry.
-        starts: Promises of what the run starts from.
-        ledger: On which it is paid for; every scope on it is of a batch.
-        people: The public ids of the people of every batch.
-    """
+    """One run: its entries, one scope for each batch, and what they promise to its worst-off."""
 
     def __init__(
         self,
@@ -268,21 +248,13 @@ class BatchRun(CentralRun):
         )
 
     def check(self, batch: int) -> None:
-        """Refuse a batch that the budget has no room for, before anybody is asked.
-
-        Raises:
-            BudgetExceeded: There is none.
-        """
+        """Refuse a batch that the budget has no room for, before anybody is asked."""
         event, count = self._privacy.event, self._privacy.updates_per_batch
         scope = self.scopes[batch]
         self._ledger.check(event, promise=self.promise, scope=scope, count=count)
 
     def declare(self) -> None:
-        """Record, before the first spend, that no two batches share a person.
-
-        Raises:
-            UsageError: Too many batches were declared on the ledger.
-        """
+        """Record, before the first spend, that no two batches share a person."""
         if not self._declared:
             self._slots.declare(self._ledger, self.scopes)
             self._declared = True
@@ -292,17 +264,7 @@ class BatchRun(CentralRun):
         return {"run": self.name, "people": self._digest(batch)}
 
     def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
-        """Go on with the run of a checkpoint, and return its folder and how many updates it made.
-
-        Args:
-            wanted: A folder, or True for the last complete checkpoint.
-            output: Where the checkpoints of the run are.
-
-        Raises:
-            UsageError: There is no checkpoint; it was made with other settings, or with other
-                people in a batch that was paid for; or it stands within a batch.
-            LedgerMismatch: The ledger did not pay for it.
-        """
+        """Go on with the run of a checkpoint, and return its folder and its number of updates."""
         folder, first = super().resume(wanted, output)
         self._declared = True
         if first % self._privacy.updates_per_batch:

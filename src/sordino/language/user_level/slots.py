@@ -17,15 +17,10 @@ _HIDDEN = "Which one is not said, as prompts are private. Nothing was trained."
 
 
 class Person(NamedTuple):
-    """Who has a slot.
+    """Who has a slot."""
 
-    Attributes:
-        id: Public.
-        prompt: What they ask; None where the slot is left empty.
-    """
-
-    id: str
-    prompt: Text | None
+    id: str  # public
+    prompt: Text | None  # what they ask; None where the slot is left empty
 
 
 def batches_of(
@@ -36,24 +31,9 @@ def batches_of(
     room: int,
     overlong: Overlong,
 ) -> list[list[Person]]:
-    """Return the people of every batch, in the order of the data.
-
-    The first row of a person counts, and no other: whoever has a slot gets no second one. Ids
-    alone decide, so that no prompt moves anybody's slot.
-
-    Args:
-        rows: Mappings with ``person`` and ``prompt``, such as a data set of those two columns.
-        privacy: Says how many slots there are; people beyond them have none.
-        length: How many tokens a prompt has.
-        room: How many it may have.
-        overlong: What happens to a prompt that has more: ``"refuse"``, or ``"drop"``, which
-            leaves that slot empty.
-
-    Raises:
-        UsageError: There are fewer people than slots, which is public, or rows of another form.
-        PrivacyError: Nobody says whose a prompt is.
-        DataError: A prompt is no text, empty or too long; which one is not said.
-    """
+    """Return the people of every batch, in the order of the data."""
+    # The first row of a person counts, and no other: whoever has a slot gets no second one. Ids
+    # alone decide, so that no prompt moves anybody's slot.
     found: dict[str, Person] = {}
     for person, row in _rows(rows):
         if len(found) < privacy.people and person not in found:

@@ -39,16 +39,12 @@ UPDATES: Final = ("pg", "rebel")
 
 
 class PersonAnswers(NamedTuple):
-    """Two answers that one person was shown, and what they were worth.
+    """Two answers that one person was shown, and what they were worth."""
 
-    Attributes:
-        pair: The answers y and y′ after the prompt; ``reference`` is log π_t(y) − log π_t(y′)
-            under the policy π_t that the batch began with.
-        advantage: r(y) − r(y′), each reward clipped.
-    """
-
+    # The answers y and y′ after the prompt; `reference` is log π_t(y) − log π_t(y′) under the
+    # policy π_t that the batch began with.
     pair: TokenPair
-    advantage: float
+    advantage: float  # r(y) − r(y′), each reward clipped
 
 
 def person_losses(
@@ -59,24 +55,12 @@ def person_losses(
     step: float,
     padding: int,
 ) -> Any:
-    """Return the loss of every person, shape (units,), whose gradients are clipped one by one.
-
-    With Δ = log π(y) − log π(y′):
-
-    - ``"pg"``: −Â·Δ/2. Its gradient is minus an unbiased one of the mean reward where both
-      answers are of the policy itself: each is the other's baseline.
-    - ``"rebel"``: ((Δ − Δ_t)/step − Â)², with Δ_t = Δ under the policy that the batch began with.
-
-    Args:
-        model: The policy.
-        units: Each with one person.
-        update: Which loss.
-        step: That of REBEL, in log odds per unit of reward.
-        padding: The token that pads.
-
-    Source:
-        docs/policy_optimization.md, "Updates", before a log-linear policy makes them linear.
-    """
+    """Return the loss of every person, shape (units,), whose gradients are clipped one by one."""
+    # With Δ = log π(y) − log π(y′):
+    # - `"pg"`: −Â·Δ/2. Its gradient is minus an unbiased one of the mean reward where both
+    #   answers are of the policy itself: each is the other's baseline.
+    # - `"rebel"`: ((Δ − Δ_t)/step − Â)², with Δ_t = Δ under the policy that the batch began with.
+    # Source: docs/policy_optimization.md, "Updates", before a log-linear policy makes them linear.
     people = [one for (one,) in units]
     gaps = log_ratio_gaps(model, [one.pair for one in people], padding=padding)
     kind = {"dtype": gaps.dtype, "device": gaps.device}
@@ -88,12 +72,7 @@ def person_losses(
 
 
 def invented_people(people: int, tokens: DialogueTokens) -> list[tuple[PersonAnswers]]:
-    """Return people who are nobody, for the test of a model before its first update.
-
-    Args:
-        people: How many.
-        tokens: Says which tokens there are, and how many are read.
-    """
+    """Return people who are nobody, for the test of a model before its first update."""
     units = invented_units(people, tokens)
     return [(PersonAnswers(unit[0], 1.0 - 2.0 * (at % 2)),) for at, unit in enumerate(units)]
 
@@ -108,24 +87,17 @@ class _Shown(NamedTuple):
 
 @dataclass(frozen=True, repr=False, eq=False)
 class PersonRounds:
-    """Draws two answers for everybody in a batch, and asks what they are worth.
+    """Draws two answers for everybody in a batch, and asks what they are worth."""
 
-    Nothing here sees more than one person at a time: padding and batches round otherwise, and a
-    word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot, and an
-    empty one takes as many as any, so that nobody's coins tell of another.
+    # Nothing here sees more than one person at a time: padding and batches round otherwise, and a
+    # word that is drawn, or a reward, could tip over. Coins are drawn anew for every slot, and an
+    # empty one takes as many as any, so that nobody's coins tell of another.
 
-    Args:
-        tokenizer: Of the policy.
-        functions: The rewards.
-        reward_bound: R; what an answer is worth is clipped to ±R, alone.
-        max_completion_length: Most tokens of an answer, its end included.
-        explorer: Gives the first answer, within a context; None where the policy gives both.
-    """
-
-    tokenizer: Any
-    functions: Sequence[RewardCallable]
-    reward_bound: float
-    max_completion_length: int
+    tokenizer: Any  # of the policy
+    functions: Sequence[RewardCallable]  # the rewards
+    reward_bound: float  # R; what an answer is worth is clipped to ±R, alone
+    max_completion_length: int  # most tokens of an answer, its end included
+    # Gives the first answer, within a context; None where the policy gives both.
     explorer: Callable[[Any], AbstractContextManager[Any]] | None = None
 
     def answers(
@@ -133,22 +105,12 @@ class PersonRounds:
     ) -> list[tuple[PersonAnswers]]:
         """Return what everybody in a batch contributes; nothing of it may leave.
 
-        Args:
-            policy: As it is now.
-            people: Of one batch; those whose slots are empty contribute nothing.
-            entropy: Where the coins of the answers come from.
-
-        Raises:
-            DataError: A reward is missing or not finite; whose is not said.
-
         Guarantee:
             None, and none rests on the coins: what a person is shown depends on the policy and
             on their own prompt, and all that is computed here stays until it is clipped, summed
             and noised. Shown by tests/language/test_central_policy.py.
-
-        Source:
-            docs/policy_optimization.md, "Setting and privacy unit".
         """
+        # Source: docs/policy_optimization.md, "Setting and privacy unit".
         with _own_coins(policy.device), torch.no_grad():
             drawn = [(one, self._drawn(policy, one, entropy)) for one in people]
             present = [(one, both) for one, both in drawn if one.prompt is not None]
@@ -238,22 +200,7 @@ class PersonTraining(CentralTraining):
         )
 
     def train(self, resume_from_checkpoint: str | Path | bool | None = None) -> Any:  # noqa: FBT001 (transformers')
-        """Train, from the first batch or from where a checkpoint stands; every batch is paid for.
-
-        Args:
-            resume_from_checkpoint: The folder of a checkpoint of this run, or True for the last
-                complete one in ``args.output_dir``. The batches after it are paid for anew.
-
-        Returns:
-            The number of updates; the loss is not known (NaN), and there is no metric.
-
-        Raises:
-            BudgetExceeded: The next batch would pass the budget; nobody of it was asked.
-            DataError: A reward is missing or not finite; nothing was spent on that batch.
-            LedgerMismatch: The ledger did not pay for the checkpoint.
-            UsageError: There is no checkpoint, it was made with other settings or people, its run
-                is finished, or the gradients of the model cannot be clipped.
-        """
+        """Train, from the first batch or from a checkpoint; every batch is paid for."""
         first, folder = 0, None
         if resume_from_checkpoint:
             folder, first = self._run.resume(resume_from_checkpoint, self.args.output_dir)

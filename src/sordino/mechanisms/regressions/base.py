@@ -32,39 +32,24 @@ _SAME = 1e-12  # of the largest eigenvalue: below, a direction was not seen
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Regression:
-    """The weights of one regression, and how far off privacy probably made them.
+    """The weights of one regression, and how far off privacy probably made them."""
 
-    Attributes:
-        weights: w, of norm at most the radius. Shape (d,).
-        error: Estimate of the root mean square, over the rows of the batch, of xᵀw − xᵀŵ, where
-            ŵ are the weights that the same batch gives without privacy; in units of the targets.
-            Made from public and released numbers only, so it costs nothing and is no bound.
-        projected: Whether the solution was outside the radius and was pulled back to it.
-    """
-
-    weights: Float[np.ndarray, " d"]
+    weights: Float[np.ndarray, " d"]  # w, of norm at most the radius. Shape (d,).
+    # Estimate of the root mean square, over the rows of the batch, of xᵀw − xᵀŵ, where ŵ are the
+    # weights that the same batch gives without privacy; in units of the targets. Made from public
+    # and released numbers only, so it costs nothing and is no bound.
     error: float
-    projected: bool = False
+    projected: bool = False  # whether the solution was outside the radius and was pulled back to it
 
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionTerms:
-    """What is public about a batch before anybody's row is read.
+    """What is public about a batch before anybody's row is read."""
 
-    Args:
-        feature_bound: Norm to which every row is shortened (B), in units of the features.
-        target_bound: Every target is clipped to within plus and minus this (R).
-        radius: Norm to which the weights are pulled back (W).
-        rows: Number of slots in the batch (m); one user fills one.
-
-    Raises:
-        UsageError: A setting is out of range.
-    """
-
-    feature_bound: float
-    target_bound: float
-    radius: float
-    rows: int
+    feature_bound: float  # norm to which every row is shortened (B), in units of the features
+    target_bound: float  # every target is clipped to within plus and minus this (R)
+    radius: float  # norm to which the weights are pulled back (W)
+    rows: int  # number of slots in the batch (m); one user fills one
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
@@ -76,12 +61,7 @@ class RegressionTerms:
     def batch(
         self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"]
     ) -> tuple[Float[np.ndarray, "m d"], Float[np.ndarray, " m"]]:
-        """Return rows shortened to the feature bound and targets clipped, each on its own.
-
-        Raises:
-            DataError: A number is not finite (only its index is named), or there is not one row
-                and one target for each slot.
-        """
+        """Return rows shortened to the feature bound and targets clipped, each on its own."""
         rows = _validate.finite_array("rows", rows, ndim=2)
         targets = _validate.finite_array("targets", targets, ndim=1)
         if not len(rows) == len(targets) == self.rows or not rows.shape[1]:
@@ -108,12 +88,7 @@ class RegressionTerms:
 
 
 def slot_relation(neighbors: NeighboringRelation) -> NeighboringRelation:
-    """Return a relation that fixed slots can promise.
-
-    Raises:
-        PrivacyError: For ``ADD_OR_REMOVE_ONE``.
-        UsageError: It is no relation.
-    """
+    """Return a relation that fixed slots can promise."""
     _validate.one_of("neighbors", neighbors, NeighboringRelation)
     if neighbors == ADD_OR_REMOVE_ONE:
         raise PrivacyError(
@@ -125,11 +100,7 @@ def slot_relation(neighbors: NeighboringRelation) -> NeighboringRelation:
 
 
 def unit_of_slots(unit: Unit) -> None:
-    """Refuse another unit than one row.
-
-    Raises:
-        PrivacyError: For a label or a person.
-    """
+    """Refuse another unit than one row."""
     _validate.one_of("unit", unit, ("label", "record", "person"))
     if unit != "record":
         raise PrivacyError(
@@ -140,11 +111,7 @@ def unit_of_slots(unit: Unit) -> None:
 
 
 def usable_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ that is (epsilon, delta)-private.
-
-    Raises:
-        UsageError: An argument is out of range, or no noise is large enough.
-    """
+    """Return the largest μ that is (epsilon, delta)-private."""
     epsilon = _validate.positive("epsilon", epsilon)
     mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
     if mu == 0:
@@ -167,15 +134,7 @@ def solved(
     ridge: float,
     variances: tuple[float, float],
 ) -> Regression:
-    """Return (M⁺ + ridge·I)⁻¹c within the radius, M⁺ the moment without negative eigenvalues.
-
-    Args:
-        terms: Radius, and the number of rows.
-        moment: M, Σxxᵀ with noise of the first variance (of its diagonal), symmetric.
-        cross: c, ΣxA with noise of the second variance.
-        ridge: Added to every eigenvalue; with 0, directions that no row has get weight 0.
-        variances: Of the noise.
-    """
+    """Return (M⁺ + ridge·I)⁻¹c within the radius, M⁺ the moment without negative eigenvalues."""
     eigenvalues, basis = np.linalg.eigh(moment)
     eigenvalues = np.maximum(eigenvalues, 0.0)
     denominators = eigenvalues + ridge
@@ -197,19 +156,10 @@ def privacy_error(
     *,
     rows: int,
 ) -> float:
-    """Return an estimate of the root mean square of xᵀ(w − ŵ) over a batch.
-
-    With M = Σxxᵀ, P = M + ridge·I and noise E on M and z on ΣxA, w − ŵ is about
-    P⁻¹(z − Ew − ridge·w), and its square under M has the mean
-    (v₂ + v₁‖w‖²/2)·tr Q + (v₁/2 + ridge²)·wᵀQw with Q = P⁻¹MP⁻¹.
-
-    Args:
-        shares: Eigenvalues of Q.
-        weights: w, in its basis of eigenvectors.
-        ridge: λ.
-        variances: v₁ of the diagonal of E (half of it elsewhere), and v₂ of z.
-        rows: m, by which the square is divided.
-    """
+    """Return an estimate of the root mean square of xᵀ(w − ŵ) over a batch."""
+    # With M = Σxxᵀ, P = M + ridge·I and noise E on M and z on ΣxA, w − ŵ is about P⁻¹(z − Ew −
+    # ridge·w), and its square under M has the mean (v₂ + v₁‖w‖²/2)·tr Q + (v₁/2 + ridge²)·wᵀQw with
+    # Q = P⁻¹MP⁻¹.
     moment, cross = variances
     square = weights * weights
     random = (cross + moment * float(square.sum()) / 2) * float(shares.sum())
@@ -218,15 +168,9 @@ def privacy_error(
 
 
 def _with_trace(eigenvalues: Float[np.ndarray, " d"], trace: float) -> Float[np.ndarray, " d"]:
-    """Return eigenvalues less what noise added to them: the nearest with the trace as released.
-
-    Noise spreads eigenvalues and hardly moves their sum; without its negative part a moment has
-    directions that no row has.
-
-    Args:
-        eigenvalues: At least 0, ascending.
-        trace: Their sum before negative ones became 0.
-    """
+    """Return eigenvalues less what noise added to them: the nearest with the trace as released."""
+    # Noise spreads eigenvalues and hardly moves their sum; without its negative part a moment has
+    # directions that no row has.
     if not trace > 0:
         return np.zeros_like(eigenvalues)
     falling = eigenvalues[::-1]
@@ -249,24 +193,13 @@ def _shortened(rows: Float[np.ndarray, "m d"], most: float) -> Float[np.ndarray,
 class PlainRegression(RegressionTerms):
     """The least squares of a batch as it is, of least norm, pulled back to the radius.
 
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there.
-        rows: As there.
-        neighbors: The relation, which says nothing here.
-
-    Raises:
-        UsageError: A setting is out of range.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         None: ε = ∞ for every relation. Only a ledger whose budget is infinite accepts it. Shown
         by tests/unit/mechanisms/test_least_squares.py.
     """
 
     _: KW_ONLY
-    neighbors: NeighboringRelation = REPLACE_SPECIAL
+    neighbors: NeighboringRelation = REPLACE_SPECIAL  # the relation, which says nothing here
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
@@ -297,9 +230,6 @@ class PlainRegression(RegressionTerms):
         entropy: Entropy,  # noqa: ARG002 (every regression takes it)
     ) -> Regression:
         """Return the weights of the batch; nothing is drawn.
-
-        Raises:
-            DataError: A number is not finite, or the shapes do not fit.
 
         Guarantee:
             None: ε = ∞.

@@ -40,26 +40,13 @@ _MOST_BATCHES = 4096
 
 @dataclass(frozen=True)
 class DescentPlan:
-    """One pass: how many inner batches, and how far each of them moves.
+    """One pass: how many inner batches, and how far each of them moves."""
 
-    Args:
-        inner_batches: J.
-        step: Of each, > 0.
-    """
-
-    inner_batches: int
-    step: float
+    inner_batches: int  # J
+    step: float  # of each, > 0
 
     def reached(self, bend: float) -> tuple[float, float]:
-        """Return what is left of the distance, and how much of a step's noise stays.
-
-        Args:
-            bend: h, the second derivative in every direction.
-
-        Returns:
-            The share of the distance that the averaged weights are still away, and Σc², with c
-            the weight of each gradient's noise in them.
-        """
+        """Return what is left of the distance, and how much of a step's noise stays."""
         count, first = self.inner_batches, first_averaged(self.inner_batches)
         shorter = max(1 - self.step * bend, -1.0)
         averaged = np.arange(first, count + 1)
@@ -71,13 +58,7 @@ class DescentPlan:
         return left, float(kept @ kept)
 
     def error(self, bend: float, distance: float, noise: float) -> float:
-        """Return the root mean square error of predictions after the pass.
-
-        Args:
-            bend: h.
-            distance: From the start to the solution.
-            noise: Sum over coordinates of the variance of a mean gradient.
-        """
+        """Return the root mean square error of predictions after the pass."""
         left, stays = self.reached(bend)
         return math.sqrt(bend / 2 * ((left * distance) ** 2 + noise * stays))
 
@@ -99,18 +80,7 @@ def best_plan(
     inner_batches: int | None = None,
     step: float | None = None,
 ) -> DescentPlan:
-    """Return the plan of least error among powers of two, for what is not fixed.
-
-    Args:
-        rows: m.
-        bend: h, of features that point everywhere alike.
-        steepest: The largest second derivative that any features have: 1/steepest is stable.
-        distance: From the start to the solution.
-        sampling: Variance of the gradient of one row, summed over coordinates.
-        private: Variance of the noise on a sum of gradients, summed over coordinates.
-        inner_batches: J if it is fixed.
-        step: The step if it is fixed.
-    """
+    """Return the plan of least error among powers of two, for what is not fixed."""
     powers = [2**k for k in range(13) if 2**k <= min(rows, _MOST_BATCHES)]
     counts = powers if inner_batches is None else [inner_batches]
     steps = [0.5**k / steepest for k in range(_HALVINGS)] if step is None else [step]
@@ -131,48 +101,29 @@ _Noised = Callable[[int, np.ndarray], np.ndarray]
 class DescentRegression(RegressionTerms):
     """Least squares by one pass of gradient steps, each on other rows and with Gaussian noise.
 
-    A row's gradient is 2(xᵀw − A)x with xᵀw clipped to ±``prediction_bound``, so that its norm is
-    at most C = 2(``prediction_bound`` + ``target_bound``)·``feature_bound``; it is cut to C once
-    more, on a grid. After every step the weights are pulled back to the radius; what is returned is
-    their average over the second half of the pass.
-
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there.
-        rows: As there.
-        standard_deviation: Noise of every coordinate of a sum of gradients.
-        prediction_bound: Predictions are clipped to within plus and minus this.
-        neighbors: The relation that :attr:`event` is about.
-        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
-        inner_batches: Number of steps (J), at most ``rows``; None chooses it by the number of
-            features when rows come.
-        step: Of each; None chooses it likewise.
-        effective_dimension: In how many directions features spread, by public knowledge; for the
-            plan and the error alone. None takes the number of features, and steps that are stable
-            for any features.
-
-    Raises:
-        UsageError: A setting is out of range, or the noise fits no grid.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         GaussianEvent of μ = Δ(1 + 2^-20)/s with Δ from :meth:`sensitivity`, for one row and target
         and all steps together (adaptive parallel composition: which rows are in which step is
         fixed); exact on a grid, with no arithmetic caveat. Shown by
         tests/soundness/test_regression_descent.py.
-
-    Source:
-        docs/policy_optimization.md, "One-pass gradient descent".
     """
 
+    # A row's gradient is 2(xᵀw − A)x with xᵀw clipped to ±`prediction_bound`, so that its norm is
+    # at most C = 2(`prediction_bound` + `target_bound`)·`feature_bound`; it is cut to C once more,
+    # on a grid. After every step the weights are pulled back to the radius; what is returned is
+    # their average over the second half of the pass.
+    # Source: docs/policy_optimization.md, "One-pass gradient descent".
+
     _: KW_ONLY
-    standard_deviation: float
-    prediction_bound: float
-    neighbors: NeighboringRelation
-    delta: float
+    standard_deviation: float  # noise of every coordinate of a sum of gradients
+    prediction_bound: float  # predictions are clipped to within plus and minus this
+    neighbors: NeighboringRelation  # the relation that `event` is about
+    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
+    # Number of steps (J), at most `rows`; None chooses it by the number of features when rows come.
     inner_batches: int | None = None
-    step: float | None = None
+    step: float | None = None  # of each; None chooses it likewise
+    # In how many directions features spread, by public knowledge; for the plan and the error alone.
+    # None takes the number of features, and steps that are stable for any features.
     effective_dimension: float | None = None
 
     def __post_init__(self) -> None:
@@ -200,28 +151,18 @@ class DescentRegression(RegressionTerms):
         return self._noise.event
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced.
-
-        Raises:
-            PrivacyError: For ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced."""
         return self._noise.sensitivity(slot_relation(neighbors))
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``, or for ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return what one release promises to one row; δ is :attr:`delta`."""
         unit_of_slots(unit)
         return self._noise.guarantee(unit=unit, neighbors=slot_relation(neighbors), trust=trust)
 
     def plan(self, d: int) -> DescentPlan:
-        """Return steps and their size for a number of features, from public numbers alone.
-
-        Both minimize :meth:`predicted_error`, unless they are fields; a step is at most 1/(2B²),
-        which is stable for any features, or that many times the effective dimension.
-        """
+        """Return steps and their size for a number of features, from public numbers alone."""
+        # Both minimize `predicted_error`, unless they are fields; a step is at most 1/(2B²), which
+        # is stable for any features, or that many times the effective dimension.
         bend = self._bend(_validate.integer("d", d, at_least=1))
         return best_plan(
             self.rows,
@@ -235,10 +176,8 @@ class DescentRegression(RegressionTerms):
         )
 
     def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be, for weights at the radius.
-
-        That is if features point everywhere alike, and residuals are as large as targets may be.
-        """
+        """Return about what ``Regression.error`` will be, for weights at the radius."""
+        # That is if features point everywhere alike, and residuals are as large as targets may be.
         plan = self.plan(d)
         size = self.rows / plan.inner_batches
         noise = self._sampling / size + self._directions(d) * (self.standard_deviation / size) ** 2
@@ -253,9 +192,6 @@ class DescentRegression(RegressionTerms):
         entropy: Entropy,
     ) -> Regression:
         """Return the averaged weights of one pass; the spend must already be on a ledger.
-
-        Raises:
-            DataError: A number is not finite (only its index is named), or the shapes do not fit.
 
         Guarantee:
             What :meth:`guarantee` returns.
@@ -322,13 +258,11 @@ class DescentRegression(RegressionTerms):
         return ratio
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring batches, targets last, that move a gradient far.
-
-        An emptied row comes last, after all others have driven predictions up and its own target
-        is the lowest: C is reached with enough rows and steps. For a replacement 2C would need
-        opposite gradients of full size, which no weights allow: two opposite targets of the first
-        row move 4·``target_bound``·``feature_bound``.
-        """
+        """Return two neighboring batches, targets last, that move a gradient far."""
+        # An emptied row comes last, after all others have driven predictions up and its own target
+        # is the lowest: C is reached with enough rows and steps. For a replacement 2C would need
+        # opposite gradients of full size, which no weights allow: two opposite targets of the first
+        # row move 4·`target_bound`·`feature_bound`.
         row = np.array([self.feature_bound, 0.0, self.target_bound])
         one = np.zeros((self.rows, 3))
         if slot_relation(neighbors) == REPLACE_ONE:
@@ -410,10 +344,8 @@ class DescentRegression(RegressionTerms):
     def _error(
         self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: DescentPlan
     ) -> float:
-        """Return the error that the released gradients show, if features point everywhere alike.
-
-        How noisy a step is shows in how its gradients differ from one another.
-        """
+        """Return the error that the released gradients show, if features point everywhere alike."""
+        # How noisy a step is shows in how its gradients differ from one another.
         d = len(weights)
         size = self.rows / plan.inner_batches
         one = (self.standard_deviation / size) ** 2
@@ -428,34 +360,16 @@ class DescentRegression(RegressionTerms):
 
 @dataclass(frozen=True)
 class OnePassDescent(RegressionOracle):
-    """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once.
+    """The oracle of :class:`DescentRegression`: noisy gradient steps, each row read once."""
 
-    Args:
-        inner_batches: Number of steps; None chooses it by the number of features.
-        step: Of each; None chooses it likewise.
-        effective_dimension: As for the regression: a public guess of how many directions matter.
-        prediction_bound: Predictions are clipped to within plus and minus this; None takes the
-            bound of the targets, or what the radius allows if that is less.
+    # Source: docs/policy_optimization.md, "One-pass gradient descent".
 
-    Raises:
-        UsageError: A setting is out of range.
-
-    Source:
-        docs/policy_optimization.md, "One-pass gradient descent".
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> regression = OnePassDescent().calibrated(
-        ...     1.0, delta=1e-5, feature_bound=1.0, target_bound=2.0, radius=2.0,
-        ...     neighbors=REPLACE_SPECIAL, rows=100_000,
-        ... )
-        >>> round(regression.standard_deviation, 2), regression.gradient_bound
-        (29.85, 8.0)
-    """
-
-    inner_batches: int | None = None
-    step: float | None = None
+    inner_batches: int | None = None  # number of steps; None chooses it by the number of features
+    step: float | None = None  # of each; None chooses it likewise
+    # As for the regression: a public guess of how many directions matter.
     effective_dimension: float | None = None
+    # Predictions are clipped to within plus and minus this; None takes the bound of the targets, or
+    # what the radius allows if that is less.
     prediction_bound: float | None = None
 
     def __post_init__(self) -> None:

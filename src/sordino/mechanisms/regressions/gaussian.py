@@ -38,27 +38,18 @@ _SMALLEST = 2.0**-900
 class NoisedMoments:
     """The two sums that least squares needs, and their noise.
 
-    Args:
-        feature_bound: Norm to which every row is shortened (B).
-        target_bound: Bound on the absolute value of a target (R).
-        moment_deviation: Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
-        cross_deviation: Noise of every coordinate of ΣxA (s₂).
-
-    Raises:
-        UsageError: The noise fits no grid.
-
     Guarantee:
         GaussianEvent of μ from :meth:`mu`, for the two sums together; no arithmetic caveat. Shown
         by tests/soundness/test_least_squares_mechanism.py.
-
-    Source:
-        docs/policy_optimization.md, "Private least squares".
     """
 
-    feature_bound: float
-    target_bound: float
+    # Source: docs/policy_optimization.md, "Private least squares".
+
+    feature_bound: float  # norm to which every row is shortened (B)
+    target_bound: float  # bound on the absolute value of a target (R)
+    # Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
     moment_deviation: float
-    cross_deviation: float
+    cross_deviation: float  # noise of every coordinate of ΣxA (s₂)
 
     def __post_init__(self) -> None:
         """Refuse noise that no grid holds."""
@@ -203,28 +194,13 @@ class NoisedMoments:
 def joint_loss(
     neighbors: NeighboringRelation, moment: float, cross: float, eigenvalue: float = 0.0
 ) -> float:
-    """Return the largest μ of one change in Σxxᵀ, ΣxA and λ_min(Σxxᵀ) together.
-
-    Each argument is what one row costs alone. A row that is emptied moves all three at once. Of two
-    rows x, z at the bound with cosine p and opposite targets, Σxxᵀ moves by √(2(1 − p²))·B², ΣxA
-    by √(2(1 + p))·BR and the eigenvalue by at most √(1 − p²)·B² (Weyl), and shorter rows or
-    smaller targets move nothing further: (2a² + e²)(1 − p²) + 2b²(1 + p) is maximized over p.
-
-    Args:
-        neighbors: What one change is.
-        moment: a = B²/s₁.
-        cross: b = BR/s₂.
-        eigenvalue: e = B²/s₀; 0 if no eigenvalue is released.
-
-    Source:
-        docs/policy_optimization.md, "Private least squares". Differs: the published sensitivities
-        of a replacement, √2·B² and 2BR, are never attained together.
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
-        >>> joint_loss(REPLACE_SPECIAL, 3.0, 4.0), joint_loss(REPLACE_ONE, 1.0, 2.0)
-        (5.0, 4.0)
-    """
+    """Return the largest μ of one change in Σxxᵀ, ΣxA and λ_min(Σxxᵀ) together."""
+    # Each argument is what one row costs alone. A row that is emptied moves all three at once. Of
+    # two rows x, z at the bound with cosine p and opposite targets, Σxxᵀ moves by √(2(1 − p²))·B²,
+    # ΣxA by √(2(1 + p))·BR and the eigenvalue by at most √(1 − p²)·B² (Weyl), and shorter rows or
+    # smaller targets move nothing further: (2a² + e²)(1 − p²) + 2b²(1 + p) is maximized over p.
+    # Source: docs/policy_optimization.md, "Private least squares". Differs: the published
+    # sensitivities of a replacement, √2·B² and 2BR, are never attained together.
     if slot_relation(neighbors) != REPLACE_ONE:
         return math.hypot(moment, cross, eigenvalue)
     p = worst_cosine(moment, cross, eigenvalue)
@@ -242,15 +218,7 @@ def worst_cosine(moment: float, cross: float, eigenvalue: float = 0.0) -> float:
 def split_noise(
     mu: float, neighbors: NeighboringRelation, shares: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return what one row may cost in each sum, so that all together cost ``mu``.
-
-    Args:
-        mu: Loss of all together.
-        neighbors: What one change is.
-        shares: Of μ², for Σxxᵀ, ΣxA and, if there is a third one, the least eigenvalue, as if
-            what one change moves in each were attained at once; as it is not, all costs are then
-            raised by one factor.
-    """
+    """Return what one row may cost in each sum, so that all together cost ``mu``."""
     replaced = slot_relation(neighbors) == REPLACE_ONE
     moved = (math.sqrt(2), 2.0, 1.0) if replaced else (1.0, 1.0, 1.0)
     costs = [math.sqrt(share) / size for share, size in zip(shares, moved, strict=False)]
@@ -276,47 +244,23 @@ def _products(steps: Int64[np.ndarray, "n d"], targets: Int64[np.ndarray, " n"])
 class GaussianRegression(RegressionTerms):
     """Least squares from Σxxᵀ and ΣxA, each released with Gaussian noise.
 
-    The noised Σxxᵀ loses its negative eigenvalues, and a ridge is added that exceeds its noise
-    but with the failure probability; what comes out is pulled back to the radius.
-
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there.
-        rows: As there.
-        moment_deviation: Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
-        cross_deviation: Noise of every coordinate of ΣxA (s₂).
-        neighbors: The relation that :attr:`event` is about.
-        delta: Failure probability at which :meth:`guarantee` states ε, in (0, 1).
-        failure_probability: That the ridge is smaller than the noise; no part of the promise.
-
-    Raises:
-        UsageError: A setting is out of range, or the noise fits no grid.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         GaussianEvent of μ = Δ(1 + 2^-20), Δ from :meth:`sensitivity`, for one row and target, any
         finite values and any number of rows; noise is exact on grids, with no arithmetic caveat.
         Shown by tests/soundness/test_least_squares_mechanism.py.
-
-    Source:
-        docs/policy_optimization.md, "Private least squares".
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> regression = GaussianRegression(
-        ...     feature_bound=1.0, target_bound=2.0, radius=2.0, rows=1000, delta=1e-5,
-        ...     moment_deviation=4.0, cross_deviation=8.0, neighbors=REPLACE_SPECIAL,
-        ... )
-        >>> round(regression.event.mu, 4), round(regression.ridge(4), 2)
-        (0.3536, 22.18)
     """
 
+    # The noised Σxxᵀ loses its negative eigenvalues, and a ridge is added that exceeds its noise
+    # but with the failure probability; what comes out is pulled back to the radius.
+    # Source: docs/policy_optimization.md, "Private least squares".
+
     _: KW_ONLY
+    # Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
     moment_deviation: float
-    cross_deviation: float
-    neighbors: NeighboringRelation
-    delta: float
+    cross_deviation: float  # noise of every coordinate of ΣxA (s₂)
+    neighbors: NeighboringRelation  # the relation that `event` is about
+    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
+    # That the ridge is smaller than the noise; no part of the promise.
     failure_probability: float = 0.05
 
     def __post_init__(self) -> None:
@@ -336,14 +280,9 @@ class GaussianRegression(RegressionTerms):
         return GaussianEvent(self._mu(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves both sums, each in deviations of its noise, at most.
-
-        √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see
-        ``_noised_moments.joint_loss``.
-
-        Raises:
-            PrivacyError: For ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return how far one change moves both sums, each in deviations of its noise, at most."""
+        # √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see
+        # `_noised_moments.joint_loss`.
         return self._mu(neighbors) / GRID_SLACK * (1 + 2.0**-50)  # rounded up
 
     def ridge(self, d: int) -> float:
@@ -353,11 +292,7 @@ class GaussianRegression(RegressionTerms):
         return self.moment_deviation * (spread + tail)
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``, or for ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return what one release promises to one row; δ is :attr:`delta`."""
         unit_of_slots(unit)
         event = GaussianEvent(self._mu(neighbors))
         loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
@@ -372,9 +307,6 @@ class GaussianRegression(RegressionTerms):
     ) -> Regression:
         """Return noised weights; the spend must already be on a ledger.
 
-        Raises:
-            DataError: A number is not finite (only its index is named), or the shapes do not fit.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
@@ -383,10 +315,8 @@ class GaussianRegression(RegressionTerms):
         return solved(self, moment, cross, ridge=ridge, variances=self._variances)
 
     def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be if features point everywhere alike.
-
-        That is for Σxxᵀ = (mB²/d)·I and weights at the radius: public numbers alone.
-        """
+        """Return about what ``Regression.error`` will be if features point everywhere alike."""
+        # That is for Σxxᵀ = (mB²/d)·I and weights at the radius: public numbers alone.
         return self._predicted(d, self.ridge(d))
 
     def repeat(

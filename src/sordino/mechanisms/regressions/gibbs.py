@@ -50,25 +50,13 @@ Candidates = tuple[tuple[float, ...], ...]
 class BestCandidate(PlainRegression):
     """The one of finitely many weights with the least squared loss, as it is: without privacy.
 
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there.
-        rows: As there.
-        neighbors: The relation, which says nothing here.
-        candidates: As for :class:`GibbsRegression`.
-
-    Raises:
-        UsageError: A setting is out of range.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         None: ε = ∞ for every relation. Only a ledger whose budget is infinite accepts it. Shown
         by tests/unit/mechanisms/test_gibbs_regression.py.
     """
 
     _: KW_ONLY
-    candidates: Candidates
+    candidates: Candidates  # as for `GibbsRegression`
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
@@ -84,9 +72,6 @@ class BestCandidate(PlainRegression):
     ) -> Regression:
         """Return the best candidate, the first one among equals; nothing is drawn.
 
-        Raises:
-            DataError: A number is not finite, or the shapes do not fit.
-
         Guarantee:
             None: ε = ∞.
         """
@@ -100,11 +85,9 @@ def scores_of(
     targets: Float[np.ndarray, " m"],
     candidates: Float[np.ndarray, "k d"],
 ) -> Float[np.ndarray, "m k"]:
-    """Return minus the squared loss of every candidate for every row.
-
-    Coordinates are added one after another, so that a row's scores depend on nothing but that
-    row: a product of matrices adds in an order that depends on the place of a row.
-    """
+    """Return minus the squared loss of every candidate for every row."""
+    # Coordinates are added one after another, so that a row's scores depend on nothing but that
+    # row: a product of matrices adds in an order that depends on the place of a row.
     if rows.shape[1] != candidates.shape[1]:
         raise DataError(
             f"rows must have one feature for each of {candidates.shape[1]} numbers of a "
@@ -117,11 +100,7 @@ def scores_of(
 
 
 def public_vectors(candidates: Sequence[Sequence[float]]) -> Candidates:
-    """Return public weights as tuples, which are compared and hashed by value.
-
-    Raises:
-        UsageError: They are no finite vectors, fewer than two or more than 2^16.
-    """
+    """Return public weights as tuples, which are compared and hashed by value."""
     try:
         found = _validate.finite_array("candidates", candidates, ndim=2)
     except DataError as error:  # they are a setting
@@ -135,11 +114,7 @@ def public_vectors(candidates: Sequence[Sequence[float]]) -> Candidates:
 
 
 def pulled_back(candidates: Sequence[Sequence[float]], radius: float) -> Candidates:
-    """Return public weights, those beyond the radius pulled back to it.
-
-    Raises:
-        UsageError: As :func:`public_vectors`.
-    """
+    """Return public weights, those beyond the radius pulled back to it."""
     found = np.array(public_vectors(candidates))
     lengths = np.linalg.norm(found, axis=1, keepdims=True)
     return public_vectors(found * (radius / np.maximum(lengths, radius)))
@@ -152,41 +127,19 @@ _LEAST: Final = 1e-300  # for a division by what may be 0
 
 
 def loss_range(terms: RegressionTerms) -> float:
-    """Return the largest difference of one row's squared losses within the radius, rounded up.
-
-    (H + R)² for targets within ±R and predictions within ±H = WB; 4HR if R > H.
-
-    Args:
-        terms: The bounds.
-
-    Raises:
-        UsageError: It is too large, or too small, for a float.
-
-    Source:
-        docs/policy_optimization.md, "Exponential mechanism on a ball".
-
-    Example:
-        >>> terms = RegressionTerms(feature_bound=1.0, target_bound=1.0, radius=3.0, rows=10)
-        >>> round(loss_range(terms), 9)
-        16.0
-    """
+    """Return the largest difference of one row's squared losses within the radius, rounded up."""
+    # (H + R)² for targets within ±R and predictions within ±H = WB; 4HR if R > H.
+    # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
     reach, most = terms.radius * terms.feature_bound, terms.target_bound
     found = 4 * reach * most if most > reach else (reach + most) * (reach + most)
     return _validate.positive("(radius·feature_bound + target_bound)²", found * 2 * UP) / 2
 
 
 def chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) -> WorstCase:
-    """Return batches of two features between whose draws a chord of the disk lies.
-
-    At one end of the chord the differing row of the first batch loses nothing and that of the
-    second one all that it can, and at the other end the reverse. The rows that both share lose
-    nothing on the chord, and much beside it.
-
-    Args:
-        terms: Bounds, and the number of rows.
-        temperature: In units of the squared loss.
-        replaced: Whether the differing row is replaced, or emptied.
-    """
+    """Return batches of two features between whose draws a chord of the disk lies."""
+    # At one end of the chord the differing row of the first batch loses nothing and that of the
+    # second one all that it can, and at the other end the reverse. The rows that both share lose
+    # nothing on the chord, and much beside it.
     bound, radius, most = terms.feature_bound, terms.radius, terms.target_bound
     cosine = -min(1.0, most / (radius * bound))  # of the angle of the chord at the center
     across, along = math.sqrt((1 + cosine) / 2), math.sqrt((1 - cosine) / 2)
@@ -205,16 +158,9 @@ def chord_case(terms: RegressionTerms, *, temperature: float, replaced: bool) ->
 def longest_change(
     terms: RegressionTerms, candidates: Float[np.ndarray, "k d"], *, replaced: bool
 ) -> WorstCase:
-    """Return batches of which one row differs, and moves the losses of candidates far apart.
-
-    The best of all rows, or pairs of rows, that point to one of the first 64 candidates and
-    have a target at one of its bounds; all others are empty.
-
-    Args:
-        terms: Bounds, and the number of rows.
-        candidates: Public weights, one vector in each row.
-        replaced: Whether the differing row is replaced, or emptied.
-    """
+    """Return batches of which one row differs, and moves the losses of candidates far apart."""
+    # The best of all rows, or pairs of rows, that point to one of the first 64 candidates and have
+    # a target at one of its bounds; all others are empty.
     ways = candidates[:_TRIED]
     lengths = np.maximum(np.linalg.norm(ways, axis=1, keepdims=True), _LEAST)
     ways = np.vstack([ways / lengths, ways / lengths]) * terms.feature_bound
@@ -251,37 +197,16 @@ def truncated_gaussian(
 ) -> Float[np.ndarray, "size d"]:
     """Return independent draws with density ∝ exp(−wᵀAw + 2bᵀw) on the ball ‖w‖ ≤ radius.
 
-    Without the ball it would be the Gaussian with mean A⁻¹b and covariance (2A)⁻¹. About
-    √(4πνW²) proposals are needed for a draw, ν ≥ 0 the multiplier; νW² is at most d/2 + ‖b‖W.
-
-    Args:
-        matrix: A, symmetric and positive semidefinite; 0 and singular ones are permitted.
-        shift: b, any finite numbers.
-        radius: W > 0, in the units of a draw.
-        entropy: Source of 64-bit words; a release needs system entropy.
-        size: How many draws.
-
-    Raises:
-        DataError: A or b cannot be used, A is not positive semidefinite, or |b|W is beyond 2^40.
-        UsageError: ``radius`` or ``size`` is out of range.
-
     Guarantee:
         Exact in real arithmetic, for every A, b and W: there is no burn-in and no tolerance. How
         long it takes depends on A and b, which are private data: whoever can time a release
         learns more than the draw (caveats ``real-arithmetic`` and ``timing``). Draws noise, so
         the spend must already be on a ledger. Shown by
         tests/unit/mechanisms/test_ball_sampler.py.
-
-    Source:
-        docs/policy_optimization.md, "Exponential mechanism on a ball".
-
-    Example:
-        >>> from sordino._random import entropy
-        >>> drawn = truncated_gaussian(
-        ...     np.eye(2), np.array([30.0, 0.0]), 1.0, entropy=entropy(None), size=5)
-        >>> drawn.shape, bool((np.hypot(*drawn.T) <= 1).all())
-        ((5, 2), True)
     """
+    # Without the ball it would be the Gaussian with mean A⁻¹b and covariance (2A)⁻¹. About √(4πνW²)
+    # proposals are needed for a draw, ν ≥ 0 the multiplier; νW² is at most d/2 + ‖b‖W.
+    # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
     size = _validate.integer("size", size, at_least=0)
     proposal = BallProposal.of(matrix, shift, radius)
     parts, missing = [np.empty((0, len(proposal.center)))], size
@@ -293,43 +218,22 @@ def truncated_gaussian(
 
 @dataclass(frozen=True)
 class BallProposal:
-    """What draws in a ball are chosen from, in the eigenvectors of A and in units of the radius.
+    """What draws in a ball are chosen from, in the eigenvectors of A and in units of the radius."""
 
-    Args:
-        center: Mean of a proposal.
-        spread: Standard deviations of its coordinates, which are independent.
-        tilt: νW²: 0 if a proposal only has to fall into the ball.
-        axes: Eigenvectors of A, one in each column.
-        radius: W.
-    """
-
-    center: Float[np.ndarray, " d"]
-    spread: Float[np.ndarray, " d"]
-    tilt: float
-    axes: Float[np.ndarray, "d d"]
-    radius: float
+    center: Float[np.ndarray, " d"]  # mean of a proposal
+    spread: Float[np.ndarray, " d"]  # standard deviations of its coordinates, which are independent
+    tilt: float  # νW²: 0 if a proposal only has to fall into the ball
+    axes: Float[np.ndarray, "d d"]  # eigenvectors of A, one in each column
+    radius: float  # W
 
     @classmethod
     def of(
         cls, matrix: Float[np.ndarray, "d d"], shift: Float[np.ndarray, " d"], radius: float
     ) -> BallProposal:
-        """Return the proposal of which the largest share is kept.
-
-        The share is (∫ target)/(e^{νW²} ∫ proposal), both without their normalizers. Its
-        logarithm is concave in ν, and its slope vanishes where ½tr(A+ν)⁻¹ + ‖(A+ν)⁻¹b‖² = W².
-
-        Args:
-            matrix: A, symmetric and positive semidefinite.
-            shift: b.
-            radius: W.
-
-        Raises:
-            DataError: As :func:`truncated_gaussian`, or |b|W is beyond 2^40.
-            UsageError: ``radius`` is not finite and above 0.
-
-        Source:
-            docs/policy_optimization.md, "Exponential mechanism on a ball".
-        """
+        """Return the proposal of which the largest share is kept."""
+        # The share is (∫ target)/(e^{νW²} ∫ proposal), both without their normalizers. Its
+        # logarithm is concave in ν, and its slope vanishes where ½tr(A+ν)⁻¹ + ‖(A+ν)⁻¹b‖² = W².
+        # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
         radius = _validate.positive("radius", radius)
         levels, axes = _spectrum(matrix, radius)
         shift = _validate.finite_array("shift", shift, ndim=1)
@@ -358,10 +262,6 @@ class BallProposal:
     def kept(self, proposals: int, *, entropy: Entropy) -> Float[np.ndarray, "kept d"]:
         """Return those of a number of fresh proposals that are kept, in order.
 
-        Args:
-            proposals: How many to make; each takes d + 1 words.
-            entropy: Source of 64-bit words.
-
         Guarantee:
             As :func:`truncated_gaussian`; how many are kept depends on private data.
         """
@@ -377,19 +277,9 @@ class BallProposal:
 
 
 def multiplier(levels: Float[np.ndarray, " d"], pull: Float[np.ndarray, " d"]) -> float:
-    """Return the ν ≥ 0 for which a proposal has a mean square of 1, or 0 if it has less at 0.
-
-    ½Σ1/(a_j + ν) + Σb_j²/(a_j + ν)² = 1, for a ball of radius 1 and A diagonal; the left side
-    falls in ν. Any ν > 0 gives exact draws: this one the fewest proposals.
-
-    Args:
-        levels: Eigenvalues a_j ≥ 0 of A.
-        pull: Coordinates b_j of the shift.
-
-    Example:
-        >>> multiplier(np.zeros(6), np.zeros(6)), multiplier(np.full(2, 1e3), np.zeros(2))
-        (3.0, 0.0)
-    """
+    """Return the ν ≥ 0 for which a proposal has a mean square of 1, or 0 if it has less at 0."""
+    # ½Σ1/(a_j + ν) + Σb_j²/(a_j + ν)² = 1, for a ball of radius 1 and A diagonal; the left side
+    # falls in ν. Any ν > 0 gives exact draws: this one the fewest proposals.
 
     def short(tilt: float) -> bool:
         with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
@@ -430,20 +320,9 @@ def _spectrum(
 def log_mass(
     matrix: Float[np.ndarray, "2 2"], shift: Float[np.ndarray, " 2"], radius: float
 ) -> float:
-    """Return the logarithm of ∫ exp(−wᵀAw + 2bᵀw) over a disk, for audits of made-up data.
-
-    By 400 × 4,000 nodes in polar coordinates, which see densities down to a hundredth of the
-    radius wide.
-
-    Args:
-        matrix: A, of two rows.
-        shift: b.
-        radius: W.
-
-    Example:
-        >>> round(math.exp(log_mass(np.zeros((2, 2)), np.zeros(2), 1.0)), 9)
-        3.141592654
-    """
+    """Return the logarithm of ∫ exp(−wᵀAw + 2bᵀw) over a disk, for audits of made-up data."""
+    # By 400 × 4,000 nodes in polar coordinates, which see densities down to a hundredth of the
+    # radius wide.
     nodes, weights = np.polynomial.legendre.leggauss(_RADII)
     lengths = (nodes + 1) / 2 * radius
     angles = np.arange(_ANGLES) * (2 * math.pi / _ANGLES)
@@ -462,21 +341,6 @@ _PLANE = 2
 class GibbsRegression(RegressionTerms):
     """Draw weights w with probability ∝ exp(−Σ(xᵀw − A)²/temperature): no number is noised.
 
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there; the ball that weights are drawn from, if no candidates are given.
-        rows: As there.
-        temperature: In units of the squared loss, > 0; large draws uniformly.
-        neighbors: The relation that :attr:`event` is about.
-        delta: Failure probability at which :meth:`guarantee` states ε, in [0, 1); 0 is pure.
-        candidates: 2 to 2^16 public vectors to choose from; longer ones are pulled back to the
-            radius. A batch then takes 8 bytes for each row and candidate.
-
-    Raises:
-        UsageError: A setting is out of range.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         BoundedRangeEvent of :meth:`sensitivity`/temperature, so pure ε, for one row and target
         and any finite values. Among candidates it is exact. In the ball it holds in real
@@ -488,25 +352,17 @@ class GibbsRegression(RegressionTerms):
         the range of h over ‖w‖ ≤ W. With p = xᵀw and q = xᵀv, |p|, |q| ≤ H = WB, one row has
         ℓ(w) − ℓ(v) = (p − q)(p + q − 2A) ≤ |p − q|(|p + q| + 2R): (H + R)² at most if R ≤ H and
         4HR otherwise. ℓ′ and ℓ both have that range Δ, and ℓ′ = 0 for an emptied slot.
-
-    Source:
-        McSherry & Talwar 2007; docs/policy_optimization.md, "Exponential mechanism on a ball".
-        Differs: Δ is 4HR, which is less than (H + R)², where targets exceed all predictions.
-
-    Example:
-        >>> from sordino import REPLACE_SPECIAL
-        >>> regression = ExponentialRegression().calibrated(
-        ...     1.0, delta=0.0, feature_bound=1.0, target_bound=1.0, radius=2.0,
-        ...     neighbors=REPLACE_SPECIAL, rows=1000,
-        ... )
-        >>> round(regression.temperature, 6), round(regression.event.bounded_range, 6)
-        (9.0, 1.0)
     """
 
+    # Source: McSherry & Talwar 2007; docs/policy_optimization.md, "Exponential mechanism on a
+    # ball". Differs: Δ is 4HR, which is less than (H + R)², where targets exceed all predictions.
+
     _: KW_ONLY
-    temperature: float
-    neighbors: NeighboringRelation
-    delta: float = 0.0
+    temperature: float  # in units of the squared loss, > 0; large draws uniformly
+    neighbors: NeighboringRelation  # the relation that `event` is about
+    delta: float = 0.0  # failure probability at which `guarantee` states ε, in [0, 1); 0 is pure
+    # 2 to 2^16 public vectors to choose from; longer ones are pulled back to the radius. A batch
+    #   then takes 8 bytes for each row and candidate.
     candidates: Candidates | None = None
 
     def __post_init__(self) -> None:
@@ -537,35 +393,20 @@ class GibbsRegression(RegressionTerms):
         return BoundedRangeEvent(self.bounded_range(self.neighbors))
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return the largest range (over weights) of the change of the total loss.
-
-        Δ if a row is emptied, 2Δ if it is replaced; Δ is :attr:`loss_range`.
-
-        Raises:
-            PrivacyError: For ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return the largest range (over weights) of the change of the total loss."""
+        # Δ if a row is emptied, 2Δ if it is replaced; Δ is `loss_range`.
         return self.loss_range * (2 if slot_relation(neighbors) == REPLACE_ONE else 1)
 
     def bounded_range(self, neighbors: NeighboringRelation) -> float:
-        """Return the length of the interval that holds all log-ratios of one release.
-
-        Raises:
-            PrivacyError: For ``ADD_OR_REMOVE_ONE``.
-
-        Source:
-            docs/privacy.md, "Bounded range".
-        """
+        """Return the length of the interval that holds all log-ratios of one release."""
+        # Source: docs/privacy.md, "Bounded range".
         moved = self.sensitivity(neighbors)
         if self.candidates is not None:
             return self._choice(self.candidates).bounded_range(neighbors)
         return rounded_up(Fraction(moved) / Fraction(self.temperature), "bounded range")
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``, or for ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return what one release promises to one row; δ is :attr:`delta`."""
         unit_of_slots(unit)
         event = BoundedRangeEvent(self.bounded_range(neighbors))
         return Guarantee(
@@ -586,9 +427,6 @@ class GibbsRegression(RegressionTerms):
     ) -> Regression:
         """Return weights that were drawn; the spend must already be on a ledger.
 
-        Raises:
-            DataError: A number is not finite (only its index is named), or the shapes do not fit.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
@@ -605,13 +443,11 @@ class GibbsRegression(RegressionTerms):
         return Regression(weights=weights, error=self.predicted_error(rows.shape[1]))
 
     def predicted_error(self, d: int) -> float:
-        """Return ``Regression.error``, which no batch changes: √(d·temperature/(2m)) in a ball.
-
-        That bounds the root mean square, with ŵ the best weights in the ball. Log-concavity
-        gives E∇L(w)ᵀ(w − ŵ) ≤ d·temperature, and the left side is at least 2E‖X(w − ŵ)‖². Among
-        k candidates the loss exceeds the least by temperature·log k on average at most, and the
-        estimate is √(temperature·log k/m).
-        """
+        """Return ``Regression.error``, which no batch changes: √(d·temperature/(2m)) in a ball."""
+        # That bounds the root mean square, with ŵ the best weights in the ball. Log-concavity gives
+        # E∇L(w)ᵀ(w − ŵ) ≤ d·temperature, and the left side is at least 2E‖X(w − ŵ)‖². Among k
+        # candidates the loss exceeds the least by temperature·log k on average at most, and the
+        # estimate is √(temperature·log k/m).
         degrees = _validate.integer("d", d, at_least=1) / 2
         if self.candidates is not None:
             degrees = math.log(len(self.candidates))
@@ -622,11 +458,10 @@ class GibbsRegression(RegressionTerms):
     ) -> Float[np.ndarray, "trials numbers"]:
         """Return many draws for made-up rows, targets in the last column.
 
-        Weights in the ball, or the index of a candidate, one in each row.
-
         Guarantee:
             None for all of them together: each row is one release. Never call it on private data.
         """
+        # Weights in the ball, or the index of a candidate, one in each row.
         trials = _validate.integer("trials", trials, at_least=1)
         rows, targets = self.batch(values[:, :-1], values[:, -1])
         if self.candidates is not None:
@@ -639,11 +474,7 @@ class GibbsRegression(RegressionTerms):
     def log_ratio(
         self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row.
-
-        Raises:
-            UsageError: The case is one of a ball, and not of two features.
-        """
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
         outputs = np.asarray(outputs)
         sides = [self.batch(side[:, :-1], side[:, -1]) for side in (case.one, case.other)]
         if self.candidates is not None:
@@ -656,13 +487,11 @@ class GibbsRegression(RegressionTerms):
         return np.asarray(levels[0] - levels[1])
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring batches, targets in the last column, that are told apart well.
-
-        In a ball the two ends of a chord are where one row's loss differs by Δ; the rows that
-        both batches share keep the draw near that chord and let it lie anywhere on it. Among
-        candidates, of the rows that point to one of them, those whose change has the longest
-        range.
-        """
+        """Return two neighboring batches, targets in the last column, that are told apart well."""
+        # In a ball the two ends of a chord are where one row's loss differs by Δ; the rows that
+        # both batches share keep the draw near that chord and let it lie anywhere on it. Among
+        # candidates, of the rows that point to one of them, those whose change has the longest
+        # range.
         replaced = slot_relation(neighbors) == REPLACE_ONE
         if self.candidates is None:
             return chord_case(self, temperature=self.temperature, replaced=replaced)
@@ -698,19 +527,12 @@ class GibbsRegression(RegressionTerms):
 
 @dataclass(frozen=True)
 class ExponentialRegression(RegressionOracle):
-    """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose.
+    """The oracle of :class:`GibbsRegression`: weights drawn by how little they lose."""
 
-    Args:
-        candidates: Public weights to choose from, one vector in each row (an array will do); the
-            whole ball if left out.
+    # Source: docs/policy_optimization.md, "Exponential mechanism on a ball".
 
-    Raises:
-        UsageError: The candidates are not finite, fewer than two or more than 2^16.
-
-    Source:
-        docs/policy_optimization.md, "Exponential mechanism on a ball".
-    """
-
+    # Public weights to choose from, one vector in each row (an array will do); the whole ball if
+    # left out.
     candidates: Candidates | None = None
 
     def __post_init__(self) -> None:
@@ -726,10 +548,8 @@ class ExponentialRegression(RegressionOracle):
     def _within_budget(
         self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
     ) -> LeastSquares:
-        """Return the least temperature, Δ/ε if a row is emptied and 2Δ/ε if it is replaced.
-
-        A delta above 0 buys a little, by the exact curve of a bounded range.
-        """
+        """Return the least temperature, Δ/ε if a row is emptied and 2Δ/ε if it is replaced."""
+        # A delta above 0 buys a little, by the exact curve of a bounded range.
         target = bounded_range_for(_validate.positive("epsilon", epsilon), delta)
         room = Fraction(target) - (SLACK if self.candidates is not None else 0)
         if room <= 0:

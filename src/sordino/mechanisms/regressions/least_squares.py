@@ -43,15 +43,15 @@ from .gaussian import GaussianRegression, split_noise
 class LeastSquares(Protocol):
     """One private regression: public settings are fields, a batch is only ever an argument.
 
-    Every regression has the fields ``feature_bound``, ``target_bound``, ``radius``, ``rows`` and
-    ``neighbors``. It does not know a ledger: whoever calls :meth:`release` on private data must
-    have reserved :attr:`event` first. One row of a batch is one slot; who sits in a slot, and
-    that nobody sits in two, is the business of the algorithm.
-
     Guarantee:
         None of its own: each regression states one. Shown, for those of this file, by
         tests/soundness/test_least_squares_mechanism.py.
     """
+
+    # Every regression has the fields `feature_bound`, `target_bound`, `radius`, `rows` and
+    # `neighbors`. It does not know a ledger: whoever calls `release` on private data must have
+    # reserved `event` first. One row of a batch is one slot; who sits in a slot, and that nobody
+    # sits in two, is the business of the algorithm.
 
     @property
     def event(self) -> Event:
@@ -59,11 +59,7 @@ class LeastSquares(Protocol):
         ...
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change can move what is noised.
-
-        Raises:
-            PrivacyError: For ``ADD_OR_REMOVE_ONE``, under which slots would shift.
-        """
+        """Return how far one change can move what is noised."""
         ...
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
@@ -78,14 +74,6 @@ class LeastSquares(Protocol):
         entropy: Entropy,
     ) -> Regression:
         """Return weights of norm at most ``radius``; the spend must already be on a ledger.
-
-        Args:
-            rows: One vector for each slot, shortened to ``feature_bound``; an empty slot is 0.
-            targets: One number for each slot, clipped to ±``target_bound``.
-            entropy: System entropy, or a seeded stream for study.
-
-        Raises:
-            DataError: A number is not finite (only its index is named), or the shapes do not fit.
 
         Guarantee:
             What :meth:`guarantee` returns. Shown by
@@ -122,21 +110,7 @@ class Oracle(Protocol):
         neighbors: NeighboringRelation,
         rows: int,
     ) -> LeastSquares:
-        """Return the regression of least noise that keeps (epsilon, delta) for one batch.
-
-        Args:
-            epsilon: Bound on the privacy loss, above 0; infinity gives one without noise.
-            delta: Failure probability, in (0, 1).
-            feature_bound: Norm to which every row is shortened.
-            target_bound: Targets are clipped to within plus and minus this.
-            radius: Norm to which the weights are pulled back.
-            neighbors: What one change is; ``REPLACE_SPECIAL`` or ``REPLACE_ONE``.
-            rows: Number of slots in a batch.
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range.
-        """
+        """Return the regression of least noise that keeps (epsilon, delta) for one batch."""
         ...
 
 
@@ -155,10 +129,6 @@ class RegressionOracle(ABC):
         rows: int,
     ) -> LeastSquares:
         """Return the regression of least noise that keeps (epsilon, delta); see :class:`Oracle`.
-
-        Raises:
-            PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-            UsageError: A setting is out of range, or no noise keeps the promise.
 
         Guarantee:
             What the regression states is at most (epsilon, delta): it was computed and compared.
@@ -187,30 +157,12 @@ class RegressionOracle(ABC):
 
 @dataclass(frozen=True)
 class GaussianStatistics(RegressionOracle):
-    """The oracle of :class:`GaussianRegression`: Gaussian noise on Σxxᵀ and on ΣxA.
+    """The oracle of :class:`GaussianRegression`: Gaussian noise on Σxxᵀ and on ΣxA."""
 
-    Args:
-        share: Part of μ² that Σxxᵀ gets, in (0, 1).
-        failure_probability: As for the regression.
+    # Source: docs/policy_optimization.md, "Private least squares".
 
-    Raises:
-        UsageError: A setting is out of range.
-
-    Source:
-        docs/policy_optimization.md, "Private least squares".
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> regression = GaussianStatistics().calibrated(
-        ...     1.0, delta=1e-5, feature_bound=1.0, target_bound=2.0, radius=2.0,
-        ...     neighbors=REPLACE_SPECIAL, rows=1000,
-        ... )
-        >>> round(regression.moment_deviation, 3), round(regression.cross_deviation, 3)
-        (5.276, 10.552)
-    """
-
-    share: float = 0.5
-    failure_probability: float = 0.05
+    share: float = 0.5  # part of μ² that Σxxᵀ gets, in (0, 1)
+    failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
@@ -251,39 +203,21 @@ _MOST = 2.0**61
 class AdaptiveRegression(GaussianRegression):
     """Least squares from Σxxᵀ, ΣxA and the least eigenvalue of Σxxᵀ, each with Gaussian noise.
 
-    With ν the bound on the noise of Σxxᵀ and l a lower bound on its least eigenvalue, both but
-    with the failure probability, the ridge is 2ν − l, at least 0 and at most ν.
-
-    Args:
-        feature_bound: As for every regression: see ``RegressionTerms``.
-        target_bound: As there.
-        radius: As there.
-        rows: As there.
-        moment_deviation: As for the Gaussian regression.
-        cross_deviation: As there.
-        neighbors: As there.
-        delta: As there.
-        failure_probability: As there; half of it for each bound.
-        eigenvalue_deviation: Noise of the least eigenvalue (s₀).
-
-    Raises:
-        UsageError: A setting is out of range, or the noise fits no grid.
-        PrivacyError: ``neighbors`` is ``ADD_OR_REMOVE_ONE``.
-
     Guarantee:
         GaussianEvent of μ from :meth:`sensitivity`, for one row and target and the three
         releases together; caveat ``real-arithmetic``, for the eigenvalue is computed in floating
         point (its usual error bound is part of μ). Shown by
         tests/soundness/test_least_squares_mechanism.py.
-
-    Source:
-        Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
-        Differs: Gaussian noise is accounted for exactly and jointly, and the ridge is at most
-        that of the Gaussian regression.
     """
 
+    # With ν the bound on the noise of Σxxᵀ and l a lower bound on its least eigenvalue, both but
+    # with the failure probability, the ridge is 2ν − l, at least 0 and at most ν.
+    # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
+    # Differs: Gaussian noise is accounted for exactly and jointly, and the ridge is at most that of
+    # the Gaussian regression.
+
     _: KW_ONLY
-    eigenvalue_deviation: float
+    eigenvalue_deviation: float  # noise of the least eigenvalue (s₀)
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
@@ -292,21 +226,12 @@ class AdaptiveRegression(GaussianRegression):
         super().__post_init__()
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row, with its caveat; δ is :attr:`delta`.
-
-        Raises:
-            PrivacyError: For another unit than ``"record"``, or for ``ADD_OR_REMOVE_ONE``.
-        """
+        """Return what one release promises to one row, with its caveat; δ is :attr:`delta`."""
         promise = super().guarantee(unit=unit, neighbors=neighbors, trust=trust)
         return promise.with_caveats("real-arithmetic")
 
     def adapted_ridge(self, d: int, eigenvalue: float) -> float:
-        """Return the ridge after a noised least eigenvalue: 2ν − l within [0, ν].
-
-        Args:
-            d: Number of features.
-            eigenvalue: The least eigenvalue as released.
-        """
+        """Return the ridge after a noised least eigenvalue: 2ν − l within [0, ν]."""
         most = self.ridge(d)
         low = eigenvalue - self.eigenvalue_deviation * self._tail
         return min(most, max(0.0, 2 * most - low))
@@ -325,9 +250,6 @@ class AdaptiveRegression(GaussianRegression):
     ) -> Regression:
         """Return noised weights; the spend must already be on a ledger.
 
-        Raises:
-            DataError: A number is not finite (only its index is named), or the shapes do not fit.
-
         Guarantee:
             What :meth:`guarantee` returns.
         """
@@ -338,10 +260,8 @@ class AdaptiveRegression(GaussianRegression):
         return solved(self, moment, cross, ridge=ridge, variances=self._variances)
 
     def predicted_error(self, d: int) -> float:
-        """Return about what ``Regression.error`` will be if features point everywhere alike.
-
-        As for the Gaussian regression, with the ridge that the eigenvalue mB²/d gives.
-        """
+        """Return about what ``Regression.error`` will be if features point everywhere alike."""
+        # As for the Gaussian regression, with the ridge that the eigenvalue mB²/d gives.
         least = self.rows / _validate.integer("d", d, at_least=1) * self.feature_bound**2
         return self._predicted(d, self.adapted_ridge(d, least))
 
@@ -369,11 +289,9 @@ class AdaptiveRegression(GaussianRegression):
         return super().log_ratio(outputs[:, :-1], case) + apart * distance
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring batches, targets last, that attain the loss with many slots.
-
-        The other slots fill every direction but the one in which the two rows differ most, so
-        that the least eigenvalue is where they differ.
-        """
+        """Return two neighboring batches, targets last, that attain the loss with many slots."""
+        # The other slots fill every direction but the one in which the two rows differ most, so
+        # that the least eigenvalue is where they differ.
         pair = self._sums.worst_rows(neighbors, eigenvalue=self._eigenvalue_loss)
         p, rest = pair[1, :2] / self.feature_bound if neighbors == REPLACE_ONE else (0.0, 1.0)
         filler = np.array([p, 1 + rest]) / math.hypot(p, 1 + rest) * self.feature_bound
@@ -393,12 +311,10 @@ class AdaptiveRegression(GaussianRegression):
 
     @property
     def _allowance(self) -> float:
-        """Return what rounding adds to a move of the eigenvalue, as a share of B².
-
-        One step of the grid; and for each of two batches the error of the products, at most m
-        roundings of mB², and that of the eigenvalue, a small multiple of d of them. Of d only a
-        bound is public here: an eigenvalue above 0 needs d ≤ m, and all others are 0.
-        """
+        """Return what rounding adds to a move of the eigenvalue, as a share of B²."""
+        # One step of the grid; and for each of two batches the error of the products, at most m
+        # roundings of mB², and that of the eigenvalue, a small multiple of d of them. Of d only a
+        # bound is public here: an eigenvalue above 0 needs d ≤ m, and all others are 0.
         rounding = 2.0**-52 * self.rows * (self.rows + 32 * self.rows + 64)
         return self._step / self.feature_bound / self.feature_bound + rounding
 
@@ -430,28 +346,11 @@ class AdaptiveRegression(GaussianRegression):
 
 @dataclass(frozen=True)
 class AdaptiveStatistics(RegressionOracle):
-    """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue.
+    """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue."""
 
-    Args:
-        failure_probability: As for the regression.
+    # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
 
-    Raises:
-        UsageError: It is out of range.
-
-    Source:
-        Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
-
-    Example:
-        >>> from sordino.privacy.guarantee import REPLACE_SPECIAL
-        >>> regression = AdaptiveStatistics().calibrated(
-        ...     1.0, delta=1e-5, feature_bound=1.0, target_bound=2.0, radius=2.0,
-        ...     neighbors=REPLACE_SPECIAL, rows=1000,
-        ... )
-        >>> round(regression.moment_deviation, 2), round(regression.eigenvalue_deviation, 2)
-        (6.46, 6.46)
-    """
-
-    failure_probability: float = 0.05
+    failure_probability: float = 0.05  # as for the regression
 
     def __post_init__(self) -> None:
         """Refuse a setting that is out of range."""
