@@ -13,19 +13,19 @@ import numpy as np
 
 import sordino
 from sordino.engines.exchange import PARTS
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.preferences.shards import Shards
-from sordino.privatization.shard_tasks import PartedMemo
+from sordino.privatization.chunk_tasks import PartedMemo
 
 __all__ = [
     "Broken",
     "answers_by_question",
     "contents",
     "need",
-    "refuse_lost_shards",
+    "refuse_lost_chunks",
+    "refuse_mixed_chunks",
     "refuse_mixed_memo",
-    "refuse_mixed_pieces",
     "rows_of",
 ]
 
@@ -71,9 +71,9 @@ def answers_by_question(folder: Path) -> dict[Question, str]:
     return found
 
 
-def refuse_lost_shards(given: Shards, out: Path, ledger: Path) -> None:
-    """Refuse a shard that is missing, incomplete or there twice, and anything left behind."""
-    raw = {Path(piece.path) for piece in given.pieces}
+def refuse_lost_chunks(given: Chunks, out: Path, ledger: Path) -> None:
+    """Refuse a file that is missing, incomplete or there twice, and anything left behind."""
+    raw = {Path(chunk.path) for chunk in given.chunks}
     wanted = {path.name for path in raw} | {manifest_path(path).name for path in raw}
     need({path.name for path in out.iterdir()} == wanted, "files are missing, or others are there")
     for path in raw:
@@ -89,7 +89,7 @@ def refuse_lost_shards(given: Shards, out: Path, ledger: Path) -> None:
 
 
 def _draws(coins: Path, task: str, at: int) -> list[np.ndarray]:
-    """Return every draw of an answer that some task of a piece made."""
+    """Return every draw of an answer that some task of a chunk made."""
     paths = [path for path in coins.glob(f"{task}-{at}-*.npy") if _finished(path)]
     return [draw for draw in map(np.load, paths) if len(draw)]
 
@@ -98,17 +98,17 @@ def _finished(path: Path) -> bool:
     return not path.name.endswith(".unfinished.npy")
 
 
-def refuse_mixed_pieces(given: Shards, out: Path, coins: Path) -> tuple[int, int]:
-    """Refuse answers of a piece that are not those of exactly one draw; return (used, drawn)."""
+def refuse_mixed_chunks(given: Chunks, out: Path, coins: Path) -> tuple[int, int]:
+    """Refuse answers of a chunk that are not those of exactly one draw; return (used, drawn)."""
     drawn = 0
-    for piece in given.pieces:  # a file is one piece here
-        rows = rows_of(out / Path(piece.path).name)
+    for chunk in given.chunks:  # a file is one chunk here
+        rows = rows_of(out / Path(chunk.path).name)
         shown = np.array([row["answer"] for row in rows])
-        draws = _draws(coins, "AnswerPiece", piece.number)
+        draws = _draws(coins, "AnswerChunk", chunk.number)
         drawn += len(draws)
         same = [draw for draw in draws if np.array_equal(draw, shown)]
         need(len(same) == 1, "the answers of a file are not those of one draw")
-    return len(given.pieces), drawn
+    return len(given.chunks), drawn
 
 
 def refuse_mixed_memo(

@@ -21,7 +21,7 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 
 __all__ = ["Deadly", "RecordedCoin"]
 
-DRAWING = ("AnswerPart", "AnswerPiece")  # tasks that draw coins, or use those that were drawn
+DRAWING = ("AnswerPart", "AnswerChunk")  # tasks that draw coins, or use those that were drawn
 ELSEWHERE = 1  # kills of a pass that answers nothing
 LONGEST, LONGEST_DRAWN = 0.03, 0.008  # seconds from the beginning of a task, or from its draw
 _TASK, _FATE, _DREW = "FAULTS_TASK", "FAULTS_FATE", "FAULTS_DREW"
@@ -59,15 +59,15 @@ def die(mark: str) -> None:
 
 @dataclass(frozen=True)
 class Doomed:
-    """A task that some pieces are deadly for, each only once.
+    """A task that some chunks are deadly for, each only once.
 
     Attributes:
         task: What to do.
         name: What the task is called.
         fold: Which pass this is.
-        fates: From the number of a piece to what the clock of its death starts at ("begun" or
+        fates: From the number of a chunk to what the clock of its death starts at ("begun" or
             "drawn"), and its seconds.
-        marks: A folder: a file in it says that a piece has killed already.
+        marks: A folder: a file in it says that a chunk has killed already.
     """
 
     task: Callable[[Any], Any]
@@ -78,19 +78,19 @@ class Doomed:
 
     def __call__(self, numbered: tuple[int, Any]) -> Any:
         """Return what the task does, unless this process dies first."""
-        at, piece = numbered
+        at, chunk = numbered
         os.environ.update({_TASK: f"{self.name}-{at}", _DREW: "before a draw"})
         os.environ.pop(_FATE, None)
         mark = Path(self.marks) / f"{self.fold}-{at}"
         if at not in self.fates or mark.exists():
-            return self.task(piece)
+            return self.task(chunk)
         mark.touch()
         since, seconds = self.fates[at]
         if since == "begun":
             threading.Timer(seconds, die, (str(mark),)).start()
         else:
             os.environ[_FATE] = f"{mark}|{seconds}"
-        self.task(piece)
+        self.task(chunk)
         if os.environ.pop(_FATE, ""):  # it drew nothing
             die(str(mark))
         while True:  # it was faster: what it found is lost all the same
@@ -118,21 +118,21 @@ class Deadly:
         marks.mkdir()
 
     def fold(
-        self, pieces: Sequence[Any], task: Any, add: Callable[..., Any], *, taken: Any = None
+        self, chunks: Sequence[Any], task: Any, add: Callable[..., Any], *, taken: Any = None
     ) -> Any:
-        """Return the sum over all pieces."""
+        """Return the sum over all chunks."""
         self.folds += 1
         what = task.func if isinstance(task, partial) else task
         name = getattr(what, "__name__", type(what).__name__).lstrip("_")
-        fates = self._fates(len(pieces), drawing=name in DRAWING) if self.kills else {}
+        fates = self._fates(len(chunks), drawing=name in DRAWING) if self.kills else {}
         doomed = Doomed(task, name, self.folds, fates, str(self.marks))
-        return self.engine.fold(list(enumerate(pieces)), doomed, add, taken=taken)
+        return self.engine.fold(list(enumerate(chunks)), doomed, add, taken=taken)
 
-    def _fates(self, pieces: int, *, drawing: bool) -> dict[int, tuple[str, float]]:
-        """Return which pieces kill, and when."""
-        most = min(self.most if drawing else ELSEWHERE, pieces)
+    def _fates(self, chunks: int, *, drawing: bool) -> dict[int, tuple[str, float]]:
+        """Return which chunks kill, and when."""
+        most = min(self.most if drawing else ELSEWHERE, chunks)
         fates = {}
-        for index, at in enumerate(self.random.sample(range(pieces), most)):
+        for index, at in enumerate(self.random.sample(range(chunks), most)):
             if drawing and index % 2:
                 fates[at] = ("drawn", self.random.uniform(0, LONGEST_DRAWN))
             else:

@@ -2,7 +2,7 @@
 
 Prints one JSON object: how many processes were killed and in the middle of what, and what was
 checked after each run. Anything that does not hold ends it with an error. Checked are that every
-file is written once, with all of its records in their order; that the answers of a piece, or of a
+file is written once, with all of its records in their order; that the answers of a chunk, or of a
 part of the people, are those of exactly one draw of an injected coin that records every draw; that
 with a seed the files are those of one process; that each release has one entry on the ledger; that
 a question which a person answered before has the same answer in other files, in other runs, and
@@ -31,9 +31,9 @@ from _checks import (
     answers_by_question,
     contents,
     need,
-    refuse_lost_shards,
+    refuse_lost_chunks,
+    refuse_mixed_chunks,
     refuse_mixed_memo,
-    refuse_mixed_pieces,
     rows_of,
 )
 from _deadly import Deadly, RecordedCoin
@@ -42,9 +42,9 @@ import sordino
 from sordino.engines.engine import Engine, InProcess
 from sordino.engines.ray_data import RayData
 from sordino.errors import EngineError
-from sordino.preferences.shards import Shards, find_shards
+from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.privacy.guarantee import Unit
-from sordino.privatization.shards import privatize_shards
+from sordino.privatization.chunks import privatize_chunks
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "speed"))
 from _shared import show, versions
@@ -55,13 +55,13 @@ CORES = 2
 PEOPLE_MOST, MOST = 5, 16  # kills of one pass that answers: where persons are known, there are two
 
 
-def write_raw(folder: Path, rows: list[list[dict[str, Any]]]) -> Shards:
+def write_raw(folder: Path, rows: list[list[dict[str, Any]]]) -> Chunks:
     """Write judgments in files, and return them."""
     folder.mkdir()
     for number, some in enumerate(rows):
         text = "".join(json.dumps(row) + "\n" for row in some)
         (folder / f"s{number:03d}.jsonl").write_text(text)
-    return find_shards(folder)
+    return find_chunks(folder)
 
 
 def made_up(*, linked: bool, seed: int) -> list[list[dict[str, Any]]]:
@@ -111,7 +111,7 @@ class Workers:
 
     def privatize(
         self,
-        given: Shards,
+        given: Chunks,
         place: Path,
         name: str,
         ledger: sordino.Ledger,
@@ -122,14 +122,14 @@ class Workers:
         """Write answers to ``place/name``; return whether it was done and not refused."""
         (place / "coins").mkdir(exist_ok=True)
         self.runs += 1
-        people = "person" in rows_of(given.pieces[0].path)[0]
+        people = "person" in rows_of(given.chunks[0].path)[0]
         marks, seed = place / f"marks-{name}", self.seed + self.runs
         engine = Deadly(self.engine, marks, seed, most=PEOPLE_MOST if people else MOST, kills=kills)
         coin = RecordedCoin(EPSILON, str(place / "coins"))
         done = False
         try:
             more = {"ledger": ledger, "engine": engine, "simulate_seed": simulate_seed}
-            privatize_shards(given, place / name, coin, **more)
+            privatize_chunks(given, place / name, coin, **more)
             done = True
         except EngineError:
             self.errors += 1
@@ -149,7 +149,7 @@ class Workers:
         if not self.privatize(given, place, "one", ledger):
             return
         need(kinds(ledger) == ["open", "reserve", "commit"], "one release has one entry")
-        refuse_lost_shards(given, place / "one", ledger.path)
+        refuse_lost_chunks(given, place / "one", ledger.path)
         entries = [row.release_id for row in ledger.spends]
         self.count(refuse_mixed_memo(place / "one", ledger, place / "coins", drawing=entries))
         before = answers_by_question(place / "one")
@@ -157,7 +157,7 @@ class Workers:
         if not self.privatize(others, place, "two", ledger):
             return
         need(kinds(ledger)[3:] == ["reserve", "commit"], "one release has one entry")
-        refuse_lost_shards(others, place / "two", ledger.path)
+        refuse_lost_chunks(others, place / "two", ledger.path)
         entries = [row.release_id for row in sordino.Ledger.read(ledger.path).spends]
         refuse_mixed_memo(place / "two", ledger, place / "coins", drawing=entries)
         after = answers_by_question(place / "two")
@@ -177,16 +177,16 @@ class Workers:
         ledger = account(place / "ledger")
         if self.privatize(given, place, "one", ledger):
             need(kinds(ledger) == ["open", "reserve", "commit"], "one release has one entry")
-            refuse_lost_shards(given, place / "one", ledger.path)
-            self.count(refuse_mixed_pieces(given, place / "one", place / "coins"))
+            refuse_lost_chunks(given, place / "one", ledger.path)
+            self.count(refuse_mixed_chunks(given, place / "one", place / "coins"))
 
-    def same_as_here(self, place: Path, given: Shards) -> None:
+    def same_as_here(self, place: Path, given: Chunks) -> None:
         """Answer with a seed: the files are those of one process that nobody kills."""
         part = place / "seeded"
         part.mkdir()
         coin = sordino.RandomizedResponse(EPSILON)
         more: dict[str, Any] = {"engine": InProcess(), "simulate_seed": 5}
-        privatize_shards(given, part / "here", coin, ledger=account(part / "one"), **more)
+        privatize_chunks(given, part / "here", coin, ledger=account(part / "one"), **more)
         ledger = account(part / "two")
         if self.privatize(given, part, "ray", ledger, simulate_seed=5):
             need(contents(part / "ray") == contents(part / "here"), "files of one process")
@@ -236,12 +236,12 @@ class Drivers:
             moment = self.random.uniform(0, took[at])
             self.once(raw[linked], place / str(number), at, moment, linked=linked)
 
-    def victim(self, given: Shards, place: Path) -> subprocess.Popen[str]:
+    def victim(self, given: Chunks, place: Path) -> subprocess.Popen[str]:
         """Start a process that answers, once it has begun to."""
         (place / "coins").mkdir(parents=True)
         (place / "temporary").mkdir()
         account(place / "ledger")
-        folder = str(Path(given.pieces[0].path).parent)
+        folder = str(Path(given.chunks[0].path).parent)
         command = [sys.executable, __file__, "--victim", self.address, folder, str(place)]
         environment = os.environ | {"TMPDIR": str(place / "temporary")}
         started = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True)
@@ -249,7 +249,7 @@ class Drivers:
         need(started.stdout.readline() == "begun\n", "the process that is to be killed begins")
         return started
 
-    def passes(self, given: Shards, place: Path) -> list[float]:
+    def passes(self, given: Chunks, place: Path) -> list[float]:
         """Return how long each pass takes of a run that is not killed."""
         with self.victim(given, place) as process:
             assert process.stdout is not None  # noqa: S101 - for the type checker
@@ -258,7 +258,7 @@ class Drivers:
         ends = [*begun[1:], time.perf_counter()]
         return [end - start for start, end in zip(begun, ends, strict=True)]
 
-    def once(self, given: Shards, place: Path, at: int, moment: float, *, linked: bool) -> None:
+    def once(self, given: Chunks, place: Path, at: int, moment: float, *, linked: bool) -> None:
         """Kill one caller some time after a pass began, and start anew."""
         with self.victim(given, place) as process:
             assert process.stdout is not None  # noqa: S101 - for the type checker
@@ -275,7 +275,7 @@ class Drivers:
         self.when[" ".join(before[1:]) or "nothing"] += 1
         coin = RecordedCoin(EPSILON, str(place / "coins"))
         engine = Deadly(self.engine, place / "marks", 0, most=0, kills=False)
-        privatize_shards(given, out, coin, ledger=ledger, engine=engine, force=True)
+        privatize_chunks(given, out, coin, ledger=ledger, engine=engine, force=True)
         new, after = kinds(ledger)[len(before) :], answers_by_question(out)
         if not new:  # the killed run's files, of which not all had appeared
             need("commit" in before, "what appears was paid for")
@@ -290,13 +290,13 @@ class Drivers:
             paid = [kind for kind in new if kind != "repeat"]  # which costs nothing
             need(paid == ["reserve", "commit"], f"the new run has one entry, and not {new}")
             need(not (linked and "commit" in before), "nobody pays twice for a stored answer")
-        refuse_lost_shards(given, out, ledger.path)
+        refuse_lost_chunks(given, out, ledger.path)
         if linked:
             entries = [row.release_id for row in sordino.Ledger.read(ledger.path).spends]
             refuse_mixed_memo(out, ledger, place / "coins", drawing=entries)
             need(all(after[one] == shown[one] for one in shown), "an answer was drawn twice")
         else:
-            refuse_mixed_pieces(given, out, place / "coins")
+            refuse_mixed_chunks(given, out, place / "coins")
 
     def told(self) -> dict[str, Any]:
         """Return what was found."""
@@ -317,21 +317,21 @@ class Aloud:
         self.engine = engine
 
     def fold(
-        self, pieces: Any, task: Callable[..., Any], add: Callable[..., Any], *, taken: Any = None
+        self, chunks: Any, task: Callable[..., Any], add: Callable[..., Any], *, taken: Any = None
     ) -> Any:
         """Return the sum."""
         print("pass", flush=True)
-        return self.engine.fold(pieces, task, add, taken=taken)
+        return self.engine.fold(chunks, task, add, taken=taken)
 
 
 def answer_until_killed(address: str, raw: Path, place: Path) -> None:
     """Do what a process does that is to be killed."""
-    given, coin = find_shards(raw), RecordedCoin(EPSILON, str(place / "coins"))
+    given, coin = find_chunks(raw), RecordedCoin(EPSILON, str(place / "coins"))
     with RayData(address) as ray:
         print("begun", flush=True)
         engine = Deadly(Aloud(ray), place / "marks-killed", 0, most=0, kills=False)
         ledger = account(place / "ledger")
-        privatize_shards(given, place / "out", coin, ledger=ledger, engine=engine)
+        privatize_chunks(given, place / "out", coin, ledger=ledger, engine=engine)
 
 
 def measure(*, rounds: int, drivers: int, seed: int) -> dict[str, Any]:

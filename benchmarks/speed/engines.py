@@ -1,4 +1,4 @@
-"""Prints as JSON what it costs to add up pieces of files on Ray instead of in this process.
+"""Prints as JSON what it costs to add up chunks of files on Ray instead of in this process.
 
 The work is a pass that every fit makes: the second moment of vectors in Parquet files. The peer of
 Ray on some cores is the engine that needs nothing, in one process on one core, in the same run.
@@ -32,8 +32,8 @@ from pyarrow import parquet
 
 from sordino.engines.engine import Engine, InProcess
 from sordino.engines.ray_data import RayData
+from sordino.preferences.chunks import Chunk, find_chunks
 from sordino.preferences.parquet import column_parts, vectors
-from sordino.preferences.shards import Piece, find_shards
 
 D = 64
 GROUP = 1 << 14  # rows of a row group
@@ -55,11 +55,11 @@ def write(folder: Path, n: int) -> None:
         parquet.write_table(pa.table(columns), path, row_group_size=GROUP, compression="none")
 
 
-def moment(piece: Piece) -> np.ndarray:
-    """Return the sum of xxᵀ over a piece."""
+def moment(chunk: Chunk) -> np.ndarray:
+    """Return the sum of xxᵀ over a chunk."""
     total = np.zeros((D, D))
-    path = Path(piece.path)
-    for batch in column_parts(path, range(piece.first, piece.last), ["difference"], GROUP):
+    path = Path(chunk.path)
+    for batch in column_parts(path, range(chunk.first, chunk.last), ["difference"], GROUP):
         rows = vectors(path.name, batch.column(0), D)
         total += rows.T @ rows
     return total
@@ -91,12 +91,12 @@ def watched() -> Iterator[list[int]]:
         thread.join()
 
 
-def seconds(engine: Engine, pieces: tuple[Piece, ...], repeats: int) -> tuple[float, np.ndarray]:
+def seconds(engine: Engine, chunks: tuple[Chunk, ...], repeats: int) -> tuple[float, np.ndarray]:
     """Return the least time of a pass, and the sum."""
     took = []
     for _ in range(repeats):
         start = time.perf_counter()
-        total = engine.fold(pieces, moment, plus)
+        total = engine.fold(chunks, moment, plus)
         took.append(time.perf_counter() - start)
     return min(took), total
 
@@ -105,13 +105,13 @@ def compared(ray: Engine, n: int, repeats: int) -> dict[str, Any]:
     """Return both times for n vectors, and the memory of workers."""
     with tempfile.TemporaryDirectory() as folder:
         write(Path(folder), n)
-        pieces = find_shards(folder).pieces
-        here, expected = seconds(InProcess(), pieces, repeats)
+        chunks = find_chunks(folder).chunks
+        here, expected = seconds(InProcess(), chunks, repeats)
         with watched() as most:
-            there, total = seconds(ray, pieces, repeats)
+            there, total = seconds(ray, chunks, repeats)
     return {
         "n": n,
-        "pieces": len(pieces),
+        "pieces": len(chunks),
         "seconds_in_process": round(here, 2),
         "seconds_ray": round(there, 2),
         "ratio": round(here / there, 2),

@@ -31,7 +31,7 @@ from .preferences.pairs import Pairs as Pairs
 from .preferences.pairs import PrivatePairs as PrivatePairs
 from .preferences.rankings import Rankings as Rankings
 from .preferences.pairs import read_pairs as read_pairs
-from .preferences.shards import find_shards as find_shards
+from .preferences.chunks import find_chunks as find_chunks
 from .preferences.ranking_files import read_rankings as read_rankings
 from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectories import read_trajectories as read_trajectories

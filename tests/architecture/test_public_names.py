@@ -42,7 +42,7 @@ PUBLIC = [
     "PrivatePairs",
     "Rankings",
     "read_pairs",
-    "find_shards",
+    "find_chunks",
     "read_rankings",
     "Trajectories",
     "read_trajectories",

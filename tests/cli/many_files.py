@@ -1,4 +1,4 @@
-"""Judgments in many files: texts, or vectors in Parquet, for tests of what reads them in pieces."""
+"""Judgments in many files: texts, or vectors in Parquet, for tests of what reads them in chunks."""
 
 import numpy as np
 import pytest
@@ -41,14 +41,14 @@ def write_vectors(path, n, *, d=6, seed=0, **columns):
 def texts_in(folder):
     """Write a folder of three files of texts, and return where it is."""
     (folder / "texts").mkdir()
-    for shard in range(3):
-        folder.write(f"texts/{shard}.jsonl", text_rows(100, first=100 * shard, people=True))
+    for file in range(3):
+        folder.write(f"texts/{file}.jsonl", text_rows(100, first=100 * file, people=True))
     return folder
 
 
 def vectors_in(folder):
     """Write a folder of three files of vectors, and return where it is."""
     (folder / "vectors").mkdir()
-    for shard in range(3):
-        write_vectors(folder / f"vectors/{shard}.parquet", 300, seed=shard)
+    for file in range(3):
+        write_vectors(folder / f"vectors/{file}.parquet", 300, seed=file)
     return folder

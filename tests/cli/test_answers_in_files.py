@@ -3,7 +3,7 @@
 import pytest
 
 import sordino
-from sordino.preferences import shard_blocks
+from sordino.preferences import chunk_reading
 
 from .conftest import CANARY, refused
 from .many_files import texts_in, vectors_in
@@ -73,8 +73,8 @@ def test_a_plan_of_answers_touches_nothing_and_says_what_the_run_spends(texts):
 @pytest.mark.parametrize("options", [[], ["--unit", "person"]], ids=["label", "person"])
 def test_files_are_read_as_often_as_the_plan_says(texts, monkeypatch, options):
     passes = texts.run(*PRIVATIZE, *options, "--dry-run", "--json").value["files"]["passes"]
-    read, honest = [], shard_blocks._pairs
-    monkeypatch.setattr(shard_blocks, "_pairs", lambda *piece: read.append(1) or honest(*piece))
+    read, honest = [], chunk_reading._pairs
+    monkeypatch.setattr(chunk_reading, "_pairs", lambda *chunk: read.append(1) or honest(*chunk))
     assert texts.run(*PRIVATIZE, *options).code == 0
     assert len(read) == 3 * passes
 
@@ -99,8 +99,8 @@ def test_answers_of_one_file_go_the_usual_way(texts):
     one = ["privatize", "texts/0.jsonl", "--epsilon", "4", "--out", "a.jsonl"]
     assert texts.run(*one).code == 0
     assert texts.run("fit", "a.jsonl", "--out", "r.json", "--json").value["reward"]["accuracy"]
-    in_pieces = texts.run("fit", "a.jsonl", "--out", "r.json", "--force", "--engine", "process")
-    assert in_pieces.code == 0
+    in_chunks = texts.run("fit", "a.jsonl", "--out", "r.json", "--force", "--engine", "process")
+    assert in_chunks.code == 0
 
 
 @pytest.mark.deep

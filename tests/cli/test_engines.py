@@ -93,7 +93,7 @@ def test_the_same_weights_as_from_one_file_in_memory(vectors):
     assert vectors.run(*VECTORS, *seed, "--ball", "10").code == 0
     in_files = sordino.RewardModel.load(vectors / "out/reward.json")
     rows, labels = zip(
-        *(write_vectors(vectors / "again.parquet", 300, seed=shard) for shard in range(3)),
+        *(write_vectors(vectors / "again.parquet", 300, seed=file) for file in range(3)),
         strict=True,
     )
     budget = sordino.Guarantee(
@@ -110,7 +110,7 @@ def test_the_same_weights_as_from_one_file_in_memory(vectors):
 
 
 def test_one_file_of_json_lines_goes_the_usual_way(texts):
-    """Its metrics show it: a file in memory is measured on, files in pieces are not."""
+    """Its metrics show it: a file in memory is measured on, files in chunks are not."""
     one = ["align", "texts/0.jsonl", *CENTRAL, "--dimension", "32"]
     assert texts.run(*one).code == 0
     usual = json.loads((texts / "out/result.json").read_text())
@@ -119,11 +119,11 @@ def test_one_file_of_json_lines_goes_the_usual_way(texts):
         assert "too few" in told["negative_log_likelihood_reason"]
     assert "files" not in usual["data"]
     assert texts.run(*one, "--force", "--engine", "process", "--ledger", "other.db").code == 0
-    pieced = json.loads((texts / "out/result.json").read_text())
-    assert pieced["data"]["files"] == 1
-    assert pieced["reward"]["negative_log_likelihood"] is None
-    assert "negative_log_likelihood_reason" not in pieced["reward"]
-    assert pieced["reward"]["accuracy"] is None
+    chunked = json.loads((texts / "out/result.json").read_text())
+    assert chunked["data"]["files"] == 1
+    assert chunked["reward"]["negative_log_likelihood"] is None
+    assert "negative_log_likelihood_reason" not in chunked["reward"]
+    assert chunked["reward"]["accuracy"] is None
 
 
 def test_the_closing_table_and_the_page_say_what_was_not_measured(texts):
@@ -267,7 +267,7 @@ def test_what_is_not_built_for_many_files(texts, options):
     refused(texts, [*TEXTS, *options], 7 if "nowhere" in options else 2, named)
 
 
-def test_options_of_pieces_are_refused_for_one_file_in_memory(texts):
+def test_options_of_chunks_are_refused_for_one_file_in_memory(texts):
     one = ["align", "texts/0.jsonl", *CENTRAL]
     refused(texts, [*one, "--scratch", "."], 2, "--scratch")
     refused(texts, [*one, "--address", "auto"], 2, "--address")

@@ -59,15 +59,15 @@ def test_the_same_output_as_in_memory(folder):
     usual = result_of(folder)
     more = ["--force", "--ledger", "other.db", "--engine", "process"]
     assert folder.run(*command, *more).code == 0
-    pieced = result_of(folder)
-    assert pieced["metrics"] == usual["metrics"]
-    assert set(pieced["reward"]) == set(usual["reward"])
-    assert pieced["guarantee"] == usual["guarantee"]
+    chunked = result_of(folder)
+    assert chunked["metrics"] == usual["metrics"]
+    assert set(chunked["reward"]) == set(usual["reward"])
+    assert chunked["guarantee"] == usual["guarantee"]
     for name in NUMBERS:
         error = usual["reward"][f"{name}_standard_error"]
         # the same noise; another way to the ridge and the fit, and other rounding
-        assert pieced["reward"][name] == pytest.approx(usual["reward"][name], abs=error)
-        assert pieced["reward"][f"{name}_standard_error"] == pytest.approx(error, rel=0.5)
+        assert chunked["reward"][name] == pytest.approx(usual["reward"][name], abs=error)
+        assert chunked["reward"][f"{name}_standard_error"] == pytest.approx(error, rel=0.5)
 
 
 def test_persons_and_vectors(folder):

@@ -61,10 +61,10 @@ def test_the_same_as_in_memory(folder):
     usual, kept = result_of(folder), sordino.RewardModel.load(folder / "out/reward.json")
     more = ["--force", "--ledger", "other.db", "--engine", "process"]
     assert folder.run(*command, *more).code == 0
-    pieced, reward = result_of(folder), sordino.RewardModel.load(folder / "out/reward.json")
-    assert pieced["guarantee"] == usual["guarantee"]
-    assert pieced["mechanism"] == usual["mechanism"]
-    assert pieced["data"].keys() == usual["data"].keys()
+    chunked, reward = result_of(folder), sordino.RewardModel.load(folder / "out/reward.json")
+    assert chunked["guarantee"] == usual["guarantee"]
+    assert chunked["mechanism"] == usual["mechanism"]
+    assert chunked["data"].keys() == usual["data"].keys()
     assert np.linalg.norm(reward.weights - kept.weights) < 1e-4  # other noise on the output
 
 

@@ -125,7 +125,7 @@ INTERRUPTED = """
 import signal, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
 from sordino.engines.ray_data import RayData
-def slow(piece):
+def slow(chunk):
     time.sleep(0.2)
     return 1
 with RayData(cores=1) as engine:

@@ -18,11 +18,11 @@ from sordino.engines.engine import InProcess
 from sordino.errors import EngineError
 from sordino.mechanisms.gaussian import joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.rewards.chunk_fit import fit_released_shards
-from sordino.rewards.label_release import release_shards
-from sordino.rewards.record_release import fit_record_shards
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
+from sordino.rewards.chunk_fit import fit_released_chunks
+from sordino.rewards.label_release import release_chunks
+from sordino.rewards.record_release import fit_record_chunks
 
 FILES, ROWS, D = 240, 25, 3
 KILLS = 50
@@ -34,7 +34,7 @@ NOISE = LabelGaussian(1.0, delta=1e-6)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """Some hundred small files of vectors and labels."""
-    made = tmp_path_factory.mktemp("shards")
+    made = tmp_path_factory.mktemp("chunks")
     generator = np.random.default_rng(11)
     for number in range(FILES):
         x = generator.normal(size=(ROWS, D))
@@ -53,16 +53,16 @@ class Slowed:
         self.engine = engine
         self.ended = 0
 
-    def fold(self, pieces, task, add, *, taken=None):
-        return self.engine.fold(pieces, partial(slowly, task), add, taken=self.count)
+    def fold(self, chunks, task, add, *, taken=None):
+        return self.engine.fold(chunks, partial(slowly, task), add, taken=self.count)
 
     def count(self, *_):
         self.ended += 1
 
 
-def slowly(task, piece):
+def slowly(task, chunk):
     time.sleep(0.004)
-    return task(piece)
+    return task(chunk)
 
 
 class Killer(threading.Thread):
@@ -112,8 +112,8 @@ def workers(*, busy):
 
 def outcome(folder, survey, engine, ledger):
     """What is released and fitted, as bytes."""
-    found = release_shards(survey, NOISE, ledger=ledger, engine=engine, simulate_seed=3)
-    weights = fit_released_shards(found, ball=10.0).weights
+    found = release_chunks(survey, NOISE, ledger=ledger, engine=engine, simulate_seed=3)
+    weights = fit_released_chunks(found, ball=10.0).weights
     evidence = found.evidence
     return (
         found.artifact,
@@ -133,7 +133,7 @@ def account(folder, name):
 @pytest.mark.deep
 def test_killed_workers_change_nothing_and_nothing_is_spent_twice(ray_engine, folder, tmp_path):
     """The release and the fit, again and again, until enough workers were killed in them."""
-    with survey_shards(find_shards(folder), InProcess()) as survey:
+    with survey_chunks(find_chunks(folder), InProcess()) as survey:
         expected = outcome(folder, survey, InProcess(), account(tmp_path, "here"))
         engine, runs, errors = Slowed(ray_engine), 0, 0
         with Killer(engine, seed=2, kills=KILLS) as killer:
@@ -154,12 +154,12 @@ def test_killed_workers_change_nothing_and_nothing_is_spent_twice(ray_engine, fo
 @pytest.mark.deep
 def test_killed_workers_change_no_survey(ray_engine, folder):
     """Its first pass writes files from the tasks, which its second one reads."""
-    shards, engine = find_shards(folder), Slowed(ray_engine)
-    with survey_shards(shards, InProcess()) as survey:
+    chunks, engine = find_chunks(folder), Slowed(ray_engine)
+    with survey_chunks(chunks, InProcess()) as survey:
         expected = survey.n, survey.counted, survey.public_digest, survey.starts
     with Killer(engine, seed=5, kills=KILLS // 5) as killer:
         while killer.kills_left:
-            with survey_shards(shards, engine) as survey:
+            with survey_chunks(chunks, engine) as survey:
                 found = survey.n, survey.counted, survey.public_digest, survey.starts
             assert found == expected
 
@@ -170,7 +170,7 @@ TILT, MOMENT = joint_mechanisms(2.0, ridge=4.0, **TERMS)
 
 def records(survey, engine, ledger):
     """What is released of whole records."""
-    found = fit_record_shards(
+    found = fit_record_chunks(
         survey,
         TILT,
         ledger=ledger,
@@ -199,7 +199,7 @@ def test_killed_workers_change_no_release_of_records(ray_engine, folder, tmp_pat
         )
         return sordino.Ledger.open(tmp_path / f"{name}.db", data="test", budget=budget)
 
-    with survey_shards(find_shards(undecided), InProcess()) as survey:
+    with survey_chunks(find_chunks(undecided), InProcess()) as survey:
         expected = records(survey, InProcess(), opened("here"))
         engine, runs, errors = Slowed(ray_engine), 0, 0
         with Killer(engine, seed=7, kills=KILLS // 5) as killer:

@@ -23,17 +23,17 @@ def plus(one, other):
     return one + other
 
 
-def third(piece):
-    return 1 / (3 * piece + 1)
+def third(chunk):
+    return 1 / (3 * chunk + 1)
 
 
-def matrix(piece):
-    rows = np.random.default_rng(piece).normal(size=(50, 8))
+def matrix(chunk):
+    rows = np.random.default_rng(chunk).normal(size=(50, 8))
     return rows.T @ rows
 
 
 @pytest.mark.parametrize("n", [1, 2, 33, 300])
-def test_sums_are_the_same_bits_and_pieces_are_counted_to_the_last(ray_engine, n):
+def test_sums_are_the_same_bits_and_chunks_are_counted_to_the_last(ray_engine, n):
     seen = []
     found = ray_engine.fold(range(n), third, plus, taken=lambda done, of: seen.append((done, of)))
     assert found == InProcess().fold(range(n), third, plus)
@@ -77,45 +77,45 @@ def test_a_task_uses_one_core(ray_engine):
     assert set(pools) <= {1}
 
 
-def refuse(piece):
-    if piece in {40, 41, 200}:
-        time.sleep(0.5 if piece == 40 else 0)
-        raise DataError(f"piece {piece}")
-    return piece
+def refuse(chunk):
+    if chunk in {40, 41, 200}:
+        time.sleep(0.5 if chunk == 40 else 0)
+        raise DataError(f"piece {chunk}")
+    return chunk
 
 
-def test_the_error_is_that_of_the_first_piece_that_failed(ray_engine):
+def test_the_error_is_that_of_the_first_chunk_that_failed(ray_engine):
     with pytest.raises(DataError, match=r"^piece 40$") as caught:
         ray_engine.fold(range(300), refuse, plus)
     assert caught.value.__cause__ is None
     assert caught.value.__context__ is None
 
 
-def stumble(piece):
-    said = f"{SAID}-{piece}"
-    if piece == 3:
+def stumble(chunk):
+    said = f"{SAID}-{chunk}"
+    if chunk == 3:
         int(said)
-    if piece == 103:
+    if chunk == 103:
         raise MemoryError(said)
     return len(said)
 
 
 @pytest.mark.parametrize(("pieces", "kind"), [(range(20), "ValueError"), ([103], "MemoryError")])
 def test_of_an_error_in_a_task_only_the_kind_is_said_and_logged(
-    ray_engine, written, capfd, pieces, kind
+    ray_engine, written, capfd, chunks, kind
 ):
     with pytest.raises(EngineError, match=kind) as caught:
-        ray_engine.fold(pieces, stumble, plus)
+        ray_engine.fold(chunks, stumble, plus)
     shown = capfd.readouterr()
     assert SAID not in f"{caught.value!r}{caught.value.__context__!r}{shown}"
     assert "Traceback" not in shown.err + shown.out
     assert SAID.encode() not in written()
 
 
-def leave(piece):
-    if piece == 5:
+def leave(chunk):
+    if chunk == 5:
         os._exit(1)
-    return piece
+    return chunk
 
 
 def test_a_task_that_always_kills_its_worker_ends_in_an_error(ray_engine, monkeypatch, capfd):
@@ -131,21 +131,21 @@ def test_a_task_that_always_kills_its_worker_ends_in_an_error(ray_engine, monkey
 @pytest.mark.parametrize("what", ["piece", "task"])
 def test_what_cannot_be_sent_is_an_error(ray_engine, what, capfd):
     lock = sys.stdout.buffer
-    pieces, task = ([lock], third) if what == "piece" else ([1], lambda _: lock)
+    chunks, task = ([lock], third) if what == "piece" else ([1], lambda _: lock)
     with pytest.raises(EngineError, match="Nothing was released"):
-        ray_engine.fold(pieces, task, plus)
+        ray_engine.fold(chunks, task, plus)
     assert "Traceback" not in "".join(capfd.readouterr())
 
 
-def test_no_pieces_are_refused(ray_engine):
+def test_no_chunks_are_refused(ray_engine):
     with pytest.raises(UsageError, match="no piece"):
         ray_engine.fold([], third, plus)
 
 
-def doze(folder, piece):
-    (folder / str(piece)).touch()
+def doze(folder, chunk):
+    (folder / str(chunk)).touch()
     time.sleep(0.2)
-    return piece
+    return chunk
 
 
 def test_a_sum_that_is_given_up_does_not_go_on(ray_engine, tmp_path):
@@ -153,23 +153,23 @@ def test_a_sum_that_is_given_up_does_not_go_on(ray_engine, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        ray_engine.fold(range(1000), lambda piece: doze(tmp_path, piece), plus, taken=stop)
+        ray_engine.fold(range(1000), lambda chunk: doze(tmp_path, chunk), plus, taken=stop)
     time.sleep(4)  # what is running may end
     begun = len(list(tmp_path.iterdir()))
     time.sleep(2)
     assert len(list(tmp_path.iterdir())) == begun < 200
 
 
-def leave_rows(shuffle, piece):
+def leave_rows(shuffle, chunk):
     rows = np.zeros(100, shuffle.dtype)
-    rows["row"] = 100 * piece + np.arange(100)
-    shuffle.write(piece, rows, rows["row"].astype(np.int64) * 37 % PARTS)
+    rows["row"] = 100 * chunk + np.arange(100)
+    shuffle.write(chunk, rows, rows["row"].astype(np.int64) * 37 % PARTS)
     return 100
 
 
 def test_rows_are_shuffled_through_workers(ray_engine, tmp_path):
     with opened_exchange([("row", "<u8")], tmp_path) as shuffle:
-        assert ray_engine.fold(range(30), lambda piece: leave_rows(shuffle, piece), plus) == 3000
+        assert ray_engine.fold(range(30), lambda chunk: leave_rows(shuffle, chunk), plus) == 3000
         found = ray_engine.fold(range(PARTS), lambda at: len(shuffle.read(at, 30)), plus)
     assert found == 3000
 
@@ -213,8 +213,8 @@ def test_nobody_without_the_token_can_join(ray_engine):
         assert b"joined" not in one.stdout.read()
 
 
-def test_workers_do_not_grow_with_the_number_of_pieces(ray_engine):
-    """A piece of 8 MB leaves nothing behind."""
+def test_workers_do_not_grow_with_the_number_of_chunks(ray_engine):
+    """A chunk of 8 MB leaves nothing behind."""
     ray_engine.fold(range(32), lambda _: float(np.ones(1 << 20).sum()), plus)
 
     def largest():

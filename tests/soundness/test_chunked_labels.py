@@ -11,13 +11,13 @@ from pyarrow import parquet
 
 import sordino
 from sordino import _random
-from sordino.engines.engine import InProcess, PiecedRows, Reduction
+from sordino.engines.engine import ChunkedRows, InProcess, Reduction
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.label_sum import FINER, ChunkedLabels, LabelGaussian
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import Piece, find_shards
-from sordino.rewards.label_release import release_shards
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import Chunk, find_chunks
+from sordino.rewards.label_release import release_chunks
 
 NOISE = LabelGaussian(1.0, delta=1e-6)
 
@@ -42,12 +42,12 @@ class Hostile:
     def __init__(self, seed):
         self.random = random.Random(seed)  # noqa: S311 - no secret
 
-    def fold(self, pieces, task, add, *, taken=None):
-        total = Reduction(len(pieces), add)
-        order = [index for index in range(len(pieces)) for _ in range(2)]
+    def fold(self, chunks, task, add, *, taken=None):
+        total = Reduction(len(chunks), add)
+        order = [index for index in range(len(chunks)) for _ in range(2)]
         self.random.shuffle(order)
         for index in order:
-            part = sent(sent(task)(pieces[index]))
+            part = sent(sent(task)(chunks[index]))
             total.take(index, part)
         return total.result()
 
@@ -63,16 +63,16 @@ class Blocks:
     def __init__(self, x, y, size):
         self.x, self.y, self.size = x, y, size
 
-    def __call__(self, piece):
-        part = slice(piece * self.size, (piece + 1) * self.size)
+    def __call__(self, chunk):
+        part = slice(chunk * self.size, (chunk + 1) * self.size)
         for start in range(part.start, min(part.stop, len(self.x)), 5):
             some = slice(start, min(start + 5, part.stop))
             yield start, self.x[some], self.y[some]
 
 
-def pieced(x, y, engine=None, size=17):
-    pieces = range(-(-len(x) // size))
-    return PiecedRows(engine or InProcess(), pieces, Blocks(x, y, size), x.shape)
+def chunked(x, y, engine=None, size=17):
+    chunks = range(-(-len(x) // size))
+    return ChunkedRows(engine or InProcess(), chunks, Blocks(x, y, size), x.shape)
 
 
 def world(n=101, d=4, seed=0):
@@ -97,7 +97,7 @@ def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
     whole = noise.prepare(x)
     design = ChunkedLabels(noise, whole.ellipsoid)
     for size in (1, 17, 200):
-        found = total_of(pieced(x, y, size=size), design)
+        found = total_of(chunked(x, y, size=size), design)
         assert found.total.tolist() == whole._total(y).tolist()
         assert found.moved / FINER == whole.moved
         assert found.rows == len(x)
@@ -106,13 +106,13 @@ def test_partial_sums_are_the_integers_of_one_machine(grid, longest):
 def test_no_label_moves_the_sum_farther_than_its_noise_is_made_for():
     """Every label of every row, exhaustively; the farthest attains it."""
     x, y = world()
-    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
-    base = total_of(pieced(x, y), design)
+    design = ChunkedLabels.prepare(NOISE, chunked(x, y))
+    base = total_of(chunked(x, y), design)
     farthest = 0.0
     for row, label in product(range(len(x)), (0, 1, 2)):
         other = y.copy()
         other[row] = label
-        moved = total_of(pieced(x, other), design)
+        moved = total_of(chunked(x, other), design)
         assert moved.moved == base.moved  # no label enters what the noise is made for
         farthest = max(farthest, float(np.linalg.norm(moved.total - base.total)))
     assert base.moved / FINER - 1 <= farthest <= base.moved / FINER
@@ -121,15 +121,15 @@ def test_no_label_moves_the_sum_farther_than_its_noise_is_made_for():
 def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
     x, y = world(40)
     noise = LabelGaussian(1.0, delta=1e-6, records_per_person=4)
-    design = ChunkedLabels.prepare(noise, pieced(x, y))
-    base = total_of(pieced(x, y * 0), design)
+    design = ChunkedLabels.prepare(noise, chunked(x, y))
+    base = total_of(chunked(x, y * 0), design)
     order = np.argsort(-np.linalg.norm(x @ design.ellipsoid.whiten.T, axis=1))
     rows = order[:4]
     x[rows] = x[rows[0]]  # the same vector four times: it moves as far as anything can
     other = (y * 0).copy()
     other[rows] = 1
-    moved = np.linalg.norm(total_of(pieced(x, other), design).total - base.total)
-    released = design.statistic(pieced(x, other), entropy=_random.SimulatedEntropy(0))
+    moved = np.linalg.norm(total_of(chunked(x, other), design).total - base.total)
+    released = design.statistic(chunked(x, other), entropy=_random.SimulatedEntropy(0))
     assert moved <= released.scale * noise.mu
     assert moved >= 0.99 * released.scale * noise.mu
 
@@ -138,11 +138,11 @@ def test_all_labels_of_a_person_move_it_no_farther_than_claimed():
 def test_the_noise_is_as_large_as_its_sensitivity_needs():
     """Standard deviation Δ/μ, over 4,000 releases: off by 8 % with probability below 1e-6."""
     x, y = world(60, d=2)
-    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
-    exact = total_of(pieced(x, y), design)
+    design = ChunkedLabels.prepare(NOISE, chunked(x, y))
+    exact = total_of(chunked(x, y), design)
     step = design.ellipsoid.unwhiten * NOISE.grid
     values = [
-        design.statistic(pieced(x, y, size=60), entropy=_random.SimulatedEntropy(seed)).value
+        design.statistic(chunked(x, y, size=60), entropy=_random.SimulatedEntropy(seed)).value
         for seed in range(2000)
     ]
     errors = np.linalg.solve(step, (np.array(values) - step @ exact.total).T)
@@ -157,25 +157,25 @@ def write(folder, x, y, *, people=None, files=3):
         if people is not None:
             columns["person"] = [people[index] for index in part]
         parquet.write_table(pa.table(columns), folder / f"{number}.parquet", row_group_size=9)
-    return find_shards(folder)
+    return find_chunks(folder)
 
 
-def released(shards, ledger, engine, noise=NOISE, **settings):
+def released(chunks, ledger, engine, noise=NOISE, **settings):
     most = noise.records_per_person
-    with survey_shards(shards, engine, most=most) as survey:
-        return release_shards(survey, noise, ledger=ledger, engine=engine, **settings)
+    with survey_chunks(chunks, engine, most=most) as survey:
+        return release_chunks(survey, noise, ledger=ledger, engine=engine, **settings)
 
 
 def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkeypatch):
     """Same bytes from the same coins; one entry; the noise is drawn once."""
-    shards = write(tmp_path / "in", *world())
+    chunks = write(tmp_path / "in", *world())
     drawn = []
     honest = label_sum.with_noise
     monkeypatch.setattr(label_sum, "with_noise", lambda *given: drawn.append(1) or honest(*given))
     found = []
     for engine in (InProcess(), Hostile(1), Hostile(2)):
         ledger = accounts()
-        found.append(released(shards, ledger, engine, simulate_seed=5).evidence.statistic)
+        found.append(released(chunks, ledger, engine, simulate_seed=5).evidence.statistic)
         assert len(ledger.spends) == 1
     assert [one.tobytes() for one in found] == [found[0].tobytes()] * 3
     assert len(drawn) == 3
@@ -184,7 +184,7 @@ def test_machines_that_run_tasks_twice_change_nothing(tmp_path, accounts, monkey
 @pytest.mark.parametrize("drawn", [False, True])
 def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monkeypatch, drawn):
     """A crash then leaves the spend on the ledger; one while labels are added up does not."""
-    shards = write(tmp_path / "in", *world())
+    chunks = write(tmp_path / "in", *world())
     ledger = accounts()
 
     def crash(*_):
@@ -193,30 +193,30 @@ def test_the_entry_is_written_before_any_noise_is_drawn(tmp_path, accounts, monk
     owner, name = (label_sum, "with_noise") if drawn else (label_sum._Steps, "__call__")
     monkeypatch.setattr(owner, name, crash)
     with pytest.raises(KeyboardInterrupt):
-        released(shards, ledger, InProcess())
+        released(chunks, ledger, InProcess())
     assert len(ledger.spends) == drawn
 
 
 def test_what_the_ledger_does_not_allow_draws_nothing(tmp_path, accounts, monkeypatch):
-    shards = write(tmp_path / "in", *world())
+    chunks = write(tmp_path / "in", *world())
     monkeypatch.setattr(label_sum, "with_noise", None)
     ledger = accounts(epsilon=0.5)
     with pytest.raises(BudgetExceeded):
-        released(shards, ledger, InProcess())
+        released(chunks, ledger, InProcess())
     assert not ledger.spends
 
 
 def test_rows_that_change_on_the_way_are_refused():
     x, y = world()
-    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, chunked(x, y))
     entropy = _random.SimulatedEntropy(0)
     fewer = Blocks(x[:-1], y[:-1], 200)
     with pytest.raises(DataError, match="changed while it was read"):
-        design.statistic(PiecedRows(InProcess(), range(1), fewer, x.shape), entropy=entropy)
+        design.statistic(ChunkedRows(InProcess(), range(1), fewer, x.shape), entropy=entropy)
     with pytest.raises(DataError, match="changed while it was read"):
-        design.statistic(pieced(x * 3, y), entropy=entropy)
+        design.statistic(chunked(x * 3, y), entropy=entropy)
     with pytest.raises(DataError, match="changed while it was read"):
-        design.statistic(pieced(x * np.nan, y), entropy=entropy)
+        design.statistic(chunked(x * np.nan, y), entropy=entropy)
 
 
 @pytest.mark.parametrize(
@@ -235,24 +235,24 @@ def test_a_grid_that_no_noise_fits_is_refused_before_anything_is_read(settings):
 def test_files_of_other_persons_are_refused_before_the_spend(tmp_path, accounts, monkeypatch):
     """Also one of the same size and time, which the system does not tell apart."""
     x, y = world()
-    shards = write(tmp_path / "in", x, y, people=[f"p{index}" for index in range(len(x))], files=1)
+    chunks = write(tmp_path / "in", x, y, people=[f"p{index}" for index in range(len(x))], files=1)
     noise = LabelGaussian(1.0, delta=1e-6, records_per_person=1)
-    monkeypatch.setattr(Piece, "refuse_change", lambda _: None)
+    monkeypatch.setattr(Chunk, "refuse_change", lambda _: None)
     ledger = accounts(unit="person")
-    with survey_shards(shards, InProcess(), most=1) as survey:
+    with survey_chunks(chunks, InProcess(), most=1) as survey:
         write(tmp_path / "in", x, y, people=["p0"] * len(x), files=1)
         with pytest.raises(DataError, match="changed while it was read"):
-            release_shards(survey, noise, ledger=ledger, engine=InProcess())
+            release_chunks(survey, noise, ledger=ledger, engine=InProcess())
     assert not ledger.spends
 
 
 def test_longer_rows_get_more_noise():
     """What the noise hides is measured where it is summed, not where it was planned."""
     x, y = world()
-    design = ChunkedLabels.prepare(NOISE, pieced(x, y))
+    design = ChunkedLabels.prepare(NOISE, chunked(x, y))
     entropy = _random.SimulatedEntropy(0)
-    one = design.statistic(pieced(x, y), entropy=entropy).scale
-    assert design.statistic(pieced(1.5 * x, y), entropy=entropy).scale == pytest.approx(1.5 * one)
+    one = design.statistic(chunked(x, y), entropy=entropy).scale
+    assert design.statistic(chunked(1.5 * x, y), entropy=entropy).scale == pytest.approx(1.5 * one)
 
 
 def test_a_cap_holds_over_files(tmp_path, accounts):
@@ -267,9 +267,9 @@ def test_a_cap_holds_over_files(tmp_path, accounts):
         if flip < 30:
             labels[flip] = (labels[flip] + 1) % 3
         folder = tmp_path / str(flip)
-        shards = write(folder, x[order], labels[order], people=[people[at] for at in order])
+        chunks = write(folder, x[order], labels[order], people=[people[at] for at in order])
         ledger = accounts(unit="person")
-        found = released(shards, ledger, InProcess(), noise, simulate_seed=1)
+        found = released(chunks, ledger, InProcess(), noise, simulate_seed=1)
         sums.append(found.evidence.statistic.tobytes())
         assert found.evidence.rows.shape[0] == 32
     assert sum(one != sums[-1] for one in sums[:-1]) == 2
@@ -277,16 +277,16 @@ def test_a_cap_holds_over_files(tmp_path, accounts):
 
 def test_a_promise_to_a_person_needs_a_cap_and_a_survey_for_it(tmp_path, accounts):
     x, y = world(20)
-    shards = write(tmp_path / "in", x, y, people=["ann"] * 20)
+    chunks = write(tmp_path / "in", x, y, people=["ann"] * 20)
     ledger = accounts(unit="person")
     with pytest.raises(PrivacyError, match="records_per_person"):
-        released(shards, ledger, InProcess())
+        released(chunks, ledger, InProcess())
     noise = LabelGaussian(1.0, delta=1e-6, records_per_person=3)
     with (
-        survey_shards(shards, InProcess(), most=4) as survey,
+        survey_chunks(chunks, InProcess(), most=4) as survey,
         pytest.raises(UsageError, match="surveyed for most=4"),
     ):
-        release_shards(survey, noise, ledger=ledger, engine=InProcess())
+        release_chunks(survey, noise, ledger=ledger, engine=InProcess())
     assert not ledger.spends
 
 

@@ -12,11 +12,11 @@ from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment, joint_mechanisms
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.preferences.chunk_survey import survey_chunks
 from sordino.preferences.features import HashedText
-from sordino.preferences.shard_survey import survey_shards
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 from sordino.rewards.confidence import least_ridge
-from sordino.rewards.record_release import PiecedRecords, fit_record_shards, fit_records
+from sordino.rewards.record_release import ChunkedRecords, fit_record_chunks, fit_records
 
 pa = pytest.importorskip("pyarrow")
 parquet = pytest.importorskip("pyarrow.parquet")
@@ -28,12 +28,12 @@ RELATIONS = (REPLACE_SPECIAL, ADD_OR_REMOVE_ONE, REPLACE_ONE)
 class Twice(InProcess):
     """An engine whose every task is lost once, after it was done, and run again."""
 
-    def fold(self, pieces, task, add, *, taken=None):
-        def again(piece):
-            task(piece)
-            return task(piece)
+    def fold(self, chunks, task, add, *, taken=None):
+        def again(chunk):
+            task(chunk)
+            return task(chunk)
 
-        return super().fold(pieces, again, add, taken=taken)
+        return super().fold(chunks, again, add, taken=taken)
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def world():
 def write(folder, rows, labels, *, files=3, **columns):
     """Write records in Parquet files with several groups each."""
     folder.mkdir(exist_ok=True)
-    for shard, part in enumerate(np.array_split(np.arange(len(rows)), files)):
+    for file, part in enumerate(np.array_split(np.arange(len(rows)), files)):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), rows.shape[1])
         more = {name: [values[at] for at in part] for name, values in columns.items()}
         table = pa.table({"difference": lists, "label": labels[part], **more})
-        parquet.write_table(table, folder / f"{shard}.parquet", row_group_size=70)
-    return sordino.find_shards(folder)
+        parquet.write_table(table, folder / f"{file}.parquet", row_group_size=70)
+    return sordino.find_chunks(folder)
 
 
 def opened(path, neighbors, *, unit="record", epsilon=1.0):
@@ -71,17 +71,17 @@ def mechanisms(neighbors):
     return joint_mechanisms(1.0, ridge=1.01 * ridge, **settings)
 
 
-def fitted(shards, path, neighbors=REPLACE_ONE, engine=None, **settings):
+def fitted(chunks, path, neighbors=REPLACE_ONE, engine=None, **settings):
     noise, moment = mechanisms(neighbors)
     ledger = opened(path, neighbors)
     given = {"ball": BALL, "second_moment": moment, "simulate_seed": 0} | settings
-    return released(shards, noise, ledger, engine, **given), ledger
+    return released(chunks, noise, ledger, engine, **given), ledger
 
 
-def released(shards, noise, ledger, engine=None, **given):
+def released(chunks, noise, ledger, engine=None, **given):
     engine = engine or InProcess()
-    with survey_shards(shards, engine) as survey:
-        return fit_record_shards(survey, noise, ledger=ledger, engine=engine, **given)
+    with survey_chunks(chunks, engine) as survey:
+        return fit_record_chunks(survey, noise, ledger=ledger, engine=engine, **given)
 
 
 # --- the same as in memory --------------------------------------------------------------------
@@ -121,16 +121,16 @@ def test_texts_too(tmp_path):
         for at in range(400)
     ]
     (tmp_path / "in").mkdir()
-    for shard in range(3):
-        text = "".join(json.dumps(line) + "\n" for line in lines[shard::3])
-        (tmp_path / "in" / f"{shard}.jsonl").write_text(text)
+    for file in range(3):
+        text = "".join(json.dumps(line) + "\n" for line in lines[file::3])
+        (tmp_path / "in" / f"{file}.jsonl").write_text(text)
     (tmp_path / "all.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     features = HashedText(dimension=8)
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
     given = {"mechanism": noise, "features": features, "ball": BALL, "simulate_seed": 0}
     ledgers = [opened(tmp_path / name, REPLACE_ONE) for name in "ab"]
     one = sordino.fit_reward(sordino.read_pairs(tmp_path / "all.jsonl"), ledger=ledgers[0], **given)
-    many = sordino.fit_reward(sordino.find_shards(tmp_path / "in"), ledger=ledgers[1], **given)
+    many = sordino.fit_reward(sordino.find_chunks(tmp_path / "in"), ledger=ledgers[1], **given)
     assert np.linalg.norm(one.weights - many.weights) < 10 * noise.output_standard_deviation + 1e-7
     assert many.method == "objective-perturbation"
     assert many.guarantee == one.guarantee
@@ -152,9 +152,9 @@ def test_the_gradient_is_as_small_as_the_promise_needs(world, tmp_path, monkeypa
     monkeypatch.setattr(ObjectivePerturbation, "finish", finish)
     monkeypatch.setattr(ObjectivePerturbation, "draw", draw)
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
-    shards = write(tmp_path / "in", *world)
+    chunks = write(tmp_path / "in", *world)
     ledger = opened(tmp_path / "l", REPLACE_ONE)
-    released(shards, noise, ledger, ball=50.0, simulate_seed=3)
+    released(chunks, noise, ledger, ball=50.0, simulate_seed=3)
     x, y = noise.clipped(world[0]).astype(np.longdouble), world[1]
     theta = kept["theta"].astype(np.longdouble)
     gradient = x.T @ (1 / (1 + np.exp(-(x @ theta))) - y) + noise.ridge * theta + kept["tilt"]
@@ -167,14 +167,14 @@ def test_the_gradient_is_as_small_as_the_promise_needs(world, tmp_path, monkeypa
 
 def test_every_task_clips_what_it_reads(world, tmp_path, monkeypatch):
     seen = []
-    honest = PiecedRecords.minimize
+    honest = ChunkedRecords.minimize
 
     def minimize(self, tilt, mechanism, **given):
-        for piece in self.rows.pieces:
-            seen.extend(block for _, block, _ in self.rows.read(piece))
+        for chunk in self.rows.chunks:
+            seen.extend(block for _, block, _ in self.rows.read(chunk))
         return honest(self, tilt, mechanism, **given)
 
-    monkeypatch.setattr(PiecedRecords, "minimize", minimize)
+    monkeypatch.setattr(ChunkedRecords, "minimize", minimize)
     fitted(write(tmp_path / "in", *world), tmp_path / "l")
     rows = np.concatenate(seen)
     assert rows.shape == (N, D)
@@ -188,9 +188,9 @@ def test_tasks_that_run_twice_change_nothing(world, tmp_path):
     rows, labels = world
     undecided = labels.astype(float)
     undecided[::3] = 0.5
-    shards = write(tmp_path / "in", rows, undecided)
-    once, _ = fitted(shards, tmp_path / "a")
-    twice, ledger = fitted(shards, tmp_path / "b", engine=Twice())
+    chunks = write(tmp_path / "in", rows, undecided)
+    once, _ = fitted(chunks, tmp_path / "a")
+    twice, ledger = fitted(chunks, tmp_path / "b", engine=Twice())
     assert once.weights.tolist() == twice.weights.tolist()
     assert (once.moment.matrix == twice.moment.matrix).all()
     assert len(ledger.spends) == 1
@@ -199,13 +199,13 @@ def test_tasks_that_run_twice_change_nothing(world, tmp_path):
 def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkeypatch):
     """False alarms: below 1e-6, five standard deviations."""
     rows, _ = world
-    shards = write(tmp_path / "in", rows, np.full(N, 0.5))
+    chunks = write(tmp_path / "in", rows, np.full(N, 0.5))
     drawn = []
     honest = sordino.rewards.record_release.minimize_chunked
 
     def minimize(loss, *given, **settings):
         passes = [
-            [block[2] for piece in loss.rows.pieces for block in loss.rows.read(piece)]
+            [block[2] for chunk in loss.rows.chunks for block in loss.rows.read(chunk)]
             for _ in range(2)
         ]
         drawn.append(np.concatenate(passes[0]))
@@ -214,7 +214,7 @@ def test_coins_are_fair_differ_by_place_and_run_and_stay(world, tmp_path, monkey
 
     monkeypatch.setattr(sordino.rewards.record_release, "minimize_chunked", minimize)
     for name, seed in {"a": None, "b": None, "c": 0, "d": 0, "e": 1}.items():
-        fitted(shards, tmp_path / name, simulate_seed=seed)
+        fitted(chunks, tmp_path / name, simulate_seed=seed)
     for coins in drawn:
         assert set(coins) == {0.0, 1.0}
         assert abs(coins.mean() - 0.5) < 5 * 0.5 / np.sqrt(N)
@@ -241,15 +241,15 @@ def test_nobody_is_told_how_many_passes_a_fit_of_records_takes(world, tmp_path):
     told = []
 
     class Watched(InProcess):
-        def fold(self, pieces, task, add, *, taken=None):
+        def fold(self, chunks, task, add, *, taken=None):
             told.append(taken)
-            return super().fold(pieces, task, add, taken=taken)
+            return super().fold(chunks, task, add, taken=taken)
 
-    shards = write(tmp_path / "in", *world)
+    chunks = write(tmp_path / "in", *world)
     noise, moment = mechanisms(REPLACE_ONE)
     given = {"ball": BALL, "second_moment": moment, "engine": Watched()}
-    with survey_shards(shards, InProcess()) as survey:
-        fit_record_shards(survey, noise, ledger=opened(tmp_path / "l", REPLACE_ONE), **given)
+    with survey_chunks(chunks, InProcess()) as survey:
+        fit_record_chunks(survey, noise, ledger=opened(tmp_path / "l", REPLACE_ONE), **given)
     assert len(told) >= 5
     assert set(told) == {None}
 
@@ -278,7 +278,7 @@ def test_one_entry_is_durable_before_any_noise(world, tmp_path, monkeypatch):
 
 
 def test_over_budget_no_feature_is_made(world, tmp_path):
-    shards = write(tmp_path / "in", *world)
+    chunks = write(tmp_path / "in", *world)
     noise, moment = mechanisms(REPLACE_ONE)
     ledger = opened(tmp_path / "l", REPLACE_ONE, epsilon=0.5)
 
@@ -286,8 +286,8 @@ def test_over_budget_no_feature_is_made(world, tmp_path):
         def fold(self, *_, **__):
             raise AssertionError
 
-    with survey_shards(shards, InProcess()) as survey, pytest.raises(BudgetExceeded):
-        fit_record_shards(
+    with survey_chunks(chunks, InProcess()) as survey, pytest.raises(BudgetExceeded):
+        fit_record_chunks(
             survey, noise, ledger=ledger, engine=Unused(), ball=BALL, second_moment=moment
         )
     assert not ledger.spends
@@ -295,10 +295,10 @@ def test_over_budget_no_feature_is_made(world, tmp_path):
 
 @pytest.mark.parametrize("unit", ["label", "person"])
 def test_ledgers_of_other_units_are_refused(world, tmp_path, unit):
-    shards = write(tmp_path / "in", *world)
+    chunks = write(tmp_path / "in", *world)
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
     with pytest.raises(PrivacyError, match="unit='record'"):
-        released(shards, noise, opened(tmp_path / "l", REPLACE_ONE, unit=unit), ball=BALL)
+        released(chunks, noise, opened(tmp_path / "l", REPLACE_ONE, unit=unit), ball=BALL)
 
 
 def test_features_that_fail_spend_nothing_and_name_no_record(tmp_path):
@@ -314,7 +314,7 @@ def test_features_that_fail_spend_nothing_and_name_no_record(tmp_path):
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
     ledger = opened(tmp_path / "l", REPLACE_ONE)
     with pytest.raises((DataError, UsageError)):
-        released(sordino.find_shards(tmp_path / "in"), noise, ledger, features=Broken(), ball=9e9)
+        released(sordino.find_chunks(tmp_path / "in"), noise, ledger, features=Broken(), ball=9e9)
     assert not ledger.spends
 
 
@@ -334,16 +334,16 @@ def test_repeats_are_records_of_their_own_and_overlap_is_refused(world, tmp_path
 
 
 def test_other_mechanisms_and_settings_are_refused(world, tmp_path):
-    shards = write(tmp_path / "in", *world)
+    chunks = write(tmp_path / "in", *world)
     ledger = opened(tmp_path / "l", REPLACE_ONE)
     noise = ObjectivePerturbation(1.0, delta=DELTA, bound=1.0, neighbors=REPLACE_ONE)
     with pytest.raises(UsageError, match="ObjectivePerturbation"):
-        released(shards, 3, ledger, ball=1.0)
+        released(chunks, 3, ledger, ball=1.0)
     given = {"mechanism": noise, "ledger": ledger, "ball": 1.0}
     with pytest.raises(UsageError, match="part of the promise"):
-        sordino.fit_reward(shards, **given, ridge=1.0)
+        sordino.fit_reward(chunks, **given, ridge=1.0)
     with pytest.raises(UsageError, match="held_out"):
-        sordino.fit_reward(shards, **given, held_out=np.zeros(N, bool))
+        sordino.fit_reward(chunks, **given, held_out=np.zeros(N, bool))
     with pytest.raises(UsageError, match="files of vectors"):
-        sordino.fit_reward(shards, **given, features=HashedText(dimension=4))
+        sordino.fit_reward(chunks, **given, features=HashedText(dimension=4))
     assert not ledger.spends

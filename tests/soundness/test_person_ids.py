@@ -21,8 +21,8 @@ from sordino.errors import DataError
 from sordino.mechanisms.grid import first_rows
 from sordino.mechanisms.label_sum import LabelGaussian, counted_rows, farthest
 from sordino.mechanisms.ranking_sum import RankingGaussian
-from sordino.preferences.shard_blocks import judgments
-from sordino.preferences.shards import find_shards
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.trajectories import Trajectories
 
 ONE = {
@@ -72,9 +72,9 @@ def steps(ids):
     return Trajectories.from_steps(one, 2 * one, [1] * len(ids), ids).pairs
 
 
-def pieced(path):
-    shards = find_shards(path)
-    blocks = [block for piece in shards.pieces for block in judgments(shards, piece)]
+def chunked(path):
+    chunks = find_chunks(path)
+    blocks = [block for chunk in chunks.chunks for block in judgments(chunks, chunk)]
     return [name for pairs in blocks for name in pairs.persons]
 
 
@@ -82,7 +82,7 @@ def parquet_people(ids, folder):
     columns = {"difference": pa.array([[1.0]] * len(ids), pa.list_(pa.float32()))}
     columns |= {"label": [1] * len(ids), "person": list(map(str, plain(ids)))}
     parquet.write_table(pa.table(columns), folder / "a.parquet")
-    return pieced(folder / "a.parquet")
+    return chunked(folder / "a.parquet")
 
 
 def arrived(ids, **served):
@@ -159,7 +159,7 @@ ENTRIES = {
     "arrow": lambda ids, _: (
         Pairs.from_frame(pa.Table.from_pylist(judged(map(str, plain(ids))))).persons
     ),
-    "pieces": lambda ids, at: pieced(lines(at, judged(plain(ids)))),
+    "pieces": lambda ids, at: chunked(lines(at, judged(plain(ids)))),
     "parquet": parquet_people,
     "features": lambda ids, _: (
         Pairs.from_features(numbered(len(ids)), [1] * len(ids), persons=ids).persons

@@ -16,10 +16,10 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError
-from sordino.preferences.shards import find_shards
+from sordino.preferences.chunks import find_chunks
 from sordino.privacy.ledger import Reservation
+from sordino.privatization.chunks import privatize_chunks
 from sordino.privatization.memory import privatize
-from sordino.privatization.shards import privatize_shards
 from sordino.privatization.stream import privatize_file
 
 COIN = sordino.RandomizedResponse(1.0)
@@ -85,12 +85,12 @@ class Runs:
             privatize_file(raw, raw.with_suffix(".out.jsonl"), COIN, ledger=self.ledger)
         else:
             out = self.folder / f"out-{self.number}"
-            privatize_shards(find_shards(raw), out, COIN, ledger=self.ledger, engine=InProcess())
+            privatize_chunks(find_chunks(raw), out, COIN, ledger=self.ledger, engine=InProcess())
 
     def lose(self, entry, part=None):
         """Take the stored answers away that one entry paid for, of one part or all."""
-        memo = self.ledger.path.with_suffix(".memo" if self.kind == "shards" else ".memo.db")
-        if self.kind == "shards":
+        memo = self.ledger.path.with_suffix(".memo" if self.kind == "chunks" else ".memo.db")
+        if self.kind == "chunks":
             for path in memo.glob(f"{'*' if part is None else f'{part:03d}'}-{entry}.npy"):
                 path.unlink()
             return
@@ -100,7 +100,7 @@ class Runs:
         connection.close()
 
 
-@pytest.fixture(params=["memory", "stream", "shards"])
+@pytest.fixture(params=["memory", "stream", "chunks"])
 def runs(request, tmp_path, ledger):
     """Runs over memory, one file, and many."""
     return Runs(request.param, tmp_path, ledger)
@@ -167,7 +167,7 @@ def test_answers_that_were_never_shown_may_be_lost(runs, ledger):
 
 @pytest.mark.parametrize("loss", ["part", "folder"])
 def test_one_part_that_is_lost_is_missed(tmp_path, ledger, loss):
-    runs = Runs("shards", tmp_path, ledger)
+    runs = Runs("chunks", tmp_path, ledger)
     runs(4, dies=True)
     runs(4)
     if loss == "part":

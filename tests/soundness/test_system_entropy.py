@@ -18,7 +18,7 @@ import sordino
 from sordino import _random
 from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment
 from sordino.mechanisms.gibbs import ExponentialMechanism, SoftmaxMechanism
-from sordino.mechanisms.label_sum import ChunkedLabels, PiecedTotal, _Sum
+from sordino.mechanisms.label_sum import ChunkedLabels, ChunkedTotal, _Sum
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, RandomizedResponse
@@ -52,9 +52,9 @@ def labels(entropy):
     return NOISE.release(LABELS, design=NOISE.prepare(ROWS), entropy=entropy).value
 
 
-def pieced(entropy):
+def chunked(entropy):
     design = ChunkedLabels(NOISE, NOISE.prepare(ROWS).ellipsoid)
-    secret = PiecedTotal(_Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0), 2.0**20)
+    secret = ChunkedTotal(_Sum(np.zeros(D, np.int64), 1, N, 1.0, 1.0), 2.0**20)
     return design.release_total(secret, entropy=entropy).value
 
 
@@ -105,7 +105,7 @@ CASES = {
             1.0, delta=1e-6, bound=2.0, unit="record", neighbors=REPLACE_ONE
         ).release(ROWS, entropy=e), 0, D * (D + 1) // 2),
     "LabelGaussian": (labels, 0, D),
-    "ChunkedLabels": (pieced, 0, D),
+    "ChunkedLabels": (chunked, 0, D),
     "RankingGaussian": (rankings, 0, 2),
     "GaussianRegression": (
         lambda e: regression(GaussianRegression(**PUBLIC, **SLOT, **NOISED), e), 0, 9),

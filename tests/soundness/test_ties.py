@@ -24,10 +24,10 @@ from sordino.engines.engine import InProcess
 from sordino.errors import DataError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import comparisons
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical, parse_record
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
@@ -337,7 +337,7 @@ def test_ties_with_a_prompt_beside_decisions_without_are_refused(tmp_path):
         (tmp_path / f"{number}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     with (
         pytest.raises(DataError, match=r"1\.jsonl: a prompt is given for some"),
-        survey_shards(find_shards(tmp_path), InProcess()),
+        survey_chunks(find_chunks(tmp_path), InProcess()),
     ):
         pytest.fail("both forms were read")
 

@@ -1,4 +1,4 @@
-"""Noise on the estimate over many files: read in pieces, one noised sum of labels released."""
+"""Noise on the estimate over many files: read in chunks, one noised sum of labels released."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 from sordino.errors import UsageError
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.preferences.shard_blocks import judgments
-from sordino.preferences.shard_survey import ShardSurvey, survey_shards
-from sordino.preferences.shards import Shards
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import describe_fit_settings, describe_guarantee_and_caveats
-from sordino.rewards.chunk_fit import fit_released_shards
+from sordino.rewards.chunk_fit import fit_released_chunks
 from sordino.rewards.estimation import EXPECTED_PASSES
-from sordino.rewards.label_release import ReleasedShards, promise_of, release_shards
+from sordino.rewards.label_release import ReleasedChunks, promise_of, release_chunks
 from sordino.rewards.model import RewardModel
-from sordino.rewards.private_metric_releases import METRICS_PASSES, measure_label_shards
+from sordino.rewards.private_metric_releases import METRICS_PASSES, measure_label_chunks
 from sordino.rewards.private_metrics import PrivateMetrics
 from sordino.rewards.release_checks import entropy_of
 
@@ -52,14 +52,14 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         MissingExtra: The engine is not installed.
         UsageError: A setting does not go with what the files hold.
     """
-    shards, found = shards_of(inputs), inputs.surveyed
-    refuse_for_vectors(settings, shards)
+    chunks, found = chunks_of(inputs), inputs.surveyed
+    refuse_for_vectors(settings, chunks)
     if found is None:
         settings.place.refuse_missing()
     survey = None if found is None else found.survey
     if survey is not None:
         _parts(survey, settings)
-    linked = names_persons(shards) if survey is None else survey.linked
+    linked = names_persons(chunks) if survey is None else survey.linked
     if settings.cap is not None and not linked:
         refuse_unlinked(f"a limit of {settings.cap} records of one person")
     noise = _noise(settings, inputs)
@@ -80,7 +80,7 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         "dropped_identical": None if survey is None else survey.dropped,
         "mechanism": noise.describe(),
         "metrics": noise.describe_metrics(),
-        "files": describe_files(shards, settings.place, passes=_passes(settings)),
+        "files": describe_files(chunks, settings.place, passes=_passes(settings)),
         "possible_caveats": [_REPEATS] if survey is None and not linked else [],
         **describe_guarantee_and_caveats(promise),
     }
@@ -94,7 +94,7 @@ def surveyed(settings: Settings, inputs: Inputs) -> Iterator[Inputs]:
         taken = Passes(bar, None if settings.hides_texts else _passes(settings))
         where: Any = {"scratch": place.scratch, "taken": taken}
         asked: Any = {"most": settings.cap, "hold_out": settings.metrics_epsilon is not None}
-        with survey_shards(shards_of(inputs), engine, **asked, **where) as survey:
+        with survey_chunks(chunks_of(inputs), engine, **asked, **where) as survey:
             yield replace(inputs, surveyed=Surveyed(survey=survey, engine=engine, taken=taken))
 
 
@@ -109,7 +109,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     assert found is not None  # noqa: S101 - for the type checker
     fitted, held_out = _parts(found.survey, settings)
     released = _released(settings, found, fitted, noise, ledger)
-    reward = fit_released_shards(released, ridge=settings.ridge, ball=settings.ball)
+    reward = fit_released_chunks(released, ridge=settings.ridge, ball=settings.ball)
     paid = _bought(settings, reward, found, held_out, noise, ledger)
     measured: dict[str, Any] = {**NO_METRICS}
     wins: dict[str, Any] = {**NO_WINS}
@@ -129,7 +129,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=True)
 
 
-def _parts(survey: ShardSurvey, settings: Settings) -> tuple[ShardSurvey, ShardSurvey | None]:
+def _parts(survey: ChunkSurvey, settings: Settings) -> tuple[ChunkSurvey, ChunkSurvey | None]:
     """Return what the fit may see, and what is held out for metrics, if they are bought."""
     return (survey, None) if settings.metrics_epsilon is None else survey.divided()
 
@@ -140,11 +140,11 @@ def _passes(settings: Settings) -> int:
 
 
 def _released(
-    settings: Settings, found: Surveyed, fitted: ShardSurvey, noise: Noise, ledger: Ledger
-) -> ReleasedShards:
+    settings: Settings, found: Surveyed, fitted: ChunkSurvey, noise: Noise, ledger: Ledger
+) -> ReleasedChunks:
     """Return the noised sum of the labels that the fit may see."""
-    texts = fitted.shards.dimension is None
-    return release_shards(
+    texts = fitted.chunks.dimension is None
+    return release_chunks(
         fitted,
         _for_labels(noise),
         ledger=ledger,
@@ -159,14 +159,14 @@ def _bought(
     settings: Settings,
     reward: RewardModel,
     found: Surveyed,
-    held_out: ShardSurvey | None,
+    held_out: ChunkSurvey | None,
     noise: Noise,
     ledger: Ledger,
 ) -> PrivateMetrics | None:
     """Return metrics on labels that the fit did not see, if the user pays for them."""
     if held_out is None or not isinstance(noise.metrics, LabelGaussian):
         return None
-    return measure_label_shards(
+    return measure_label_chunks(
         reward,
         held_out,
         noise.metrics,
@@ -178,16 +178,16 @@ def _bought(
     )
 
 
-def shards_of(inputs: Inputs) -> Shards:
+def chunks_of(inputs: Inputs) -> Chunks:
     """Return the files; this way is taken for nothing else."""
-    assert isinstance(inputs.pairs, Shards)  # noqa: S101 - for the type checker
+    assert isinstance(inputs.pairs, Chunks)  # noqa: S101 - for the type checker
     return inputs.pairs
 
 
 def _noise(settings: Settings, inputs: Inputs) -> Noise:
     """Return what hides a label, or all labels of a person."""
     found = inputs.surveyed
-    texts = found is not None and found.survey.shards.dimension is None
+    texts = found is not None and found.survey.chunks.dimension is None
     n = found.survey.counted if found is not None and texts else None
     return Noise.for_labels(settings, most=settings.cap, n=n)
 
@@ -198,32 +198,32 @@ def _for_labels(noise: Noise) -> LabelGaussian:
     return noise.estimate
 
 
-def refuse_for_vectors(settings: Settings, shards: Shards) -> None:
+def refuse_for_vectors(settings: Settings, chunks: Chunks) -> None:
     """Refuse settings that vectors in files cannot meet."""
-    if shards.dimension is None:
+    if chunks.dimension is None:
         return
-    if settings.asked_dimension not in (None, shards.dimension):
+    if settings.asked_dimension not in (None, chunks.dimension):
         raise UsageError(
             f"--dimension {settings.asked_dimension}: these files hold vectors of "
-            f"{shards.dimension} numbers, and no text to make features of. Nothing was done. "
+            f"{chunks.dimension} numbers, and no text to make features of. Nothing was done. "
             "Leave it out."
         )
     refuse_settings(
         confidence=settings.confidence,
         scale=settings.scale,
         method=settings.method,
-        dimension=shards.dimension,
+        dimension=chunks.dimension,
     )
 
 
-def names_persons(shards: Shards) -> bool:
+def names_persons(chunks: Chunks) -> bool:
     """Return whether the first records say who answered; all others must do as they do."""
-    blocks = (block for piece in shards.pieces for block in judgments(shards, piece))
+    blocks = (block for chunk in chunks.chunks for block in judgments(chunks, chunk))
     first = next((block for block in blocks if len(block)), None)
     return first is not None and first.persons is not None
 
 
-def _data(survey: ShardSurvey, name: str, looked_at: int) -> dict[str, Any]:
+def _data(survey: ChunkSurvey, name: str, looked_at: int) -> dict[str, Any]:
     """Return what was used, in public numbers."""
     return {
         "name": name,
@@ -231,6 +231,6 @@ def _data(survey: ShardSurvey, name: str, looked_at: int) -> dict[str, Any]:
         "records": survey.n,
         "dropped_identical": survey.dropped,
         "capped": None,  # not told from repeats, which do not count either
-        "files": survey.shards.pieces[-1].shard + 1,
+        "files": survey.chunks.chunks[-1].file + 1,
         "looked_at": looked_at,
     }

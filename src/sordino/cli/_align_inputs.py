@@ -18,11 +18,11 @@ from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_m
 from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.policies.gibbs import CandidatePolicy
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunks, find_chunks
 from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions, read_pairs
 from sordino.preferences.ranking_files import holds_rankings, read_rankings
 from sordino.preferences.rankings import Rankings
-from sordino.preferences.shard_survey import ShardSurvey
-from sordino.preferences.shards import Shards, find_shards
 from sordino.privacy import accounting
 from sordino.privacy.events import UNDECIDED, Event
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
@@ -43,7 +43,7 @@ from ._options import Passes, Unit
 class Inputs:
     """Everything that a run reads, checked before anything is spent, and how pairs were read."""
 
-    pairs: Pairs | PrivatePairs | Rankings | Shards
+    pairs: Pairs | PrivatePairs | Rankings | Chunks
     public: Pairs | None
     truth: TrueReward | None
     drop_identical: bool
@@ -56,7 +56,7 @@ class Inputs:
 class Surveyed:
     """Many files of which all that is public was read once."""
 
-    survey: ShardSurvey  # what was found
+    survey: ChunkSurvey  # what was found
     engine: Engine  # what reads them again
     taken: Passes  # shows how far it is
 
@@ -88,10 +88,10 @@ def read_inputs(
     }
     if settings.place.reads(sources):
         refuse_given(offers, "only a file of ballots over items has items to offer")
-        _refuse_for_shards(settings, evaluate=evaluate, truth=truth)
+        _refuse_for_chunks(settings, evaluate=evaluate, truth=truth)
         reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
-        shards = find_shards(sources, hides_records=settings.hides_texts, **reading)
-        return Inputs(pairs=shards, public=None, truth=None, **reading)
+        chunks = find_chunks(sources, hides_records=settings.hides_texts, **reading)
+        return Inputs(pairs=chunks, public=None, truth=None, **reading)
     (source,) = sources
     if holds_rankings(source):
         _refuse_for_rankings(settings, evaluate=evaluate, truth=truth)
@@ -171,7 +171,7 @@ def _refuse_for_rankings(settings: Settings, *, evaluate: Path | None, truth: Pa
         raise UsageError(f"{wrong[0]} is for pairs, and these are rankings. Leave it out.")
 
 
-def _refuse_for_shards(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
+def _refuse_for_chunks(settings: Settings, *, evaluate: Path | None, truth: Path | None) -> None:
     """Refuse what is not built for many files, before they are looked for."""
     if settings.noise is not NoiseOn.estimate:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Whole records in many files: read in pieces, one tilted minimizer of them is released."""
+"""Whole records in many files: read in chunks, one tilted minimizer of them is released."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.model import RewardModel
-from sordino.rewards.record_release import fit_record_shards
+from sordino.rewards.record_release import fit_record_chunks
 from sordino.rewards.release_checks import entropy_of, record_promise
 
 from ._align_estimate import (
@@ -19,7 +19,7 @@ from ._align_estimate import (
     planned_ledger,
     promise_together,
 )
-from ._align_files import refuse_for_vectors, shards_of
+from ._align_files import chunks_of, refuse_for_vectors
 from ._align_inputs import Inputs, Learned, Noise
 from ._align_settings import Settings
 
@@ -34,8 +34,8 @@ def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
         MissingExtra: The engine is not installed.
         UsageError: A setting does not go with what the files hold.
     """
-    shards, found = shards_of(inputs), inputs.surveyed
-    refuse_for_vectors(settings, shards)
+    chunks, found = chunks_of(inputs), inputs.surveyed
+    refuse_for_vectors(settings, chunks)
     if found is None:
         settings.place.refuse_missing()
     survey = None if found is None else found.survey
@@ -69,9 +69,9 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
     """Return what a tilted fit of the records in many files teaches."""
     found, noise = inputs.surveyed, _noise(settings, inputs)
     assert found is not None  # noqa: S101 - for the type checker
-    texts = found.survey.shards.dimension is None
+    texts = found.survey.chunks.dimension is None
     found.taken.stop_counting("Fitting")
-    fit = fit_record_shards(
+    fit = fit_record_chunks(
         found.survey,
         _for_records(noise),
         second_moment=noise.second_moment,
@@ -88,7 +88,7 @@ def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
 def _noise(settings: Settings, inputs: Inputs) -> Noise:
     """Return what hides a record; of vectors their length is known, and no option says it."""
     n = _records(settings, inputs)
-    d = shards_of(inputs).dimension or settings.features(n).dimension
+    d = chunks_of(inputs).dimension or settings.features(n).dimension
     return Noise.for_records(settings, n=n, d=d)
 
 

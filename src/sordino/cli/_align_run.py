@@ -25,9 +25,9 @@ from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
 from sordino.errors import SordinoError
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.rankings import Rankings
-from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
@@ -64,7 +64,7 @@ def _way(settings: Settings, inputs: Inputs) -> Any:
     """Return the module that plans, opens the ledger and learns."""
     if isinstance(inputs.pairs, Rankings):
         return _align_rankings
-    if isinstance(inputs.pairs, Shards):
+    if isinstance(inputs.pairs, Chunks):
         return _align_record_files if settings.hides_texts else _align_files
     ways = {
         NoiseOn.labels: _align_labels,
@@ -114,7 +114,7 @@ def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]
     """Do the whole job after the inputs were read; return what ``result.json`` holds."""
     # Whatever can be refused is refused before anything is spent.
     plan(settings, inputs)
-    if isinstance(inputs.pairs, Shards) and inputs.surveyed is None:
+    if isinstance(inputs.pairs, Chunks) and inputs.surveyed is None:
         with _align_files.surveyed(settings, inputs) as surveyed:
             return run(settings, surveyed, started=started)
     way = _way(settings, inputs)

@@ -10,18 +10,18 @@ from typing import Any
 
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Manifest
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.chunk_outputs import ChunkOutputs
+from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.shard_outputs import ShardOutputs
-from sordino.privatization.shards import plan_shards, privatize_shards
 from sordino.privatization.stream import default_ledger_path, digest_of_request
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.rewards.chunk_fit import fit_and_measure_shards
+from sordino.rewards.chunk_fit import fit_and_measure_chunks
 
 from . import _options as options
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
@@ -93,30 +93,30 @@ def privatize_files(
     as_json: bool,
 ) -> None:
     """Randomize every label in many files once, and say how; or say what it would spend."""
-    shards, simulated = find_shards(sources, **reading), asked.simulate_seed is not None
-    outputs = ShardOutputs.of(shards, asked.out, force=asked.force)  # refuses before reading
+    chunks, simulated = find_chunks(sources, **reading), asked.simulate_seed is not None
+    outputs = ChunkOutputs.of(chunks, asked.out, force=asked.force)  # refuses before reading
     randomization = asked.randomization()
     with asked.place.engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
         told: Any = {"engine": engine, "scratch": asked.place.scratch, "taken": Passes(bar)}
-        told["surveyed"] = found = stack.enter_context(survey_shards(shards, **told))
+        told["surveyed"] = found = stack.enter_context(survey_chunks(chunks, **told))
         coin = asked.coin(found.largest)
         planned = replace(randomization, mechanism=coin)
-        request = digest_of_request(shards, planned)
+        request = digest_of_request(chunks, planned)
         manifests = () if dry_run else outputs.finished(request, planned.ledger)
         if manifests and not found.linked:  # whose budget may be used up
             spend = {**_FREE, "dropped_identical": found.dropped}
         else:
-            spend = plan_shards(shards, planned, data=asked.data, **told)
+            spend = plan_chunks(chunks, planned, data=asked.data, **told)
         passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)
-        spend["files"] = describe_files(shards, asked.place, passes=passes)
+        spend["files"] = describe_files(chunks, asked.place, passes=passes)
         if dry_run:
             lines = plan_rows(spend)
             finish("sordino privatize", lines, spend, as_json=as_json, simulated=simulated)
             return
         account = asked.opened_ledger()
         with account.attempt(asked.request):
-            manifests = manifests or privatize_shards(
-                shards,
+            manifests = manifests or privatize_chunks(
+                chunks,
                 asked.out,
                 coin,
                 ledger=account,
@@ -183,11 +183,11 @@ def fit_files(
             f"--method {method} reads one file into memory; many files are fitted by the debiased "
             "likelihood. Nothing was done. Leave it out."
         )
-    shards = find_shards(sources, privatized=True, **reading)
-    features = HashedText(dimension=dimension) if shards.dimension is None else None
+    chunks = find_chunks(sources, privatized=True, **reading)
+    features = HashedText(dimension=dimension) if chunks.dimension is None else None
     with place.engine() as engine, Bar.shown("Reading") as bar:
-        reward, measured = fit_and_measure_shards(
-            shards,
+        reward, measured = fit_and_measure_chunks(
+            chunks,
             features=features,
             engine=engine,
             scratch=place.scratch,
@@ -199,7 +199,7 @@ def fit_files(
     value = {
         **describe_guarantee_and_caveats(promise),
         "reward": measured.to_dict(),
-        "files": len({piece.shard for piece in shards.pieces}),
+        "files": len({chunk.file for chunk in chunks.chunks}),
     }
     rows = {
         "guarantee": describe_promise(value["guarantee"]),

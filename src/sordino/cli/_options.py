@@ -23,7 +23,7 @@ from sordino.engines.engine import Engine, InProcess
 from sordino.engines.ray_data import RayData, refuse_silent_address
 from sordino.errors import SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.shards import Shards
+from sordino.preferences.chunks import Chunks
 from sordino.privacy import guarantee
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privatization.randomization import coin_for_person
@@ -367,7 +367,7 @@ class Place:
             raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
 
     def reads(self, sources: Sequence[Path]) -> bool:
-        """Return whether files are read in pieces; refuse a folder for them if not."""
+        """Return whether files are read in chunks; refuse a folder for them if not."""
         several = len(sources) > 1 or any(
             path.suffix == _TABLE or path.is_dir() for path in sources
         )
@@ -426,14 +426,14 @@ class Passes:
         self._bar.describe(description)
 
 
-def describe_files(shards: Shards, place: Place, *, passes: int) -> dict[str, Any]:
+def describe_files(chunks: Chunks, place: Place, *, passes: int) -> dict[str, Any]:
     """Return what is known of many files before a record of them is read."""
     # Their bytes are not in it: they tell how long labels are. Lines and rows do not.
     return {
         "engine": place.name,
-        "files": shards.pieces[-1].shard + 1,
-        "blocks": len(shards.pieces),
-        "rows": shards.rows,
+        "files": chunks.chunks[-1].file + 1,
+        "blocks": len(chunks.chunks),
+        "rows": chunks.rows,
         "passes": passes,
     }
 

@@ -121,7 +121,7 @@ def align_rows(result: Mapping[str, Any], folder: Path) -> dict[str, str]:
 
 
 def _in_files(data: Mapping[str, Any]) -> str:
-    """Return in how many files the judgments were, if they were read in pieces."""
+    """Return in how many files the judgments were, if they were read in chunks."""
     if "files" not in data:
         return ""
     left_out = data["records"] - data["pairs"]
@@ -202,7 +202,7 @@ def _central_metrics(result: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _is_for_sale(told: Mapping[str, Any]) -> bool:
-    """Return whether metrics can be bought on files that are read in pieces: of labels alone."""
+    """Return whether metrics can be bought on files that are read in chunks: of labels alone."""
     return bool(told["mechanism"]["name"] == "label-gaussian")
 
 

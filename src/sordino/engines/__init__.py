@@ -1,1 +1,1 @@
-"""Where sums over many pieces of data are computed: here, or on machines of yours."""
+"""Where sums over many chunks of data are computed: here, or on machines of yours."""

@@ -1,6 +1,6 @@
-"""One sum over many pieces, and the engine that has it computed.
+"""One sum over many chunks, and the engine that has it computed.
 
-Whatever is learned from data too large for memory is a sum over pieces of it. An engine says
+Whatever is learned from data too large for memory is a sum over chunks of it. An engine says
 where the parts are computed and nothing else: no noise is drawn in a task, so that a task may be
 lost, run again or run twice without anybody noticing.
 
@@ -91,12 +91,12 @@ class Reduction(Generic[T]):
 
 
 Taken = Callable[[int, int], None]
-"""Called with (pieces done, pieces in all)."""
+"""Called with (chunks done, chunks in all)."""
 
 
 @runtime_checkable
 class Engine(Protocol):
-    """What computes sums over pieces; an object with this one method is one.
+    """What computes sums over chunks; an object with this one method is one.
 
     Guarantee:
         None. A task must give the same result however often it is run. So it draws no noise of a
@@ -106,62 +106,62 @@ class Engine(Protocol):
 
     def fold(
         self,
-        pieces: Sequence[Any],
+        chunks: Sequence[Any],
         task: Callable[[Any], T],
         add: Callable[[T, T], T],
         *,
         taken: Taken | None = None,
     ) -> T:
-        """Return the sum of ``task(piece)`` over all pieces.
+        """Return the sum of ``task(chunk)`` over all chunks.
 
         The parts are added in the order and by the tree of
-        :class:`~sordino.engines.engine.Reduction`, which depend on the number of pieces alone:
+        :class:`~sordino.engines.engine.Reduction`, which depend on the number of chunks alone:
         so every engine returns the same bits, if its machines compute the same.
 
         Args:
-            pieces: At least one; small, and made of what can be pickled.
-            task: From a piece to its part; may be run more than once, anywhere.
+            chunks: At least one; small, and made of what can be pickled.
+            task: From a chunk to its part; may be run more than once, anywhere.
             add: From two parts to their sum; it may change and return the first.
-            taken: Called as pieces are done.
+            taken: Called as chunks are done.
 
         Raises:
-            SordinoError: What a task raised: that of the first piece that failed.
+            SordinoError: What a task raised: that of the first chunk that failed.
         """
         ...
 
 
 class InProcess:
-    """The engine that needs nothing: one piece after the other, here.
+    """The engine that needs nothing: one chunk after the other, here.
 
-    Memory holds one piece and a part for each level of the tree.
+    Memory holds one chunk and a part for each level of the tree.
 
     Guarantee:
         None; see :class:`Engine`.
 
     Example:
-        >>> InProcess().fold(range(5), lambda piece: piece**2, lambda one, other: one + other)
+        >>> InProcess().fold(range(5), lambda chunk: chunk**2, lambda one, other: one + other)
         30
     """
 
     def fold(
         self,
-        pieces: Sequence[Any],
+        chunks: Sequence[Any],
         task: Callable[[Any], T],
         add: Callable[[T, T], T],
         *,
         taken: Taken | None = None,
     ) -> T:
-        """Return the sum over all pieces, as :meth:`Engine.fold` says.
+        """Return the sum over all chunks, as :meth:`Engine.fold` says.
 
         Raises:
-            UsageError: There is no piece.
+            UsageError: There is no chunk.
             SordinoError: What a task raised.
         """
-        total = Reduction(len(pieces), add)
-        for index, piece in enumerate(pieces):
-            total.take(index, task(piece))
+        total = Reduction(len(chunks), add)
+        for index, chunk in enumerate(chunks):
+            total.take(index, task(chunk))
             if taken is not None:
-                taken(index + 1, len(pieces))
+                taken(index + 1, len(chunks))
         return total.result()
 
     def __repr__(self) -> str:
@@ -179,25 +179,25 @@ def refuse_other_engines(engine: object) -> None:
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class PiecedRows:
-    """Rows of d numbers in pieces that an engine reads."""
+class ChunkedRows:
+    """Rows of d numbers in chunks that an engine reads."""
 
     engine: Engine  # where they are read
-    pieces: Sequence[Any]  # what they are read from
-    # From a piece to its blocks: (number of the first row, rows, whatever else belongs to them),
-    # each small enough for memory. The same piece always gives the same blocks.
+    chunks: Sequence[Any]  # what they are read from
+    # From a chunk to its blocks: (number of the first row, rows, whatever else belongs to them),
+    # each small enough for memory. The same chunk always gives the same blocks.
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     shape: tuple[int, int]  # (n, d)
-    taken: Taken | None = None  # called as pieces are done
+    taken: Taken | None = None  # called as chunks are done
 
     def __repr__(self) -> str:
         """Return the size."""
-        return f"PiecedRows(n={self.shape[0]}, d={self.shape[1]})"
+        return f"ChunkedRows(n={self.shape[0]}, d={self.shape[1]})"
 
     def fold(self, task: Callable[..., T], add: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(*block)`` over all blocks."""
         total: T | None = self.engine.fold(
-            self.pieces, _OfBlocks(self.read, task, add), _Added(add), taken=self.taken
+            self.chunks, _OfBlocks(self.read, task, add), _Added(add), taken=self.taken
         )
         if total is None:
             raise UsageError("There is no row to add up.")
@@ -206,15 +206,15 @@ class PiecedRows:
 
 @dataclass(frozen=True)
 class _OfBlocks:
-    """A task on a piece: the sum over its blocks; None where it has none."""
+    """A task on a chunk: the sum over its blocks; None where it has none."""
 
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     task: Callable[..., Any]
     add: Callable[[Any, Any], Any]
 
-    def __call__(self, piece: Any) -> Any:
-        """Return the sum of one piece."""
-        parts = (self.task(*block) for block in self.read(piece))
+    def __call__(self, chunk: Any) -> Any:
+        """Return the sum of one chunk."""
+        parts = (self.task(*block) for block in self.read(chunk))
         return reduce(_Added(self.add), parts, None)
 
 

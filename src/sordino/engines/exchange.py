@@ -76,7 +76,7 @@ _HEAD: Final = 8 * (PARTS + 1)
 
 @dataclass(frozen=True)
 class Exchange:
-    """A folder in which every piece of data leaves its rows, sorted by part."""
+    """A folder in which every chunk of data leaves its rows, sorted by part."""
 
     # A file appears whole or not at all, and is the same whoever writes it: a task may be lost or
     # run twice.
@@ -84,29 +84,29 @@ class Exchange:
     folder: str  # A folder that every machine sees at the same place
     dtype: Any  # of one row
 
-    def write(self, piece: int, rows: np.ndarray, parts: Integer[np.ndarray, " n"]) -> None:
-        """Leave the rows of one piece."""
+    def write(self, chunk: int, rows: np.ndarray, parts: Integer[np.ndarray, " n"]) -> None:
+        """Leave the rows of one chunk."""
         self._refuse_unseen()
         order = np.argsort(parts, kind="stable")
         ends = np.searchsorted(parts[order], np.arange(PARTS + 1)).astype("<u8")
         assert ends[0] == 0, "a part below 0"  # noqa: S101 - rows would be lost without a word
         assert ends[-1] == len(rows), "a part beyond the last"  # noqa: S101
-        with atomic_writer(self._path(piece), force=True, held=False) as file:
+        with atomic_writer(self._path(chunk), force=True, held=False) as file:
             file.write(ends.tobytes())
             file.write(rows[order].tobytes())
 
-    def read(self, part: int, pieces: int) -> np.ndarray:
-        """Return all rows of one part, in the order of pieces and of rows in them."""
+    def read(self, part: int, chunks: int) -> np.ndarray:
+        """Return all rows of one part, in the order of chunks and of rows in them."""
         self._refuse_unseen()
-        found = [self._rows(piece, part) for piece in range(pieces)]
+        found = [self._rows(chunk, part) for chunk in range(chunks)]
         return np.concatenate(found) if found else np.zeros(0, self.dtype)
 
-    def _rows(self, piece: int, part: int) -> np.ndarray:
-        """Return what one piece left for one part."""
+    def _rows(self, chunk: int, part: int) -> np.ndarray:
+        """Return what one chunk left for one part."""
         size = np.dtype(self.dtype).itemsize
         with (
             explained("A file of the shuffle cannot be read"),
-            self._path(piece).open("rb") as file,
+            self._path(chunk).open("rb") as file,
         ):
             file.seek(8 * part)
             first, last = (int(end) for end in np.frombuffer(_whole(file, 16), "<u8"))
@@ -121,9 +121,9 @@ class Exchange:
                 "scratch= (--scratch) a folder that all machines see at the same place."
             )
 
-    def _path(self, piece: int) -> Path:
-        """Return the file of one piece."""
-        return Path(self.folder) / f"{piece:08d}.rows"
+    def _path(self, chunk: int) -> Path:
+        """Return the file of one chunk."""
+        return Path(self.folder) / f"{chunk:08d}.rows"
 
 
 def _whole(file: BinaryIO, size: int) -> bytes:

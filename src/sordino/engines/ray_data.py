@@ -4,7 +4,7 @@ What Ray leaves in a process and on a disk while it runs here, and its removal a
 
 Whether something answers at an address, found out in seconds and without joining it.
 
-What tasks elsewhere are given and send back: stretches of pieces, branches of the sum.
+What tasks elsewhere are given and send back: stretches of chunks, branches of the sum.
 """
 
 from __future__ import annotations
@@ -116,24 +116,24 @@ def _received(place: socket.socket) -> bytes:
 
 T = TypeVar("T")
 
-_LONGEST_BRANCH = 8  # pieces; a power of two, as all lengths are, so that a stretch is one branch
+_LONGEST_BRANCH = 8  # chunks; a power of two, as all lengths are, so that a stretch is one branch
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighboring pieces that one task adds up."""
+    """Neighboring chunks that one task adds up."""
 
     first: int  # the number of the first
-    pieces: tuple[Any, ...]  # they themselves
+    chunks: tuple[Any, ...]  # they themselves
 
 
-def stretches(pieces: Sequence[Any], least: int) -> list[Stretch]:
-    """Return all pieces, in stretches that are branches of the tree of a sum."""
+def stretches(chunks: Sequence[Any], least: int) -> list[Stretch]:
+    """Return all chunks, in stretches that are branches of the tree of a sum."""
     length = _LONGEST_BRANCH
-    while length > 1 and -(-len(pieces) // length) < least:
+    while length > 1 and -(-len(chunks) // length) < least:
         length //= 2
-    starts = range(0, len(pieces), length)
-    return [Stretch(first, tuple(pieces[first : first + length])) for first in starts]
+    starts = range(0, len(chunks), length)
+    return [Stretch(first, tuple(chunks[first : first + length])) for first in starts]
 
 
 @dataclass
@@ -141,9 +141,9 @@ class Branches:
     """What some tasks found."""
 
     nodes: list[Node[Any]] = field(default_factory=list)  # sums of branches
-    # From which piece to before which one.
+    # From which chunk to before which one.
     seen: list[tuple[int, int]] = field(default_factory=list)
-    # The first of these pieces that was refused, and why.
+    # The first of these chunks that was refused, and why.
     failed: tuple[int, SordinoError] | None = None
 
     def packed(self) -> bytes:
@@ -165,22 +165,22 @@ class Branches:
 class SumOfStretch:
     """The task: it adds up the parts of a stretch."""
 
-    task: Callable[[Any], Any]  # from a piece to its part
+    task: Callable[[Any], Any]  # from a chunk to its part
     add: Callable[[Any, Any], Any]  # from two parts to their sum
-    pieces: int  # how many there are in all
+    chunks: int  # how many there are in all
 
     def __call__(self, stretch: Stretch) -> Branches:
-        """Return one branch, or what refused a piece."""
+        """Return one branch, or what refused a chunk."""
         # An error is returned and not raised: an engine would try again, and would write down more
         # of it than its message.
-        total: Reduction[Any] = Reduction(self.pieces, self.add)
+        total: Reduction[Any] = Reduction(self.chunks, self.add)
         index = stretch.first
         try:
-            for index, piece in enumerate(stretch.pieces, stretch.first):
-                total.take(index, self.task(piece))
+            for index, chunk in enumerate(stretch.chunks, stretch.first):
+                total.take(index, self.task(chunk))
         except Exception as error:  # noqa: BLE001 - it must not reach the engine's logs
             return Branches([], [(stretch.first, index + 1)], (index, _portable(error)))
-        return Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.pieces))])
+        return Branches(total.nodes(), [(stretch.first, stretch.first + len(stretch.chunks))])
 
 
 @dataclass(frozen=True)
@@ -188,11 +188,11 @@ class Merge:
     """The task of a second stage: it adds up what several tasks found."""
 
     add: Callable[[Any, Any], Any]  # from two parts to their sum
-    pieces: int  # how many there are in all
+    chunks: int  # how many there are in all
 
     def __call__(self, found: Sequence[bytes]) -> Branches:
         """Return fewer branches; what was packed is read one after the other."""
-        total: Reduction[Any] = Reduction(self.pieces, self.add)
+        total: Reduction[Any] = Reduction(self.chunks, self.add)
         merged = Branches()
         for packed in found:
             branches = Branches.unpacked(packed)
@@ -210,13 +210,13 @@ class Merge:
 class Arrivals(Generic[T]):
     """Where a caller takes in what tasks found, in whatever order, once or more often."""
 
-    # An error is raised when all earlier pieces are known to be good, so that it is that of the
-    # first piece that failed, whichever task ended first.
+    # An error is raised when all earlier chunks are known to be good, so that it is that of the
+    # first chunk that failed, whichever task ended first.
 
-    def __init__(self, pieces: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
-        """Expect so many pieces."""
-        self._total: Reduction[T] = Reduction(pieces, add)
-        self._seen = np.zeros(pieces, dtype=bool)
+    def __init__(self, chunks: int, add: Callable[[T, T], T], taken: Taken | None = None) -> None:
+        """Expect so many chunks."""
+        self._total: Reduction[T] = Reduction(chunks, add)
+        self._seen = np.zeros(chunks, dtype=bool)
         self._taken = taken
         self._failed: tuple[int, SordinoError] | None = None
 
@@ -242,7 +242,7 @@ class Arrivals(Generic[T]):
 def _first(
     one: tuple[int, SordinoError] | None, other: tuple[int, SordinoError] | None
 ) -> tuple[int, SordinoError] | None:
-    """Return the problem of the earlier piece."""
+    """Return the problem of the earlier chunk."""
     if one is None or other is None:
         return other if one is None else one
     return other if other[0] < one[0] else one
@@ -276,7 +276,7 @@ _SILENT: Final = {"log_to_driver": False, "logging_level": "CRITICAL"}
 
 
 class RayData:
-    """An engine on Ray: pieces are read and added up by its workers.
+    """An engine on Ray: chunks are read and added up by its workers.
 
     Tasks draw nothing, so that Ray may run them again, or twice. Records pass through the memory
     of workers and never through Ray's object store or its logs: names of files go in, with what
@@ -330,21 +330,21 @@ class RayData:
 
     def fold(
         self,
-        pieces: Sequence[Any],
+        chunks: Sequence[Any],
         task: Callable[[Any], T],
         add: Callable[[T, T], T],
         *,
         taken: Taken | None = None,
     ) -> T:
-        """Return the sum over all pieces, as :meth:`~sordino.engines.engine.Engine.fold` says.
+        """Return the sum over all chunks, as :meth:`~sordino.engines.engine.Engine.fold` says.
 
         Raises:
-            UsageError: There is no piece, or the address does not answer.
+            UsageError: There is no chunk, or the address does not answer.
             SordinoError: What a task raised.
             EngineError: A task raised anything else, or Ray gave up.
         """
-        arrivals = Arrivals(len(pieces), add, taken)
-        with self, _quietly(), closing(_rows(pieces, task, add)) as rows:
+        arrivals = Arrivals(len(chunks), add, taken)
+        with self, _quietly(), closing(_rows(chunks, task, add)) as rows:
             for packed in rows:
                 arrivals.take(Branches.unpacked(packed))
         return arrivals.result()
@@ -374,7 +374,7 @@ class _MergeTask:
 
 
 def _rows(
-    pieces: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
+    chunks: Sequence[Any], task: Callable[[Any], Any], add: Callable[[Any, Any], Any]
 ) -> Generator[bytes]:
     """Yield what tasks found, as they end."""
     ray = _library()
@@ -383,8 +383,8 @@ def _rows(
         raise EngineError(
             "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
         )
-    work = SumOfStretch(task, add, len(pieces))
-    blocks = stretches(pieces, _TASKS * cores)
+    work = SumOfStretch(task, add, len(chunks))
+    blocks = stretches(chunks, _TASKS * cores)
     many = cores >= _MANY and len(blocks) > _MERGED**2
     try:
         found = _dataset(ray, blocks, work, in_two_stages=many)
@@ -411,7 +411,7 @@ def _dataset(
         # In order, so that neighbors meet and their branches become one.
         found.context.execution_options.preserve_order = True
         # Another share of a core, so that Ray does not make one task of both.
-        merge = _MergeTask(Merge(work.add, work.pieces))
+        merge = _MergeTask(Merge(work.add, work.chunks))
         found = found.map_batches(merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES)
     return found
 

@@ -12,7 +12,7 @@ from jaxtyping import Bool, Float
 from scipy import sparse
 
 from sordino import _validate
-from sordino.engines.engine import PiecedRows
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, UsageError
 
 from .grid import AnyRows, Rows, row_sum
@@ -162,7 +162,7 @@ def checked_rows(name: str, rows: Rows) -> Rows:
 
 def _checked(rows: AnyRows) -> AnyRows:
     """Return rows as floats; refuse what has no ellipsoid."""
-    if not isinstance(rows, PiecedRows):  # whose blocks were checked when they were read
+    if not isinstance(rows, ChunkedRows):  # whose blocks were checked when they were read
         rows = checked_rows("rows", rows)
     if 0 in rows.shape or not (largest := _largest(rows).max()) > 1 / _LARGEST:
         raise DataError(

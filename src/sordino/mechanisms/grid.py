@@ -3,7 +3,7 @@
 Every bound here is enforced by integer arithmetic: floating point only says where a vector
 points.
 
-Sums over the rows of a matrix, wherever it is: in memory, or in pieces that an engine reads.
+Sums over the rows of a matrix, wherever it is: in memory, or in chunks that an engine reads.
 
 The least noise that keeps a promise: computed, then compared with what it states.
 
@@ -25,7 +25,7 @@ from scipy.sparse.linalg import norm as sparse_norm
 
 from sordino import _validate
 from sordino._random import Entropy, normals
-from sordino.engines.engine import PiecedRows
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, UsageError
 
 PersonIds = Sequence[str | int] | np.ndarray
@@ -217,14 +217,14 @@ def _study_noise(
 T = TypeVar("T")
 
 Rows: TypeAlias = np.ndarray | sparse.sparray | sparse.spmatrix
-AnyRows: TypeAlias = Rows | PiecedRows
+AnyRows: TypeAlias = Rows | ChunkedRows
 
 _PART: Final = 1 << 20  # numbers held at once, densely
 
 
 def row_sum(rows: AnyRows, task: Callable[[np.ndarray], T], add: Callable[[T, T], T]) -> T:
     """Return the sum of ``task(block)`` over blocks of the rows, each of them dense."""
-    if isinstance(rows, PiecedRows):
+    if isinstance(rows, ChunkedRows):
         total: T = rows.fold(_Dense(task, add), add)
         return total
     return reduce(add, (task(part) for _, part in dense_parts(rows)))
@@ -262,7 +262,7 @@ def counting_less(rows: AnyRows, longest: float) -> AnyRows:
     """Return the rows times their weights, so that none is longer than ``longest``."""
     if longest == np.inf:
         return rows
-    if isinstance(rows, PiecedRows):
+    if isinstance(rows, ChunkedRows):
         return replace(rows, read=_CountingLess(rows.read, longest))
     weights = row_weights(rows, longest)[:, np.newaxis]
     if sparse.issparse(rows):
@@ -272,14 +272,14 @@ def counting_less(rows: AnyRows, longest: float) -> AnyRows:
 
 @dataclass(frozen=True)
 class _CountingLess:
-    """From a piece to its blocks, whose rows are multiplied by their weights."""
+    """From a chunk to its blocks, whose rows are multiplied by their weights."""
 
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     longest: float
 
-    def __call__(self, piece: Any) -> Iterator[tuple[Any, ...]]:
+    def __call__(self, chunk: Any) -> Iterator[tuple[Any, ...]]:
         """Yield the blocks."""
-        for first, block, *others in self.read(piece):
+        for first, block, *others in self.read(chunk):
             yield first, counting_less(block, self.longest), *others
 
 

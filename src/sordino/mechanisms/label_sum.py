@@ -24,7 +24,7 @@ from jaxtyping import Bool, Float, Int32, Int64, Integer
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.engines.engine import PiecedRows
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.privacy import accounting
 from sordino.privacy.events import UNDECIDED, GaussianEvent
@@ -602,7 +602,7 @@ class LabelDesign(DesignedSum):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PiecedStatistic:
+class ChunkedStatistic:
     """What was released of labels in many files, with all that is known about its noise."""
 
     value: Float[np.ndarray, " d"]  # T̃, the noised Σ y_i x_i over the rows that count
@@ -615,7 +615,7 @@ class PiecedStatistic:
 
     def __repr__(self) -> str:
         """Return sizes; no number of the sum."""
-        return f"PiecedStatistic(n={self.rows}, d={len(self.value)})"
+        return f"ChunkedStatistic(n={self.rows}, d={len(self.value)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -637,12 +637,12 @@ class ChunkedLabels:
     ellipsoid: Ellipsoid  # the shape of the noise
 
     @classmethod
-    def prepare(cls, mechanism: LabelGaussian, rows: PiecedRows) -> ChunkedLabels:
+    def prepare(cls, mechanism: LabelGaussian, rows: ChunkedRows) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
         shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
         return cls(mechanism, shape(counting_less(rows, mechanism.longest)))
 
-    def total(self, rows: PiecedRows) -> PiecedTotal:
+    def total(self, rows: ChunkedRows) -> ChunkedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing."""
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
@@ -653,9 +653,9 @@ class ChunkedLabels:
         if found.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
         moved = found.moved * (self.mechanism.records_per_person or 1) / FINER
-        return PiecedTotal(found, self._usable_noise(moved))
+        return ChunkedTotal(found, self._usable_noise(moved))
 
-    def release_total(self, total: PiecedTotal, *, entropy: Entropy) -> PiecedStatistic:
+    def release_total(self, total: ChunkedTotal, *, entropy: Entropy) -> ChunkedStatistic:
         """Return the noised sum; draws noise, so the spend must already be on a ledger.
 
         Guarantee:
@@ -665,11 +665,11 @@ class ChunkedLabels:
         step = self.ellipsoid.unwhiten * self.mechanism.grid
         return self.described(total, np.asarray(step @ noised))
 
-    def described(self, total: PiecedTotal, value: Float[np.ndarray, " d"]) -> PiecedStatistic:
+    def described(self, total: ChunkedTotal, value: Float[np.ndarray, " d"]) -> ChunkedStatistic:
         """Return a noised sum with what is public of it."""
         found, scale = total.found, total.scale
         step = self.ellipsoid.unwhiten * self.mechanism.grid
-        return PiecedStatistic(
+        return ChunkedStatistic(
             value=value,
             factor=step * scale,
             rows=found.rows,
@@ -678,7 +678,7 @@ class ChunkedLabels:
             scale=scale,
         )
 
-    def statistic(self, rows: PiecedRows, *, entropy: Entropy) -> PiecedStatistic:
+    def statistic(self, rows: ChunkedRows, *, entropy: Entropy) -> ChunkedStatistic:
         """Return both steps in one; the spend must already be on a ledger.
 
         Guarantee:
@@ -719,7 +719,7 @@ class _Sum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PiecedTotal:
+class ChunkedTotal:
     """A sum that has no noise yet: keep it secret."""
 
     found: _Sum  # what the rows contribute

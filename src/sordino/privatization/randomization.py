@@ -56,7 +56,7 @@ def agreeing_memo(
             raise PrivacyError(
                 f"The answers that people gave before are in {memo_of_parts(ledger).name}, where "
                 "judgments in many files are answered. Nothing was released. Answer these in the "
-                "same way (privatize_shards, --engine), or use another ledger."
+                "same way (privatize_chunks, --engine), or use another ledger."
             )
         refuse_loss(path, rows_on_disk(ledger))
         with AnswerMemo.open(path, settings=dict(settings), dry_run=dry_run) as memo:

@@ -31,6 +31,7 @@ from sordino._files import (
 )
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import PublicDigest, kept
 from sordino.preferences.files import Progress, read_records, separator, to_line
 from sordino.preferences.memo import AnswerMemo
@@ -43,7 +44,6 @@ from sordino.preferences.pairs import (
     stem,
 )
 from sordino.preferences.records import Record
-from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import Guarantee
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import digest_of_json
@@ -289,15 +289,15 @@ _BEGUN: Final = "begun.json"
 _DRAWING: Final = "drawing.json"
 
 
-def digest_of_request(shards: Shards, randomization: Randomization) -> str:
+def digest_of_request(chunks: Chunks, randomization: Randomization) -> str:
     """Return one SHA-256 for which files are to be answered, and how; nothing of what they hold."""
     # It outlives a run that is killed, so neither their size nor their time may be in it.
     request = {
-        "files": list(dict.fromkeys(piece.path for piece in shards.pieces)),
-        "layout": shards.layout,
-        "dimension": shards.dimension,
-        "person_field": shards.person_field,
-        "drop_identical": shards.drop_identical,
+        "files": list(dict.fromkeys(chunk.path for chunk in chunks.chunks)),
+        "layout": chunks.layout,
+        "dimension": chunks.dimension,
+        "person_field": chunks.person_field,
+        "drop_identical": chunks.drop_identical,
         "settings": randomization.memo_settings,
         "unit": randomization.unit,
         "cap": randomization.cap,

@@ -16,17 +16,17 @@ from jaxtyping import Float, Integer
 from scipy.sparse import issparse
 
 from sordino import _validate
-from sordino.engines.engine import Engine, PiecedRows, Taken
+from sordino.engines.engine import ChunkedRows, Engine, Taken
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.grid import row_weights
+from sordino.preferences.chunk_reading import answered_vectors, judged_vectors
+from sordino.preferences.chunk_survey import ChunkSurvey, digest_of_chunk
+from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.features import Features
-from sordino.preferences.shard_blocks import answered_vectors, judged_vectors
-from sordino.preferences.shard_survey import ShardSurvey, digest_of_piece
-from sordino.preferences.shards import Piece, Shards
 
 from .covariance import answer_sum_covariance, debiased_covariance, debiased_noise, debiased_slope
 from .evidence import secant_slope
-from .newton import PiecedLoss
+from .newton import ChunkedLoss
 from .pair_losses import weighted_grams
 from .ridge_selection import effective_features, label_ridges, optimism, ridges
 from .solver import Solution
@@ -36,20 +36,20 @@ _FLOPS = 1 << 27  # a matrix this cheap takes more of them
 
 
 def counted_vectors(
-    survey: ShardSurvey,
+    survey: ChunkSurvey,
     engine: Engine,
     features: Features | None,
     *,
     answers: bool = False,
     taken: Taken | None = None,
-) -> PiecedRows:
+) -> ChunkedRows:
     """Return the feature differences of the rows that count, with labels or answers beside them."""
-    shape = survey.counted, width_of(survey.shards, features)
+    shape = survey.counted, width_of(survey.chunks, features)
     read = _Counted(survey, features, answers)
-    return PiecedRows(engine, survey.shards.pieces, read, shape, taken)
+    return ChunkedRows(engine, survey.chunks.chunks, read, shape, taken)
 
 
-def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
+def verified(rows: ChunkedRows, survey: ChunkSurvey) -> ChunkedRows:
     """Return rows that are refused if what is public of their file is not what was surveyed."""
     # Which rows of a person count was decided then: in other files too many might.
     return replace(rows, read=_Verified(rows.read, survey))
@@ -57,25 +57,25 @@ def verified(rows: PiecedRows, survey: ShardSurvey) -> PiecedRows:
 
 @dataclass(frozen=True)
 class _Verified:
-    """From a piece to its blocks; after the last one, the piece is compared with the survey."""
+    """From a chunk to its blocks; after the last one, the chunk is compared with the survey."""
 
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
-    survey: ShardSurvey
+    survey: ChunkSurvey
 
-    def __call__(self, piece: Piece) -> Iterator[tuple[Any, ...]]:
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[Any, ...]]:
         """Yield the blocks."""
-        yield from self.read(piece)
-        if digest_of_piece(self.survey.shards, piece) != self.survey.digests[piece.number]:
-            raise DataError(f"{piece.name} changed while it was read. Nothing was released.")
+        yield from self.read(chunk)
+        if digest_of_chunk(self.survey.chunks, chunk) != self.survey.digests[chunk.number]:
+            raise DataError(f"{chunk.name} changed while it was read. Nothing was released.")
 
 
-def width_of(shards: Shards, features: Features | None) -> int:
+def width_of(chunks: Chunks, features: Features | None) -> int:
     """Return how many features the records of many files have."""
-    if (shards.dimension is None) == (features is None):
+    if (chunks.dimension is None) == (features is None):
         raise UsageError(
             "features must be given for files of texts, and left out for files of vectors."
         )
-    d = shards.dimension if features is None else features.dimension
+    d = chunks.dimension if features is None else features.dimension
     assert d is not None  # noqa: S101 - for the type checker
     _validate.refuse_unholdable("dimension", d, 4 * d**2)
     return d
@@ -83,18 +83,18 @@ def width_of(shards: Shards, features: Features | None) -> int:
 
 @dataclass(frozen=True)
 class _Counted:
-    """From a piece to its blocks of rows that count."""
+    """From a chunk to its blocks of rows that count."""
 
-    survey: ShardSurvey
+    survey: ChunkSurvey
     features: Features | None
     answers: bool
 
-    def __call__(self, piece: Piece) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[int, Any, Integer[np.ndarray, " k"]]]:
         """Yield (number of the first row, differences, labels)."""
-        out = self.survey.selection.left_out(piece.number)
-        first, start = 0, self.survey.starts[piece.number] - self._left_out_before(piece)
+        out = self.survey.selection.left_out(chunk.number)
+        first, start = 0, self.survey.starts[chunk.number] - self._left_out_before(chunk)
         read = answered_vectors if self.answers else judged_vectors
-        for rows, labels in read(self.survey.shards, piece, self.features):
+        for rows, labels in read(self.survey.chunks, chunk, self.features):
             counts = np.ones(len(labels), dtype=bool)
             counts[out[(out >= first) & (out < first + len(labels))] - first] = False
             first += len(labels)
@@ -103,9 +103,9 @@ class _Counted:
                 yield start, _finite(kept), labels[counts]
                 start += kept.shape[0]
 
-    def _left_out_before(self, piece: Piece) -> int:
-        """Return how many rows of earlier pieces do not count."""
-        return self.survey.selection.before(piece.number)
+    def _left_out_before(self, chunk: Chunk) -> int:
+        """Return how many rows of earlier chunks do not count."""
+        return self.survey.selection.before(chunk.number)
 
 
 def _finite(rows: Any) -> Any:
@@ -118,7 +118,7 @@ def _finite(rows: Any) -> Any:
 class ChunkedEvidence:
     """What a fit sees of many files: public vectors, and what is known of Σ yx."""
 
-    rows: PiecedRows  # x of the pairs that count
+    rows: ChunkedRows  # x of the pairs that count
     statistic: Float[np.ndarray, " d"]  # what is known of Σ yx
     feature_bound: float  # bound L on the norm of one answer's features
     longest: float = np.inf  # rows that are longer count less; with infinity every one counts 1
@@ -132,9 +132,9 @@ class ChunkedEvidence:
         return f"{type(self).__name__}(n={len(self)}, d={len(self.statistic)})"
 
     @property
-    def loss(self) -> PiecedLoss:
+    def loss(self) -> ChunkedLoss:
         """Return the loss that answers enter through their sum alone."""
-        return PiecedLoss(self.rows, self.statistic, longest=self.longest)
+        return ChunkedLoss(self.rows, self.statistic, longest=self.longest)
 
     @property
     def step(self) -> int:
@@ -178,7 +178,7 @@ class ChunkedEvidence:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ShardEvidence(ChunkedEvidence):
+class RawEvidence(ChunkedEvidence):
     """What a fit sees after all labels of many files were released as one sum; it is public."""
 
     factor: Float[np.ndarray, "d r"]  # F; the noise has covariance V = FFᵀ
@@ -296,7 +296,7 @@ def _sums(_first: int, block: Any, answers: Integer[np.ndarray, " n"]) -> _Sums:
 
 
 def evidence_of_answers(
-    rows: PiecedRows, features: Features | None, flips: float
+    rows: ChunkedRows, features: Features | None, flips: float
 ) -> AnswerEvidence:
     """Return what a fit sees: Σ ỹx = (Σ zx − f Σ x)/κ, and the bound of the features."""
     found = rows.fold(_sums, _Sums.plus)

@@ -1,6 +1,6 @@
 """From one released sum of labels in many files to a reward; nothing here spends.
 
-From randomized answers in many files to a reward: sums over pieces, and nothing is spent.
+From randomized answers in many files to a reward: sums over chunks, and nothing is spent.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino.engines.engine import Engine, InProcess, Taken, refuse_other_engines
 from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.folds import FOLDS
 from sordino.preferences.pairs import Manifest, digest_of_files, label_loss, read_manifest
-from sordino.preferences.shard_survey import ShardSurvey, survey_shards
-from sordino.preferences.shards import Shards
 from sordino.privacy.guarantee import Guarantee, merge, never_less
 
 from .chunk_evidence import AnswerEvidence, ChunkedEvidence, counted_vectors, evidence_of_answers
@@ -31,7 +31,7 @@ from .chunk_metrics import AnswerMetrics, measure_predictions, opened_prediction
 from .confidence import confidence_ellipsoid
 from .covariance import roots_of_variances
 from .evidence import MOST_FEATURES, inside_ball, shrunk_weights
-from .label_release import ReleasedShards
+from .label_release import ReleasedChunks
 from .metrics import refit_widening
 from .model import RewardModel
 from .newton import minimize_chunked
@@ -40,8 +40,8 @@ from .ridge_selection import accepted_gradient, public_ridge
 from .solver import Solution, ridge_path
 
 
-def fit_released_shards(
-    released: ReleasedShards,
+def fit_released_chunks(
+    released: ReleasedChunks,
     *,
     ridge: float | None = None,
     ball: float,
@@ -85,7 +85,7 @@ def fit_released_shards(
         gradient_norm=solution.gradient_norm,
         atol=accepted_gradient(evidence),
         pairs=len(evidence),
-        standard_errors=shard_errors(evidence, solution, ridge),
+        standard_errors=chunk_errors(evidence, solution, ridge),
         ellipsoid=region,
         release_ids=released.release_ids,
         artifact=released.artifact,
@@ -129,7 +129,7 @@ def _starts(
     return np.stack([solution.theta for solution in path])
 
 
-def shard_errors(
+def chunk_errors(
     evidence: ChunkedEvidence, solution: Solution, ridge: float
 ) -> Float[np.ndarray, " d"] | None:
     """Return the asymptotic standard error of every weight; None for too many features."""
@@ -142,8 +142,8 @@ def shard_errors(
 _SLACK = 1e-9  # relative: numbers in a manifest are the nearest floats
 
 
-def fit_answer_shards(
-    shards: Shards,
+def fit_answer_chunks(
+    chunks: Chunks,
     *,
     features: Features | None = None,
     engine: Engine | None = None,
@@ -157,19 +157,19 @@ def fit_answer_shards(
 
     Guarantee:
         Exactly what the answers promise: this is post-processing. Shown by
-        tests/soundness/test_sharded_answers.py.
+        tests/soundness/test_chunked_answers.py.
     """
     # The debiased fit of `fit_reward`, with a pass over the files for each step of Newton's method.
     # A ridge that is not given is chosen on the sum of all answers, and not on held-out ones as in
     # memory. Repeats of one person count once, wherever they are.
     # Source: docs/local.md, "The fit".
     fitted = _Terms(ridge, ball)
-    with _opened(shards, features, engine, scratch=scratch, taken=taken) as opened:
+    with _opened(chunks, features, engine, scratch=scratch, taken=taken) as opened:
         return opened.reward(fitted, ellipsoid=ellipsoid)
 
 
-def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
-    shards: Shards,
+def fit_and_measure_chunks(  # noqa: PLR0913 (each is one choice of the user)
+    chunks: Chunks,
     *,
     features: Features | None = None,
     engine: Engine | None = None,
@@ -193,7 +193,7 @@ def fit_and_measure_shards(  # noqa: PLR0913 (each is one choice of the user)
     fitted = _Terms(ridge, ball)
     heat = None if temperature is None else _validate.positive("temperature", temperature)
     where: Any = {"scratch": scratch, "taken": taken}
-    with _opened(shards, features, engine, hold_out=True, **where) as opened:
+    with _opened(chunks, features, engine, hold_out=True, **where) as opened:
         opened.refuse_too_few()  # before the fit, which takes most of the time
         reward = opened.reward(fitted, ellipsoid=ellipsoid)
         return reward, opened.metrics(fitted, temperature=heat)
@@ -214,7 +214,7 @@ class _Terms:
 
 @contextmanager
 def _opened(
-    shards: Shards,
+    chunks: Chunks,
     features: Features | None,
     engine: Engine | None,
     *,
@@ -225,10 +225,10 @@ def _opened(
     """Yield answers that were surveyed, and whose manifests say that they may be fitted."""
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
-    manifests = read_manifests(shards, engine)
+    manifests = read_manifests(chunks, engine)
     promise, flips = _one_promise(manifests), manifests[0].flip_probability
     asked: Any = {"hold_out": hold_out, "scratch": scratch, "taken": taken}
-    with survey_shards(shards, engine, **asked) as survey:
+    with survey_chunks(chunks, engine, **asked) as survey:
         _refuse_more_than_promised(survey, promise, flips)
         promise = _told_apart(survey, promise, manifests)
         yield _Opened(
@@ -247,7 +247,7 @@ def _opened(
 class _Opened:
     """Answers in many files, as they are fitted and measured."""
 
-    survey: ShardSurvey  # which of them count
+    survey: ChunkSurvey  # which of them count
     engine: Engine  # where they are read
     features: Features | None  # turns texts into vectors
     promise: Guarantee  # what they promise
@@ -270,7 +270,7 @@ class _Opened:
         """Return what a fit sees of all answers."""
         return self._evidence(self.survey)
 
-    def _evidence(self, survey: ShardSurvey) -> AnswerEvidence:
+    def _evidence(self, survey: ChunkSurvey) -> AnswerEvidence:
         """Return what a fit sees of the answers that count in a survey."""
         rows = counted_vectors(survey, self.engine, self.features, answers=True, taken=self.taken)
         return evidence_of_answers(rows, self.features, self.flips)
@@ -301,7 +301,7 @@ class _Opened:
             gradient_norm=solution.gradient_norm,
             atol=accepted_gradient(evidence),
             pairs=len(evidence),
-            standard_errors=shard_errors(evidence, solution, ridge),
+            standard_errors=chunk_errors(evidence, solution, ridge),
             ellipsoid=region,
             artifact=self.artifact,
         )
@@ -325,13 +325,13 @@ class _Opened:
             return measure_predictions(predictions, temperature=temperature, widening=widening)
 
 
-def read_manifests(shards: Shards, engine: Engine) -> tuple[Manifest, ...]:
+def read_manifests(chunks: Chunks, engine: Engine) -> tuple[Manifest, ...]:
     """Return the manifest of every file, each checked against its file where that is read."""
-    if not isinstance(shards, Shards) or not shards.privatized:
+    if not isinstance(chunks, Chunks) or not chunks.privatized:
         raise UsageError(
-            "Randomized answers are fitted: find_shards(..., privatized=True). Nothing was read."
+            "Randomized answers are fitted: find_chunks(..., privatized=True). Nothing was read."
         )
-    paths = tuple(dict.fromkeys(piece.path for piece in shards.pieces))
+    paths = tuple(dict.fromkeys(chunk.path for chunk in chunks.chunks))
     return engine.fold(paths, _read, add)
 
 
@@ -354,7 +354,7 @@ def _one_promise(manifests: Sequence[Manifest]) -> Guarantee:
 
 
 def _told_apart(
-    survey: ShardSurvey, promise: Guarantee, manifests: Sequence[Manifest]
+    survey: ChunkSurvey, promise: Guarantee, manifests: Sequence[Manifest]
 ) -> Guarantee:
     """Return a promise that says if two answers to one question may be of one person."""
     if not survey.repeats:
@@ -369,7 +369,7 @@ def _told_apart(
     return promise.with_caveats("repeats-not-linked")
 
 
-def _refuse_more_than_promised(survey: ShardSurvey, promise: Guarantee, flips: float) -> None:
+def _refuse_more_than_promised(survey: ChunkSurvey, promise: Guarantee, flips: float) -> None:
     """Refuse a promise about whole people that one of them has too many answers for."""
     if promise.unit != "person":
         return

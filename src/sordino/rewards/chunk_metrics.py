@@ -25,12 +25,12 @@ from scipy.special import expit
 from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError
+from sordino.preferences.chunk_reading import comparisons
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import person_key
-from sordino.preferences.shard_blocks import comparisons
-from sordino.preferences.shard_survey import ShardSurvey
-from sordino.preferences.shards import Piece
 
 from .metrics import (
     FARTHEST,
@@ -74,14 +74,14 @@ class Predictions:
 
     engine: Engine  # where they are added up
     exchange: Exchange  # where they are
-    pieces: int  # from how many pieces they came
+    chunks: int  # from how many chunks they came
     flip_probability: float  # chance that an answer is not the judgment
     linked: bool  # whether it is known who answered
     taken: Taken | None = None  # called as parts are done
 
     def fold(self, task: Callable[[Predicted], T], plus: Callable[[T, T], T]) -> T:
         """Return the sum of ``task(part)`` over all parts; a part may be empty."""
-        read = _OfPart(self.exchange, self.pieces, self.flip_probability, self.linked, task)
+        read = _OfPart(self.exchange, self.chunks, self.flip_probability, self.linked, task)
         total: T = self.engine.fold(range(PARTS), read, plus, taken=self.taken)
         return total
 
@@ -91,14 +91,14 @@ class _OfPart:
     """A task on the predictions of one part."""
 
     exchange: Exchange
-    pieces: int
+    chunks: int
     flip_probability: float
     linked: bool
     task: Callable[[Predicted], Any]
 
     def __call__(self, part: int) -> Any:
         """Return what the task makes of them."""
-        rows = self.exchange.read(part, self.pieces)
+        rows = self.exchange.read(part, self.chunks)
         persons = None
         if self.linked:
             persons = np.unique(rows["who"], axis=0, return_inverse=True)[1].ravel()
@@ -108,7 +108,7 @@ class _OfPart:
 
 @contextmanager
 def opened_predictions(
-    survey: ShardSurvey,
+    survey: ChunkSurvey,
     engine: Engine,
     weights: Float[np.ndarray, " d"],
     *,
@@ -120,12 +120,12 @@ def opened_predictions(
     """Read the answers that count once; keep the predictions for as long as the context is open."""
     with opened_exchange(_ROW, scratch) as exchange:
         task = _Predict(survey, exchange, weights, features)
-        if engine.fold(survey.shards.pieces, task, add, taken=taken) != survey.counted:
+        if engine.fold(survey.chunks.chunks, task, add, taken=taken) != survey.counted:
             raise DataError("The input changed while it was read. Nothing was measured.")
         yield Predictions(
             engine=engine,
             exchange=exchange,
-            pieces=len(survey.shards.pieces),
+            chunks=len(survey.chunks.chunks),
             flip_probability=flip_probability,
             linked=survey.linked,
             taken=taken,
@@ -134,17 +134,17 @@ def opened_predictions(
 
 @dataclass(frozen=True)
 class _Predict:
-    """The task: leave the predictions for a piece, and return how many there are."""
+    """The task: leave the predictions for a chunk, and return how many there are."""
 
-    survey: ShardSurvey
+    survey: ChunkSurvey
     exchange: Exchange
     weights: Float[np.ndarray, " d"]
     features: Features | None
 
-    def __call__(self, piece: Piece) -> int:
-        """Return the number of answers of one piece that count."""
-        out, first, found = self.survey.selection.left_out(piece.number), 0, [np.zeros(0, _ROW)]
-        for pairs in comparisons(self.survey.shards, piece):
+    def __call__(self, chunk: Chunk) -> int:
+        """Return the number of answers of one chunk that count."""
+        out, first, found = self.survey.selection.left_out(chunk.number), 0, [np.zeros(0, _ROW)]
+        for pairs in comparisons(self.survey.chunks, chunk):
             assert isinstance(pairs, Pairs)  # noqa: S101 - whose labels are the answers here
             counts = np.ones(len(pairs), dtype=bool)
             counts[out[(out >= first) & (out < first + len(pairs))] - first] = False
@@ -153,7 +153,7 @@ class _Predict:
                 found.append(self._rows(pairs, np.flatnonzero(counts)))
         rows = np.concatenate(found)
         parts = rows["who"][:, 0] if self.survey.linked else np.arange(len(rows))
-        self.exchange.write(piece.number, rows, (parts % PARTS).astype(np.int64))
+        self.exchange.write(chunk.number, rows, (parts % PARTS).astype(np.int64))
         return len(rows)
 
     def _rows(self, pairs: Pairs, counts: Integer[np.ndarray, " k"]) -> np.ndarray:

@@ -36,7 +36,7 @@ from scipy.sparse import issparse
 from scipy.special import expit
 
 from sordino._validate import failure_probability, finite_array, integer, non_negative, positive
-from sordino.engines.engine import PiecedRows
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.grid import row_weights
@@ -290,7 +290,7 @@ def flattest_curvature(
     """Return G = Σ cᵢ²xᵢxᵢᵀ, and M: the least curvature of the loss anywhere in the ball."""
     # Source: docs/local.md, confidence and pessimism: M = Σ cᵢwᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B), cᵢ =
     # min(1, longest/‖xᵢ‖): a residual that counts c times has c² of its variance.
-    if isinstance(differences, PiecedRows):
+    if isinstance(differences, ChunkedRows):
         gram, bent = differences.fold(partial(_grams, ball, longest), _each_added)
     else:
         gram, bent = _grams(ball, longest, 0, differences)

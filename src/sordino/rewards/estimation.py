@@ -23,25 +23,25 @@ from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.rankings import Rankings
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import Shards
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.memory import PrivateChoices, use_unprotected
 
 from .answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
-from .chunk_fit import fit_answer_shards, fit_released_shards
+from .chunk_fit import fit_answer_chunks, fit_released_chunks
 from .confidence import ConfidenceEllipsoid, confidence_ellipsoid
 from .covariance import answer_sum_covariance, roots_of_variances
 from .evidence import MOST_FEATURES, Design, LabelEvidence
-from .label_release import ReleasedLabels, release_labels, release_shards
+from .label_release import ReleasedLabels, release_chunks, release_labels
 from .model import RewardModel
 from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
-from .record_release import fit_record_shards, fit_records
+from .record_release import fit_record_chunks, fit_records
 from .ridge_selection import LabelFit, accepted_gradient, fit_statistic
 from .withheld import WithheldReward
 from .withheld_bounds import refuse_spending, refuse_without_withholding
@@ -126,8 +126,8 @@ EXPECTED_PASSES = 18
 docs/howto/cluster.md. A fit that is hard to certify takes more."""
 
 
-def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
-    shards: Shards,
+def fit_chunks(  # noqa: PLR0913 (each is one choice of the user)
+    chunks: Chunks,
     mechanism: object,
     *,
     ledger: Ledger | None = None,
@@ -143,18 +143,18 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
     """Return the reward of one noised sum of the labels in many files, or of their answers.
 
     Guarantee:
-        That of :func:`~sordino.rewards.label_release.release_shards`, or of
-        :func:`~sordino.rewards.record_release.fit_record_shards`. Shown by
+        That of :func:`~sordino.rewards.label_release.release_chunks`, or of
+        :func:`~sordino.rewards.record_release.fit_record_chunks`. Shown by
         tests/soundness/test_chunked_labels.py and tests/soundness/test_chunked_records.py. Of
         randomized answers, exactly what they promise.
     """
     fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
-    if shards.privatized:
+    if chunks.privatized:
         _refuse_spending({"mechanism": mechanism, "ledger": ledger, "simulate_seed": simulate_seed})
         if others.get("method") == _ANSWERS:
             others = {**others, "method": None}
         _refuse_settings(others)
-        return fit_answer_shards(shards, engine=engine, scratch=scratch, **fitted)
+        return fit_answer_chunks(chunks, engine=engine, scratch=scratch, **fitted)
     engine = InProcess() if engine is None else engine
     refuse_other_engines(engine)
     spending: Any = {
@@ -167,16 +167,16 @@ def fit_shards(  # noqa: PLR0913 (each is one choice of the user)
         moment: Any = others.get("second_moment")
         _refuse_settings({**others, "second_moment": None})
         kept: Any = {"ball": ball, "second_moment": moment, "ellipsoid": ellipsoid}
-        with survey_shards(shards, engine, scratch=scratch) as survey:
-            return RewardModel(**vars(fit_record_shards(survey, mechanism, **spending, **kept)))
+        with survey_chunks(chunks, engine, scratch=scratch) as survey:
+            return RewardModel(**vars(fit_record_chunks(survey, mechanism, **spending, **kept)))
     held_out = _holds_out(others.get("held_out"))
     _refuse_settings({**others, "held_out": None})
     noise = _for_labels(mechanism)
     asked: Any = {"most": noise.records_per_person, "hold_out": held_out, "scratch": scratch}
-    with survey_shards(shards, engine, **asked) as survey:
+    with survey_chunks(chunks, engine, **asked) as survey:
         seen = survey.divided()[0] if held_out else survey
-        released = release_shards(seen, noise, **spending)
-        return fit_released_shards(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
+        released = release_chunks(seen, noise, **spending)
+        return fit_released_chunks(released, ridge=ridge, ball=ball, ellipsoid=ellipsoid)
 
 
 def _account(mechanism: object, ledger: Ledger | None) -> Ledger | None:
@@ -199,14 +199,14 @@ def _holds_out(asked: object) -> bool:
     )
 
 
-def refuse_without_shards(engine: object, scratch: object) -> None:
+def refuse_without_chunks(engine: object, scratch: object) -> None:
     """Refuse to say where files are read where there are none."""
     given = {"engine": engine, "scratch": scratch}
     wrong = [name for name, value in given.items() if value is not None]
     if wrong:
         raise UsageError(
             f"{wrong[0]} is for judgments in files that memory does not hold, from "
-            "sordino.find_shards(...); these are in memory. Nothing was spent. Leave it out."
+            "sordino.find_chunks(...); these are in memory. Nothing was spent. Leave it out."
         )
 
 
@@ -237,7 +237,7 @@ def _for_labels(mechanism: object) -> LabelGaussian:
         "Release their sum with noise, mechanism=sordino.LabelGaussian(epsilon=..., delta=...) "
         "and a ledger; or protect whole records, mechanism=sordino.ObjectivePerturbation(...); or "
         "randomize them first with `sordino privatize` and fit the answers, "
-        "find_shards(..., privatized=True)."
+        "find_chunks(..., privatized=True)."
     )
     if mechanism is None:
         raise PrivacyError(
@@ -269,7 +269,7 @@ if TYPE_CHECKING:
 
     @overload
     def fit_reward(
-        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Shards,
+        pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Chunks,
         *,
         features: Features | None = None,
         method: str = "auto",
@@ -287,7 +287,7 @@ if TYPE_CHECKING:
 
 
 def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data ends elsewhere)
-    pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Shards,
+    pairs: Pairs | PrivatePairs | Trajectories | Rankings | PrivateChoices | Chunks,
     *,
     features: Features | None = None,
     method: str = "auto",
@@ -320,7 +320,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
             :func:`~sordino.privatization.memory.privatize_choices`; or raw judgments (pairs,
-            trajectories, rankings; or many files of pairs, :func:`sordino.find_shards`), with a
+            trajectories, rankings; or many files of pairs, :func:`sordino.find_chunks`), with a
             mechanism and a ledger. Answers may be in many files, too.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.
         method: ``"debiased"``, ``"mixture"`` (refined by the likelihood of what was released;
@@ -403,14 +403,14 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
             f"ridge={ridge!r}: the ridge of record privacy is part of the promise, "
             "ObjectivePerturbation(ridge=...). Nothing was spent. Leave it out here."
         )
-    if isinstance(pairs, Shards):
+    if isinstance(pairs, Chunks):
         there: Any = {"ledger": ledger, "engine": engine, "scratch": scratch}
         fitted: Any = {"features": features, "ridge": ridge, "ball": ball, "ellipsoid": ellipsoid}
         others = {**of_pairs, **terms, "withhold": withhold or None, "penalty": penalty or None}
-        return fit_shards(
+        return fit_chunks(
             pairs, mechanism, **there, **fitted, simulate_seed=simulate_seed, others=others
         )
-    refuse_without_shards(engine, scratch)
+    refuse_without_chunks(engine, scratch)
     rows: Any = held_out  # checked where it is used
     if withhold:
         given = {"ellipsoid": ellipsoid, "mechanism": mechanism, "ledger": ledger}

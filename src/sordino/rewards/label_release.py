@@ -15,27 +15,27 @@ from jaxtyping import Bool, Float, Int64
 
 from sordino import _random
 from sordino._random import Entropy
-from sordino.engines.engine import Engine, PiecedRows, Taken
+from sordino.engines.engine import ChunkedRows, Engine, Taken
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.grid import Rows
 from sordino.mechanisms.label_sum import (
     ChunkedLabels,
+    ChunkedStatistic,
     LabelDesign,
     LabelGaussian,
     LabelStatistic,
-    PiecedStatistic,
 )
 from sordino.mechanisms.ranking_sum import RankingGaussian
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.rankings import Rankings
 from sordino.preferences.records import person_key
-from sordino.preferences.shard_survey import ShardSurvey
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.randomization import refuse_unlinked
 
-from .chunk_evidence import ShardEvidence, counted_vectors, verified
+from .chunk_evidence import RawEvidence, counted_vectors, verified
 from .evidence import LabelEvidence, known_feature_bound
 from .private_metrics import UNREAD, checked_rows, refuse_one_sided
 from .release_checks import entropy_of, refuse_large_delta
@@ -281,10 +281,10 @@ def _evidence(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class ReleasedShards:
+class ReleasedChunks:
     """All that is known of labels in many files after their release; all use of it is free."""
 
-    evidence: ShardEvidence  # the sum, its noise, and the public vectors it is about
+    evidence: RawEvidence  # the sum, its noise, and the public vectors it is about
     guarantee: Guarantee  # what the release promises
     release_ids: tuple[str, ...]  # ledger entries that paid
     artifact: str  # SHA-256 of the released sum
@@ -292,11 +292,11 @@ class ReleasedShards:
 
     def __repr__(self) -> str:
         """Return size and promise."""
-        return f"ReleasedShards({self.evidence!r}, {self.guarantee})"
+        return f"ReleasedChunks({self.evidence!r}, {self.guarantee})"
 
 
-def release_shards(
-    survey: ShardSurvey,
+def release_chunks(
+    survey: ChunkSurvey,
     mechanism: LabelGaussian,
     *,
     ledger: Ledger,
@@ -304,7 +304,7 @@ def release_shards(
     features: Features | None = None,
     simulate_seed: int | None = None,
     taken: Taken | None = None,
-) -> ReleasedShards:
+) -> ReleasedChunks:
     """Return all labels of many files as one noised sum, after recording the spend.
 
     Guarantee:
@@ -313,13 +313,13 @@ def release_shards(
     """
     # The same as `release_labels`: the engine's tasks add up whole numbers, and this process alone
     # writes to the ledger and draws.
-    refuse_other_settings("release_shards", survey, mechanism, ledger)
+    refuse_other_settings("release_chunks", survey, mechanism, ledger)
     if survey.part == "held-out":
         raise UsageError("Held-out rows are for metrics. Nothing was released. Fit the others.")
     entropy = entropy_of(simulate_seed)
     promise = checked_promise(survey, mechanism, ledger, entropy)
     rows = counted_vectors(survey, engine, features, taken=taken)
-    released = release_sum_of_shards(
+    released = release_sum_of_chunks(
         survey,
         mechanism,
         rows,
@@ -330,8 +330,8 @@ def release_shards(
     )
     found = released.statistic
     bound = found.longest / 2 if features is None else features.feature_bound
-    return ReleasedShards(
-        evidence=ShardEvidence(
+    return ReleasedChunks(
+        evidence=RawEvidence(
             rows=rows,
             statistic=found.value,
             factor=found.factor,
@@ -349,28 +349,28 @@ def release_shards(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class ShardSum:
+class ChunkSum:
     """One noised sum of labels times public vectors in many files, and the entry that paid."""
 
-    statistic: PiecedStatistic  # the sum and its noise
+    statistic: ChunkedStatistic  # the sum and its noise
     release_id: str  # the ledger entry
     artifact: str  # SHA-256 of the sum and what it is about
 
 
-def release_sum_of_shards(
-    survey: ShardSurvey,
+def release_sum_of_chunks(
+    survey: ChunkSurvey,
     mechanism: LabelGaussian,
-    rows: PiecedRows,
+    rows: ChunkedRows,
     *,
     promise: Guarantee,
     details: Mapping[str, str] | None,
     ledger: Ledger,
     entropy: Entropy,
-) -> ShardSum:
+) -> ChunkSum:
     """Return Σ y v over the rows that count with noise, after recording the spend.
 
     Guarantee:
-        As :func:`release_shards` states it. Shown by tests/soundness/test_chunked_labels.py.
+        As :func:`release_chunks` states it. Shown by tests/soundness/test_chunked_labels.py.
     """
     design = ChunkedLabels.prepare(mechanism, rows)
     total = design.total(verified(rows, survey) if survey.linked else rows)
@@ -383,11 +383,11 @@ def release_sum_of_shards(
         details=entry_details(mechanism, details),
     )
     found = design.described(total, released.value)
-    return ShardSum(statistic=found, release_id=released.release_id, artifact=released.artifact)
+    return ChunkSum(statistic=found, release_id=released.release_id, artifact=released.artifact)
 
 
 def checked_promise(
-    survey: ShardSurvey, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy
+    survey: ChunkSurvey, mechanism: LabelGaussian, ledger: Ledger, entropy: Entropy
 ) -> Guarantee:
     """Return what a release promises; refuse what the ledger would refuse."""
     linked, repeats = survey.linked, survey.repeats
@@ -397,13 +397,13 @@ def checked_promise(
     return promise
 
 
-def _digest(survey: ShardSurvey, promise: Guarantee) -> str | None:
+def _digest(survey: ChunkSurvey, promise: Guarantee) -> str | None:
     """Return the digest that binds a ledger of labels to all records, held out or not."""
     return survey.public_digest if promise.unit == "label" else None
 
 
 def refuse_other_settings(
-    asked: str, survey: ShardSurvey, mechanism: LabelGaussian, ledger: Ledger
+    asked: str, survey: ChunkSurvey, mechanism: LabelGaussian, ledger: Ledger
 ) -> None:
     """Refuse a survey that was made for another limit of one person's rows, and other kinds."""
     if not isinstance(mechanism, LabelGaussian) or not isinstance(ledger, Ledger):

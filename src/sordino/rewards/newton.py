@@ -1,4 +1,4 @@
-"""The minimum of a sum over pieces, inside a ball: Newton's method, a pass over the data a step.
+"""The minimum of a sum over chunks, inside a ball: Newton's method, a pass over the data a step.
 
 Several ridges are solved for at once, since reading costs more than adding up. Each pass measures
 the loss and its gradient at a point of every ridge, and one Hessian, where it is needed most.
@@ -16,7 +16,7 @@ import scipy.optimize
 from jaxtyping import Float
 from scipy.special import expit
 
-from sordino.engines.engine import PiecedRows
+from sordino.engines.engine import ChunkedRows
 from sordino.errors import ConvergenceError
 from sordino.mechanisms.grid import row_weights
 
@@ -47,13 +47,13 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
-class PiecedLoss:
+class ChunkedLoss:
     """Σ (softplus(θᵀx) − yθᵀx) − pullᵀθ over rows in many files."""
 
     # Source: docs/central.md, "Label privacy, one Gaussian release"; docs/local.md, debiased
     # likelihood.
 
-    rows: PiecedRows  # x, and y beside them if they are decided
+    rows: ChunkedRows  # x, and y beside them if they are decided
     pull: Float[np.ndarray, " d"]  # what is known of Σ yx besides
     # Whether every y, 0 or 1, is known. Else it is left out, and the pull is all that is known of Σ
     # yx.
@@ -128,7 +128,7 @@ class _Search:
 
 
 def minimize_chunked(
-    loss: PiecedLoss,
+    loss: ChunkedLoss,
     ridges: Sequence[float],
     *,
     ball: float,

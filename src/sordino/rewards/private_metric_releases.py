@@ -8,7 +8,7 @@ Metrics on held-out records, bought with one noised sum of four numbers a record
 Everything about a record is private, and so is how many are held out: the count is released with
 noise like the rest, and metrics are ratios of released numbers.
 
-Metrics on held-out labels in many files: one noised sum, and sums of margins over pieces.
+Metrics on held-out labels in many files: one noised sum, and sums of margins over chunks.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from jaxtyping import Bool, Float, Integer
 from scipy.special import expit
 
 from sordino import _validate
-from sordino.engines.engine import Engine, PiecedRows, Taken
+from sordino.engines.engine import ChunkedRows, Engine, Taken
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.label_sum import LabelGaussian, LabelStatistic, PiecedStatistic
+from sordino.mechanisms.label_sum import ChunkedStatistic, LabelGaussian, LabelStatistic
+from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.pairs import Pairs
-from sordino.preferences.shard_survey import ShardSurvey
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.privacy.ledger import Ledger
@@ -43,7 +43,7 @@ from .label_release import (
     refuse_other_arguments,
     refuse_other_settings,
     release_sum,
-    release_sum_of_shards,
+    release_sum_of_chunks,
 )
 from .metrics import (
     FARTHEST,
@@ -318,9 +318,9 @@ METRICS_PASSES: Final = 18
 """How often files are read for metrics, about; none of it is for the fit."""
 
 
-def measure_label_shards(
+def measure_label_chunks(
     reward: RewardModel,
-    survey: ShardSurvey,
+    survey: ChunkSurvey,
     mechanism: LabelGaussian,
     *,
     ledger: Ledger,
@@ -333,14 +333,14 @@ def measure_label_shards(
 
     Guarantee:
         That of the mechanism for one label, or for all labels of one person, as
-        :func:`~sordino.rewards.label_release.release_shards` states it: the three numbers are
+        :func:`~sordino.rewards.label_release.release_chunks` states it: the three numbers are
         public, being made of released weights and public features. With the release of the
-        reward it composes on the ledger. Shown by tests/soundness/test_shard_metrics.py.
+        reward it composes on the ledger. Shown by tests/soundness/test_chunk_metrics.py.
     """
     # The same as `measure_labels`, with a pass over the files for each sum; no list of margins is
     # ever made.
     # Source: docs/central.md, "Metrics that are paid for".
-    refuse_other_settings("measure_label_shards", survey, mechanism, ledger)
+    refuse_other_settings("measure_label_chunks", survey, mechanism, ledger)
     temperature = _validate.positive("temperature", temperature)
     if survey.part != "held-out":
         raise UsageError(
@@ -356,7 +356,7 @@ def measure_label_shards(
         raise DataError("The input changed while it was read. Nothing was spent.")
     refuse_no_preference(float(known.sizes[2]))
     columns = _OfMargins(margins.read, partial(_columns, temperature, known.sizes))
-    released = release_sum_of_shards(
+    released = release_sum_of_chunks(
         survey,
         mechanism,
         replace(margins, read=columns, shape=(known.rows, len(known.sizes))),
@@ -375,7 +375,7 @@ def measure_label_shards(
     )
 
 
-def _chunk_margins(reward: RewardModel, rows: PiecedRows) -> PiecedRows:
+def _chunk_margins(reward: RewardModel, rows: ChunkedRows) -> ChunkedRows:
     """Return θᵀx of the rows that count, with their labels beside them."""
     n, d = rows.shape
     if d != len(reward.weights):
@@ -386,14 +386,14 @@ def _chunk_margins(reward: RewardModel, rows: PiecedRows) -> PiecedRows:
 
 @dataclass(frozen=True)
 class _OfMargins:
-    """From a piece to its blocks with something else in place of the vectors."""
+    """From a chunk to its blocks with something else in place of the vectors."""
 
     read: Callable[[Any], Iterable[tuple[Any, ...]]]
     turned: Callable[[Any], np.ndarray]
 
-    def __call__(self, piece: Any) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
+    def __call__(self, chunk: Any) -> Iterator[tuple[int, np.ndarray, Integer[np.ndarray, " k"]]]:
         """Yield (number of the first row, what is made of the block, labels)."""
-        for first, block, labels in self.read(piece):
+        for first, block, labels in self.read(chunk):
             yield first, self.turned(block), labels
 
 
@@ -425,7 +425,7 @@ def _slope_sums(
 
 
 def _noised_chunk_sums(
-    margins: PiecedRows, known: MarginSums, released: PiecedStatistic
+    margins: ChunkedRows, known: MarginSums, released: ChunkedStatistic
 ) -> NoisedSums:
     """Return the released sum on the scale of the columns, and all sums that go with it."""
     totals = released.value * known.sizes
@@ -440,7 +440,7 @@ def _noised_chunk_sums(
     )
 
 
-def _slope(margins: PiecedRows, known: MarginSums, pull: float) -> float | None:
+def _slope(margins: ChunkedRows, known: MarginSums, pull: float) -> float | None:
     """Return the root b of Σ σ(bm)m = pull; None where no finite b fits."""
     # Source: docs/local.md, metrics on randomized labels.
     if not known.negative < pull < known.positive:

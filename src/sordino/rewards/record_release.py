@@ -24,22 +24,22 @@ from jaxtyping import Bool, Float, Integer
 
 from sordino import _random, _validate
 from sordino._random import Entropy, words_of_secret
-from sordino.engines.engine import Engine, PiecedRows
+from sordino.engines.engine import ChunkedRows, Engine
 from sordino.errors import UsageError
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.preferences.chunk_reading import judged_vectors, judgments
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk, Chunks
 from sordino.preferences.features import Features
 from sordino.preferences.pairs import Pairs
-from sordino.preferences.shard_blocks import judged_vectors, judgments
-from sordino.preferences.shard_survey import ShardSurvey
-from sordino.preferences.shards import Piece, Shards
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 
 from .chunk_evidence import width_of
 from .confidence import RecordEllipsoid, ReleasedMoment, record_ellipsoid, refuse_small_ridge
-from .newton import PiecedLoss, minimize_chunked
+from .newton import ChunkedLoss, minimize_chunked
 from .pair_losses import DebiasedLogistic
 from .private_metrics import UNREAD, checked_rows
 from .release_checks import (
@@ -390,8 +390,8 @@ def _digest(weights: Float[np.ndarray, " d"], moment: ReleasedMoment | None) -> 
 _SECRET: Final = 4  # words
 
 
-def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
-    survey: ShardSurvey,
+def fit_record_chunks(  # noqa: PLR0913 (each is one choice of the user)
+    survey: ChunkSurvey,
     mechanism: ObjectivePerturbation,
     *,
     ledger: Ledger,
@@ -427,25 +427,25 @@ def fit_record_shards(  # noqa: PLR0913 (each is one choice of the user)
         simulate_seed=simulate_seed,
         features=features,
     )
-    width = width_of(survey.shards, features)
+    width = width_of(survey.chunks, features)
     terms.refuse_useless(width)
     ledger.check(mechanism.event, promise=terms.promise)  # before the work on features
-    read = _Records(survey.shards, features, mechanism, second_moment)
+    read = _Records(survey.chunks, features, mechanism, second_moment)
     # Nobody is told how far it is: how many passes a minimizer takes depends on the records.
-    rows = PiecedRows(engine, survey.shards.pieces, read, (survey.n, width))
+    rows = ChunkedRows(engine, survey.chunks.chunks, read, (survey.n, width))
     rows.fold(_ready, _both)
-    return spend_on_records(PiecedRecords(rows), terms, ledger=ledger, features=features)
+    return spend_on_records(ChunkedRecords(rows), terms, ledger=ledger, features=features)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PiecedRecords:
+class ChunkedRecords:
     """Clipped records that an engine reads.
 
     Guarantee:
         None by itself; see :class:`~sordino.rewards.record_release.RecordSums`.
     """
 
-    rows: PiecedRows  # x, with labels beside them
+    rows: ChunkedRows  # x, with labels beside them
 
     @property
     def width(self) -> int:
@@ -472,7 +472,7 @@ class PiecedRecords:
         secret = entropy.words(_SECRET).tobytes()
         decided = replace(self.rows, read=_Decided(self.rows.read, secret))
         [solution], _ = minimize_chunked(
-            PiecedLoss(decided, -tilt, decided=True),
+            ChunkedLoss(decided, -tilt, decided=True),
             [ridge_of(mechanism)],
             ball=ball,
             atol=mechanism.atol,
@@ -484,26 +484,26 @@ class PiecedRecords:
 
 @dataclass(frozen=True)
 class _Records:
-    """From a piece to its blocks of clipped records."""
+    """From a chunk to its blocks of clipped records."""
 
-    shards: Shards
+    chunks: Chunks
     features: Features | None
     mechanism: ObjectivePerturbation
     second_moment: SecondMoment | None
 
-    def __call__(self, piece: Piece) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[str, Any, Integer[np.ndarray, " k"]]]:
         """Yield (the block's name, records, labels)."""
-        nothing = np.zeros((0, width_of(self.shards, self.features))), np.zeros(0, np.int8)
-        for number, (differences, labels) in enumerate(chain([nothing], self._differences(piece))):
+        nothing = np.zeros((0, width_of(self.chunks, self.features))), np.zeros(0, np.int8)
+        for number, (differences, labels) in enumerate(chain([nothing], self._differences(chunk))):
             records = clipped_records(differences, self.mechanism, self.second_moment)
-            yield f"{piece.number} {number}", records, labels
+            yield f"{chunk.number} {number}", records, labels
 
-    def _differences(self, piece: Piece) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
+    def _differences(self, chunk: Chunk) -> Iterator[tuple[Any, Integer[np.ndarray, " k"]]]:
         """Yield feature differences, and labels, of all records that carry a preference."""
         if self.features is None:
-            yield from judged_vectors(self.shards, piece, None)
+            yield from judged_vectors(self.chunks, chunk, None)
             return
-        for pairs in judgments(self.shards, piece):
+        for pairs in judgments(self.chunks, chunk):
             if len(pairs):
                 yield record_differences(pairs, self.features), pairs.labels
 
@@ -515,9 +515,9 @@ class _Decided:
     read: Any
     secret: bytes
 
-    def __call__(self, piece: Piece) -> Iterator[tuple[str, Any, Float[np.ndarray, " k"]]]:
+    def __call__(self, chunk: Chunk) -> Iterator[tuple[str, Any, Float[np.ndarray, " k"]]]:
         """Yield (the block's name, records, targets)."""
-        for name, records, labels in self.read(piece):
+        for name, records, labels in self.read(chunk):
             yield (
                 name,
                 records,
@@ -554,5 +554,5 @@ def _refuse_other_features(mechanism: object, ledger: object) -> None:
     """Refuse what is no tilt or no ledger."""
     if not isinstance(mechanism, ObjectivePerturbation) or not isinstance(ledger, Ledger):
         raise UsageError(
-            "fit_record_shards needs an ObjectivePerturbation and a Ledger. Nothing was released."
+            "fit_record_chunks needs an ObjectivePerturbation and a Ledger. Nothing was released."
         )

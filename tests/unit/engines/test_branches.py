@@ -17,8 +17,8 @@ def dice(seed):
     return random.Random(seed)  # noqa: S311 - no secret
 
 
-def third(piece):
-    return 1 / (3 * piece + 1)
+def third(chunk):
+    return 1 / (3 * chunk + 1)
 
 
 def plus(one, other):
@@ -26,24 +26,24 @@ def plus(one, other):
 
 
 def refusing(at, kind):
-    def task(piece):
-        if piece in at:
-            raise kind(f"{SAID}, piece {piece}")
-        return third(piece)
+    def task(chunk):
+        if chunk in at:
+            raise kind(f"{SAID}, piece {chunk}")
+        return third(chunk)
 
     return task
 
 
-def computed(pieces, task, add, *, order, least=7, merged=0, taken=None):
+def computed(chunks, task, add, *, order, least=7, merged=0, taken=None):
     """The fold of an engine that ends its tasks in any order, one of them twice."""
-    work = SumOfStretch(task, add, len(pieces))
-    rows = [work(stretch).packed() for stretch in stretches(pieces, least)]
+    work = SumOfStretch(task, add, len(chunks))
+    rows = [work(stretch).packed() for stretch in stretches(chunks, least)]
     order.shuffle(rows)
     rows += rows[:1]
     if merged:
-        merge = Merge(add, len(pieces))
+        merge = Merge(add, len(chunks))
         rows = [merge(rows[k : k + merged]).packed() for k in range(0, len(rows), merged)]
-    arrivals = Arrivals(len(pieces), add, taken)
+    arrivals = Arrivals(len(chunks), add, taken)
     for row in rows:
         arrivals.take(Branches.unpacked(row))
     return arrivals.result()
@@ -51,12 +51,12 @@ def computed(pieces, task, add, *, order, least=7, merged=0, taken=None):
 
 @given(st.integers(1, 200), st.integers(1, 40), st.integers(0, 5), st.integers(0, 2**32))
 def test_tasks_in_any_order_and_two_stages_give_the_same_bits(n, least, merged, seed):
-    pieces, seen = range(n), []
+    chunks, seen = range(n), []
     found = computed(
-        pieces, third, plus, order=dice(seed), least=least, merged=merged,
+        chunks, third, plus, order=dice(seed), least=least, merged=merged,
         taken=lambda done, of: seen.append((done, of)),
     )  # fmt: skip
-    assert found == InProcess().fold(pieces, third, plus)
+    assert found == InProcess().fold(chunks, third, plus)
     assert seen == sorted(seen)
     assert seen[-1] == (n, n)
 
@@ -65,7 +65,7 @@ def test_tasks_in_any_order_and_two_stages_give_the_same_bits(n, least, merged, 
 def test_every_stretch_is_one_branch(n, least):
     """So that a sum as large as a matrix is sent once for a task, and not for each level."""
     found = stretches(range(n), least)
-    assert [piece for stretch in found for piece in stretch.pieces] == list(range(n))
+    assert [chunk for stretch in found for chunk in stretch.chunks] == list(range(n))
     assert len(found) >= min(n, least)
     work = SumOfStretch(third, plus, n)
     assert {len(work(stretch).nodes) for stretch in found} == {1}
@@ -79,14 +79,14 @@ def test_neighbors_that_meet_in_the_second_stage_become_one_branch():
 
 @pytest.mark.parametrize("merged", [0, 3])
 @pytest.mark.parametrize("seed", range(5))
-def test_the_error_is_that_of_the_first_piece_that_failed(seed, merged):
+def test_the_error_is_that_of_the_first_chunk_that_failed(seed, merged):
     """Whichever task ended first."""
     task = refusing({23, 24, 77, 90}, DataError)
     with pytest.raises(DataError, match=f"^{SAID}, piece 23$"):
         computed(range(100), task, plus, order=dice(seed), merged=merged)
 
 
-def test_the_sum_stops_when_all_before_the_failed_piece_are_known_to_be_good():
+def test_the_sum_stops_when_all_before_the_failed_chunk_are_known_to_be_good():
     work = SumOfStretch(refusing({3}, DataError), plus, 100)
     arrivals = Arrivals(100, plus)
     parts = stretches(range(100), 100)

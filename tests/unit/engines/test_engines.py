@@ -7,7 +7,7 @@ import sys
 import numpy as np
 import pytest
 
-from sordino.engines.engine import Engine, InProcess, PiecedRows, refuse_other_engines
+from sordino.engines.engine import ChunkedRows, Engine, InProcess, refuse_other_engines
 from sordino.engines.ray_data import RayData
 from sordino.errors import DataError, MissingExtra, UsageError
 
@@ -16,25 +16,25 @@ def plus(one, other):
     return one + other
 
 
-def test_pieces_are_added_one_after_the_other_and_counted():
+def test_chunks_are_added_one_after_the_other_and_counted():
     seen, done = [], []
 
-    def task(piece):
-        seen.append(piece)
-        return 1 / (piece + 1)
+    def task(chunk):
+        seen.append(chunk)
+        return 1 / (chunk + 1)
 
-    pieces = [4, 2, 9, 1, 7]
-    found = InProcess().fold(pieces, task, plus, taken=lambda *count: done.append(count))
-    assert seen == pieces
+    chunks = [4, 2, 9, 1, 7]
+    found = InProcess().fold(chunks, task, plus, taken=lambda *count: done.append(count))
+    assert seen == chunks
     assert done == [(k + 1, 5) for k in range(5)]
-    one, two, three, four, five = (1 / (piece + 1) for piece in pieces)
+    one, two, three, four, five = (1 / (chunk + 1) for chunk in chunks)
     assert found == ((one + two) + (three + four)) + five
 
 
 def test_the_first_error_ends_the_sum():
-    def task(piece):
-        assert piece < 3
-        if piece == 2:
+    def task(chunk):
+        assert chunk < 3
+        if chunk == 2:
             raise DataError("piece 2")
         return 1
 
@@ -42,7 +42,7 @@ def test_the_first_error_ends_the_sum():
         InProcess().fold(range(10), task, plus)
 
 
-def test_no_pieces_are_refused():
+def test_no_chunks_are_refused():
     with pytest.raises(UsageError, match="no piece"):
         InProcess().fold([], abs, plus)
 
@@ -55,28 +55,28 @@ def test_what_computes_no_sums_is_refused(engine):
 
 def test_any_object_with_one_method_is_an_engine():
     class Mine:
-        def fold(self, pieces, task, add, *, taken=None):
-            return sum(task(piece) for piece in pieces)
+        def fold(self, chunks, task, add, *, taken=None):
+            return sum(task(chunk) for chunk in chunks)
 
     refuse_other_engines(Mine())
     assert isinstance(Mine(), Engine)
 
 
-def blocks(piece):
-    for start in range(piece):
-        yield start, np.full((2, 3), float(piece)), "beside"
+def blocks(chunk):
+    for start in range(chunk):
+        yield start, np.full((2, 3), float(chunk)), "beside"
 
 
-def test_rows_in_pieces_are_added_block_by_block_and_empty_pieces_left_out():
-    rows = PiecedRows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
+def test_rows_in_chunks_are_added_block_by_block_and_empty_chunks_left_out():
+    rows = ChunkedRows(InProcess(), [0, 2, 0, 3], blocks, (10, 3))
     found = rows.fold(lambda first, block, beside: block.sum() + first, plus)
     assert found == 2 * 12 + 1 + 3 * 18 + 3
-    assert repr(rows) == "PiecedRows(n=10, d=3)"
+    assert repr(rows) == "ChunkedRows(n=10, d=3)"
 
 
 def test_no_rows_at_all_are_refused():
     with pytest.raises(UsageError, match="no row"):
-        PiecedRows(InProcess(), [0, 0], blocks, (0, 3)).fold(lambda *_: 1, plus)
+        ChunkedRows(InProcess(), [0, 0], blocks, (0, 3)).fold(lambda *_: 1, plus)
 
 
 def run(code):

@@ -22,27 +22,27 @@ def rows_of(numbers):
     return rows
 
 
-pieces_of_rows = st.lists(
+chunks_of_rows = st.lists(
     st.lists(st.tuples(st.integers(0, PARTS - 1), st.integers(0, 2**63)), max_size=30),
     min_size=1, max_size=6,
 )  # fmt: skip
 
 
-@given(pieces_of_rows, st.randoms(use_true_random=False))
-def test_every_row_arrives_once_in_the_order_of_pieces_and_rows(pieces, order):
+@given(chunks_of_rows, st.randoms(use_true_random=False))
+def test_every_row_arrives_once_in_the_order_of_chunks_and_rows(chunks, order):
     with opened_exchange(ROW, None) as shuffle:
-        tasks = list(enumerate(pieces)) * 2  # each is run twice
+        tasks = list(enumerate(chunks)) * 2  # each is run twice
         order.shuffle(tasks)
-        for number, piece in tasks:
-            rows = rows_of([row for _, row in piece])
-            shuffle.write(number, rows, np.array([part for part, _ in piece], dtype=np.int64))
+        for number, chunk in tasks:
+            rows = rows_of([row for _, row in chunk])
+            shuffle.write(number, rows, np.array([part for part, _ in chunk], dtype=np.int64))
         for part in range(PARTS):
-            expected = [row for piece in pieces for at, row in piece if at == part]
-            assert shuffle.read(part, len(pieces))["row"].tolist() == expected
+            expected = [row for chunk in chunks for at, row in chunk if at == part]
+            assert shuffle.read(part, len(chunks))["row"].tolist() == expected
     assert not Path(shuffle.folder).exists()
 
 
-def test_a_piece_that_is_written_again_is_replaced_whole(tmp_path):
+def test_a_chunk_that_is_written_again_is_replaced_whole(tmp_path):
     shuffle = Exchange(str(tmp_path), ROW)
     shuffle.write(0, rows_of([1, 2, 3]), np.array([5, 5, 5]))
     shuffle.write(0, rows_of([7]), np.array([5]))
@@ -50,11 +50,11 @@ def test_a_piece_that_is_written_again_is_replaced_whole(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_no_pieces_give_no_rows(tmp_path):
+def test_no_chunks_give_no_rows(tmp_path):
     assert len(Exchange(str(tmp_path), ROW).read(0, 0)) == 0
 
 
-def test_a_missing_piece_is_refused(tmp_path):
+def test_a_missing_chunk_is_refused(tmp_path):
     shuffle = Exchange(str(tmp_path), ROW)
     shuffle.write(0, rows_of([1]), np.array([5]))
     shuffle.write(2, rows_of([1]), np.array([5]))
@@ -63,7 +63,7 @@ def test_a_missing_piece_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("size", [0, 10, 8 * PARTS, 8 * (PARTS + 1) + 24, -1])
-def test_a_piece_that_was_cut_short_is_refused(tmp_path, size):
+def test_a_chunk_that_was_cut_short_is_refused(tmp_path, size):
     """Also between two rows, where what is left would look whole."""
     shuffle = Exchange(str(tmp_path), ROW)
     shuffle.write(0, rows_of([1, 2, 3]), np.array([PARTS - 1] * 3))

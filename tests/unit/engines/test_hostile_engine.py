@@ -16,10 +16,10 @@ import sordino
 from sordino.engines.engine import InProcess
 from sordino.engines.ray_data import Arrivals, Branches, Merge, SumOfStretch, stretches
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.rewards.chunk_fit import fit_released_shards
-from sordino.rewards.label_release import release_shards
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
+from sordino.rewards.chunk_fit import fit_released_chunks
+from sordino.rewards.label_release import release_chunks
 
 
 class Hostile:
@@ -29,14 +29,14 @@ class Hostile:
         self.random = random.Random(seed)  # noqa: S311 - no secret
         self.runs = self.dropped = 0
 
-    def fold(self, pieces, task, add, *, taken=None):
-        work = SumOfStretch(task, add, len(pieces))
-        rows = [row for part in stretches(pieces, 9) for row in self.lost_and_again(work, part)]
+    def fold(self, chunks, task, add, *, taken=None):
+        work = SumOfStretch(task, add, len(chunks))
+        rows = [row for part in stretches(chunks, 9) for row in self.lost_and_again(work, part)]
         self.random.shuffle(rows)
-        merge = sent(Merge(add, len(pieces)))
+        merge = sent(Merge(add, len(chunks)))
         rows += [merge(rows[k : k + 3]).packed() for k in range(0, len(rows), 3)]
         self.random.shuffle(rows)
-        arrivals = Arrivals(len(pieces), add, taken)
+        arrivals = Arrivals(len(chunks), add, taken)
         for row in rows:
             arrivals.take(Branches.unpacked(row))
         return arrivals.result()
@@ -78,9 +78,9 @@ def released(folder, engine, name):
     )
     with sordino.Ledger.open(folder / f"{name}.db", data="test", budget=budget) as ledger:
         noise = LabelGaussian(1.0, delta=1e-6, records_per_person=5)
-        with survey_shards(find_shards(folder), engine, most=5) as survey:
-            found = release_shards(survey, noise, ledger=ledger, engine=engine, simulate_seed=7)
-            fitted = fit_released_shards(found, ball=10.0)
+        with survey_chunks(find_chunks(folder), engine, most=5) as survey:
+            found = release_chunks(survey, noise, ledger=ledger, engine=engine, simulate_seed=7)
+            fitted = fit_released_chunks(found, ball=10.0)
         return found, fitted, len(ledger.spends)
 
 

@@ -13,12 +13,12 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import manifest_path
-from sordino.preferences.shards import find_shards
-from sordino.privatization import shards as module
+from sordino.privatization import chunks as module
 from sordino.privatization import stream
-from sordino.privatization.shard_outputs import sole_run
-from sordino.privatization.shards import privatize_shards
+from sordino.privatization.chunk_outputs import sole_run
+from sordino.privatization.chunks import privatize_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
@@ -72,7 +72,7 @@ def raw(request, tmp_path):
 def run(raw, out, ledger, **more):
     """Privatize in this process."""
     given = {"mechanism": COIN, "engine": InProcess()} | more
-    return privatize_shards(find_shards(raw), out, ledger=ledger, **given)
+    return privatize_chunks(find_chunks(raw), out, ledger=ledger, **given)
 
 
 def answers(out):
@@ -107,9 +107,9 @@ def test_what_was_interrupted_is_not_read_and_appears_for_nothing(raw, tmp_path,
     assert len(list(out.glob("*.jsonl"))) == at - 1
     if at > 1:
         with pytest.raises(DataError, match="was interrupted, or is still going on"):
-            find_shards(out, privatized=True)
+            find_chunks(out, privatized=True)
         with pytest.raises(DataError, match="was interrupted, or is still going on"):
-            find_shards(sorted(out.glob("*.jsonl")), privatized=True)
+            find_chunks(sorted(out.glob("*.jsonl")), privatized=True)
     before, rows = answers(out), len(ledger.rows)
     [left] = out.glob(".sordino-*.parts")
     before |= {path.name: path.read_bytes() for path in left.glob("*.jsonl")}
@@ -124,7 +124,7 @@ def test_what_was_interrupted_is_not_read_and_appears_for_nothing(raw, tmp_path,
     assert [manifest.sha256 for manifest in manifests] == [
         sordino._files.sha256_of(out / f"{file}.jsonl") for file in "abc"
     ]
-    assert len(find_shards(out, privatized=True).pieces) == 3
+    assert len(find_chunks(out, privatized=True).chunks) == 3
 
 
 def test_a_full_disk_says_how_to_go_on(raw, tmp_path, account):
@@ -191,9 +191,9 @@ def test_what_is_damaged_does_not_appear(raw, tmp_path, account, damage):
 def test_what_was_made_and_not_recorded_does_not_appear(raw, tmp_path, account):
     ledger, out = account(), tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module.ShardOutputs, "publish", lambda *_: None)
+        patch.setattr(module.ChunkOutputs, "publish", lambda *_: None)
         patch.setattr(module, "record_release", lambda *_: None)
-        patch.setattr("sordino.privatization.shard_outputs._take_away", lambda _: None)
+        patch.setattr("sordino.privatization.chunk_outputs._take_away", lambda _: None)
         run(raw, out, ledger)
     assert list(out.glob(".sordino-*.parts/noted.json"))
     spends = len(ledger.spends)
@@ -217,9 +217,9 @@ def test_a_manifest_without_its_file_is_named(tmp_path, account):
     run(raw, out, account())
     (out / "b.jsonl").unlink()
     with pytest.raises(DataError, match=r"b\.manifest\.json without the file"):
-        find_shards(out, privatized=True)
+        find_chunks(out, privatized=True)
     manifest_path(out / "b.jsonl").unlink()
-    assert len(find_shards(out, privatized=True).pieces) == 2
+    assert len(find_chunks(out, privatized=True).chunks) == 2
 
 
 DRIVER = textwrap.dedent(
@@ -229,9 +229,9 @@ DRIVER = textwrap.dedent(
     import sordino
     from sordino.engines import exchange
     from sordino.engines.engine import InProcess
-    from sordino.preferences.shards import find_shards
-    from sordino.privatization import shards
-    from sordino.privatization.shards import privatize_shards
+    from sordino.preferences.chunks import find_chunks
+    from sordino.privatization import chunks
+    from sordino.privatization.chunks import privatize_chunks
 
     folder, raw = Path(sys.argv[1]), Path(sys.argv[2])
     os.fsync = lambda _: None  # no power is cut here
@@ -244,7 +244,7 @@ DRIVER = textwrap.dedent(
         budget = sordino.Guarantee(1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE,
                                    trust="central")
         ledger = sordino.Ledger.open(home / "spend.db", data="t", budget=budget)
-        privatize_shards(find_shards(raw), home / "out", sordino.RandomizedResponse(1.0),
+        privatize_chunks(find_chunks(raw), home / "out", sordino.RandomizedResponse(1.0),
                          ledger=ledger, engine=InProcess(), scratch=home)
 
     def child(home, deadly):
@@ -261,13 +261,13 @@ DRIVER = textwrap.dedent(
                     return honest(*given, **more)
                 setattr(owner, name, around)
             if deadly is not None:
-                real = shards.record_release
+                real = chunks.record_release
                 def recorded(*given):
                     real(*given)
                     for name in ("replace", "unlink", "rename"):
                         watched(Path, name)
                     watched(os, "rmdir")
-                shards.record_release = recorded
+                chunks.record_release = recorded
             try:
                 privatize(home)
                 os._exit(0)
@@ -289,7 +289,7 @@ DRIVER = textwrap.dedent(
         found["whole" if len(names) == 3 else "half"] += 1
         try:
             if names:
-                find_shards(home / "out", privatized=True)
+                find_chunks(home / "out", privatized=True)
                 found["read"] += len(names) < 3
         except sordino.DataError:
             pass

@@ -1,4 +1,4 @@
-"""Judgments in many files: what the files are, and pieces of them small enough for memory.
+"""Judgments in many files: what the files are, and chunks of them small enough for memory.
 
 A folder of privatized files in which some are missing, as an interrupted run leaves it.
 """
@@ -54,8 +54,8 @@ def refuse_half_published(folders: Iterable[Path]) -> None:
 Layout = Literal["texts", "vectors"]
 """Records of texts, or feature differences that were computed already."""
 
-_LINES: Final = 1 << 14  # of JSON Lines in one piece; bytes would tell how long labels are
-_ROWS: Final = 1 << 17  # of Parquet in one piece, if row groups are not larger
+_LINES: Final = 1 << 14  # of JSON Lines in one chunk; bytes would tell how long labels are
+_ROWS: Final = 1 << 17  # of Parquet in one chunk, if row groups are not larger
 _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
 _TABLES: Final = (".parquet",)
 _TEXTS: Final = (".jsonl", ".jsonl.gz")
@@ -63,16 +63,16 @@ _ALIKE: Final = (*_TABLES, *_TEXTS, ".json", ".json.gz", ".ndjson", ".ndjson.gz"
 _FOLDER_MANIFEST: Final = ".manifest.json"
 
 _Span = tuple[int, int, int, int | None]
-"""(first, last, start, rows) of a piece."""
+"""(first, last, start, rows) of a chunk."""
 
 
 @dataclass(frozen=True)
-class Piece:
+class Chunk:
     """A part of one file that is read at once; it holds no data."""
 
     path: str  # the file, as every machine that reads it must know it
-    shard: int  # which file of all
-    number: int  # which piece of all
+    file: int  # which file of all
+    number: int  # which chunk of all
     first: int
     last: int
     start: int  # how many lines, or rows of Parquet, stand before it in the file
@@ -100,10 +100,10 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Shards:
+class Chunks:
     """Judgments in files too large for memory, and how to read them."""
 
-    pieces: tuple[Piece, ...]  # all parts of all files, in order
+    chunks: tuple[Chunk, ...]  # all parts of all files, in order
     layout: Layout  # what the files hold
     dimension: int | None  # of vectors; None for texts
     person_field: str = "person"  # name of the optional public person id
@@ -115,29 +115,29 @@ class Shards:
 
     def __repr__(self) -> str:
         """Return the kind and how many files there are."""
-        return f"Shards({self.layout}, files={self.pieces[-1].shard + 1})"
+        return f"Chunks({self.layout}, files={self.chunks[-1].file + 1})"
 
     @property
     def rows(self) -> int | None:
         """Return how many lines or rows all files have; None if some are packed."""
-        known = [piece.rows for piece in self.pieces if piece.rows is not None]
-        return sum(known) if len(known) == len(self.pieces) else None
+        known = [chunk.rows for chunk in self.chunks if chunk.rows is not None]
+        return sum(known) if len(known) == len(self.chunks) else None
 
     @property
     def bytes(self) -> int:
         """How large all files are together: it tells how long labels are, so it stays here."""
         # Whatever is printed or written says `rows` instead.
-        return sum(os.path.getsize(path) for path in {piece.path for piece in self.pieces})  # noqa: PTH202
+        return sum(os.path.getsize(path) for path in {chunk.path for chunk in self.chunks})  # noqa: PTH202
 
 
-def find_shards(
+def find_chunks(
     sources: str | Path | Iterable[str | Path],
     *,
     person_field: str = "person",
     drop_identical: bool = False,
     privatized: bool = False,
     hides_records: bool = False,
-) -> Shards:
+) -> Chunks:
     """Return the judgments of many files, none of which is read yet but its ends.
 
     Parquet files hold the fields that JSON Lines do, or vectors: ``difference`` (a list of
@@ -176,16 +176,16 @@ def find_shards(
     else:
         dimension = None
         ends = [_stretches(path) for path in paths]
-    pieces: list[Piece] = []
-    for shard, (path, spans) in enumerate(zip(paths, ends, strict=True)):
+    chunks: list[Chunk] = []
+    for file, (path, spans) in enumerate(zip(paths, ends, strict=True)):
         for span in spans:
-            pieces.append(Piece(str(path), shard, len(pieces), *span, stamps[shard]))
-    if not pieces and not hides_records:
+            chunks.append(Chunk(str(path), file, len(chunks), *span, stamps[file]))
+    if not chunks and not hides_records:
         raise DataError("The files are empty: no record in them.")
-    if not pieces:  # one without a record, so that there is a sum
-        pieces.append(Piece(str(paths[0]), 0, 0, 0, 0, 0, 0, stamps[0]))
-    return Shards(
-        pieces=tuple(pieces),
+    if not chunks:  # one without a record, so that there is a sum
+        chunks.append(Chunk(str(paths[0]), 0, 0, 0, 0, 0, 0, stamps[0]))
+    return Chunks(
+        chunks=tuple(chunks),
         layout="texts" if dimension is None else "vectors",
         dimension=dimension,
         person_field=person_field,
@@ -307,7 +307,7 @@ def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int
 
 
 def _bundles(sizes: Sequence[int]) -> list[_Span]:
-    """Return spans of row groups, each of about as many rows as a piece should have."""
+    """Return spans of row groups, each of about as many rows as a chunk should have."""
     spans: list[_Span] = []
     first = start = rows = 0
     for group, size in enumerate(sizes):
@@ -320,7 +320,7 @@ def _bundles(sizes: Sequence[int]) -> list[_Span]:
 
 def _stretches(path: Path) -> list[_Span]:
     """Return spans of bytes, each of as many lines."""
-    # How many is a constant: nothing that is said of a piece may depend on how long a label is.
+    # How many is a constant: nothing that is said of a chunk may depend on how long a label is.
     if path.suffix == ".gz":  # cannot be entered in the middle
         return [] if _is_empty(path) else [(0, 1, 0, None)]
     ends, lines = _line_ends(path)

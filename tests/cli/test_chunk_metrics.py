@@ -25,9 +25,9 @@ def made(tmp_path_factory):
     """Answers in three files, nearly as they were given, made once."""
     where = tmp_path_factory.mktemp("made")
     (where / "texts").mkdir()
-    for shard in range(3):
-        lines = (json.dumps(row) + "\n" for row in text_rows(200, first=200 * shard, people=True))
-        (where / f"texts/{shard}.jsonl").write_text("".join(lines))
+    for file in range(3):
+        lines = (json.dumps(row) + "\n" for row in text_rows(200, first=200 * file, people=True))
+        (where / f"texts/{file}.jsonl").write_text("".join(lines))
     told = ["privatize", where / "texts", "--epsilon", "6", "--out", where / "answers"]
     assert cli.run([str(word) for word in told]) == 0
     return where
@@ -59,7 +59,7 @@ def test_a_fit_of_many_files_says_what_it_measures(answers):
 
 def test_it_is_what_one_file_of_the_same_answers_is_measured_on(answers):
     """One file has five fits, so that the numbers differ: by the errors that are stated."""
-    lines = b"".join((answers / f"texts/{shard}.jsonl").read_bytes() for shard in range(3))
+    lines = b"".join((answers / f"texts/{file}.jsonl").read_bytes() for file in range(3))
     (answers / "one.jsonl").write_bytes(lines)
     answers.run("privatize", "one.jsonl", "--epsilon", "6", "--out", "one-answers.jsonl")
     one = ["fit", "one-answers.jsonl", "--out", "one.json", "--dimension", "32", "--json"]
@@ -76,7 +76,7 @@ def test_metrics_change_nothing_of_the_reward(answers):
     assert answers.run(*FIT).code == 0
     reward = sordino.RewardModel.load(answers / "reward.json")
     alone = sordino.fit_reward(
-        sordino.find_shards(answers / "answers", privatized=True),
+        sordino.find_chunks(answers / "answers", privatized=True),
         features=sordino.HashedText(dimension=32),
     )
     assert np.array_equal(reward.weights, alone.weights)

@@ -17,11 +17,11 @@ from sordino.cli._options import Place, describe_files, files_rows
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, FileSystemError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
-from sordino.preferences import shards as module
+from sordino.preferences import chunks as module
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.parquet import schema_of
-from sordino.preferences.shard_blocks import judgments
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
 from sordino.rewards.chunk_evidence import counted_vectors
 
 CANARY = "xylophone-canary"
@@ -49,8 +49,8 @@ def lists(n, d=2):
 
 
 def surveyed(sources, engine=None, *, most=None, hold_out=False, **reading):
-    shards = find_shards(sources, **reading)
-    with survey_shards(shards, engine or InProcess(), most=most, hold_out=hold_out) as found:
+    chunks = find_chunks(sources, **reading)
+    with survey_chunks(chunks, engine or InProcess(), most=most, hold_out=hold_out) as found:
         return found
 
 
@@ -59,17 +59,17 @@ def surveyed(sources, engine=None, *, most=None, hold_out=False, **reading):
 
 def geometry(path):
     """All that is public of a release, and its noise's shape."""
-    with survey_shards(find_shards(path), InProcess()) as found:
+    with survey_chunks(find_chunks(path), InProcess()) as found:
         rows = counted_vectors(found, InProcess(), sordino.HashedText(dimension=16))
         design = ChunkedLabels.prepare(LabelGaussian(1.0, delta=1e-6), rows)
         told = found.n, found.starts, found.public_digest, found.digests
-        cuts = [(piece.start, piece.rows) for piece in found.shards.pieces]
+        cuts = [(chunk.start, chunk.rows) for chunk in found.chunks.chunks]
         return told, cuts, design.ellipsoid.unwhiten.tobytes()
 
 
 @pytest.mark.parametrize("at", [0, 7, 59])
 def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
-    """Pieces of bytes would be cut elsewhere: sums are then rounded otherwise."""
+    """Chunks of bytes would be cut elsewhere: sums are then rounded otherwise."""
     monkeypatch.setattr(module, "_LINES", 8)
     monkeypatch.setattr(module, "_CHUNK", 100)
     pad = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"]
@@ -82,20 +82,20 @@ def test_how_a_label_is_spelled_moves_no_cut(tmp_path, monkeypatch, at):
     assert [rows for _, rows in found[0][1]] == [8] * 7 + [4]
 
 
-def test_a_piece_of_many_lines_is_one_piece(tmp_path):
-    """How many lines a piece has is a constant of the program."""
+def test_a_chunk_of_many_lines_is_one_chunk(tmp_path):
+    """How many lines a chunk has is a constant of the program."""
     path = write(tmp_path / "a.jsonl", map(row, range(module._LINES + 3)))
-    pieces = find_shards(path).pieces
-    assert [(piece.start, piece.rows) for piece in pieces] == [
+    chunks = find_chunks(path).chunks
+    assert [(chunk.start, chunk.rows) for chunk in chunks] == [
         (0, module._LINES),
         (module._LINES, 3),
     ]
-    assert sum(len(pairs) for piece in pieces for pairs in judgments(find_shards(path), piece)) == (
+    assert sum(len(pairs) for chunk in chunks for pairs in judgments(find_chunks(path), chunk)) == (
         module._LINES + 3
     )
 
 
-def test_a_place_in_a_later_piece_is_that_in_the_file(tmp_path, monkeypatch):
+def test_a_place_in_a_later_chunk_is_that_in_the_file(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LINES", 4)
     path = write(tmp_path / "a.jsonl", [*map(row, range(9)), {**row(9), "label": CANARY}])
     with pytest.raises(DataError, match=r"a\.jsonl: line 10: field 'label'"):
@@ -154,7 +154,7 @@ def test_files_of_vectors_have_a_digest_that_no_cut_changes(tmp_path, monkeypatc
     whole = surveyed(path)
     monkeypatch.setattr(module, "_ROWS", 10)
     cut = surveyed(path)
-    assert (len(whole.shards.pieces), len(cut.shards.pieces)) == (1, 3)
+    assert (len(whole.chunks.chunks), len(cut.chunks.chunks)) == (1, 3)
     assert cut.public_digest == whole.public_digest
     assert cut.starts == (0, 10, 20, 30)
 
@@ -164,16 +164,16 @@ def test_files_of_vectors_have_a_digest_that_no_cut_changes(tmp_path, monkeypatc
 
 def test_a_file_of_equal_size_and_time_is_another(tmp_path):
     path = write(tmp_path / "a.jsonl", map(row, range(3)))
-    found, before = find_shards(path), path.stat()
+    found, before = find_chunks(path), path.stat()
     path.write_bytes(path.read_bytes().replace(b"no", b"so"))
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert (path.stat().st_size, path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
-    with pytest.raises(DataError, match=r"a\.jsonl changed"), survey_shards(found, InProcess()):
+    with pytest.raises(DataError, match=r"a\.jsonl changed"), survey_chunks(found, InProcess()):
         pass
-    again = find_shards(path)
+    again = find_chunks(path)
     copy = shutil.copy2(path, tmp_path / "copy.jsonl")
     os.replace(copy, path)  # noqa: PTH105
-    with pytest.raises(DataError, match=r"a\.jsonl changed"), survey_shards(again, InProcess()):
+    with pytest.raises(DataError, match=r"a\.jsonl changed"), survey_chunks(again, InProcess()):
         pass
 
 
@@ -193,8 +193,8 @@ def test_what_is_appended_while_files_are_cut_is_noticed(tmp_path, monkeypatch, 
         return found
 
     monkeypatch.setattr(module, reader, late)
-    found = find_shards(path)
-    with pytest.raises(DataError, match="changed"), survey_shards(found, InProcess()):
+    found = find_chunks(path)
+    with pytest.raises(DataError, match="changed"), survey_chunks(found, InProcess()):
         pass
 
 
@@ -239,7 +239,7 @@ def test_what_looks_like_data_is_not_left_out_silently(tmp_path, name):
     write(tmp_path / "a.jsonl", [row(0)])
     write(tmp_path / name, [row(1)])
     with pytest.raises(UsageError, match=rf"^{name.split('/')[0]} .*Nothing was read"):
-        find_shards(tmp_path)
+        find_chunks(tmp_path)
 
 
 def test_what_does_not_look_like_data_is_left_out(tmp_path):
@@ -249,7 +249,7 @@ def test_what_does_not_look_like_data_is_left_out(tmp_path):
     for name in left_out:
         write(tmp_path / name, [row(1)])
     (tmp_path / "g.jsonl").mkdir()
-    assert [piece.name for piece in find_shards(tmp_path).pieces] == ["a.jsonl"]
+    assert [chunk.name for chunk in find_chunks(tmp_path).chunks] == ["a.jsonl"]
 
 
 def test_empty_files_of_every_kind_are_read(tmp_path):
@@ -265,13 +265,13 @@ def test_empty_files_of_every_kind_are_read(tmp_path):
         labels = pa.array([1] * len(x), pa.int64())
         table(tmp_path / "vectors" / f"{name}.parquet", {"difference": column, "label": labels})
     found = surveyed(tmp_path / "vectors")
-    assert (found.n, found.shards.dimension) == (2, 2)
+    assert (found.n, found.chunks.dimension) == (2, 2)
     with pytest.raises(DataError, match="empty"):
-        find_shards(tmp_path / "vectors" / "a.parquet")
+        find_chunks(tmp_path / "vectors" / "a.parquet")
     wider = pa.array([[1.0, 2.0, 3.0]], pa.list_(pa.float64()))
     table(tmp_path / "vectors" / "e.parquet", {"difference": wider, "label": [1]})
     with pytest.raises(DataError, match=r"e\.parquet has other columns"):
-        find_shards(tmp_path / "vectors")
+        find_chunks(tmp_path / "vectors")
 
 
 def test_a_packed_file_that_is_cut_short_is_named(tmp_path):
@@ -302,7 +302,7 @@ def test_lists_beside_vectors_are_refused(tmp_path, column, field):
     columns = {"difference": lists(2), "label": [1, 0], column: [["p"], ["q"]]}
     path = table(tmp_path / "v.parquet", {**columns, field: ["p", "q"]})
     with pytest.raises(DataError, match=rf"v\.parquet: column '{column}' is not read beside"):
-        find_shards(path, person_field=field)
+        find_chunks(path, person_field=field)
 
 
 @pytest.mark.parametrize("field", ["label", "answer", "chosen"])
@@ -310,7 +310,7 @@ def test_labels_are_no_person_ids(tmp_path, field):
     """Person ids are published."""
     path = table(tmp_path / "v.parquet", {"difference": lists(2), "label": [1, 0]})
     with pytest.raises(UsageError, match="person ids are published"):
-        find_shards(path, person_field=field)
+        find_chunks(path, person_field=field)
 
 
 # --- columns that cannot be read ---
@@ -373,7 +373,7 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path, kind):
     names = [*columns, "label", "label"]
     table(tmp_path / "t.parquet", [*arrays, pa.array([1]), pa.array([0])], names)
     with pytest.raises(DataError, match=r"t\.parquet: column 'label' is there twice"):
-        find_shards(tmp_path)
+        find_chunks(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -388,8 +388,8 @@ def test_a_column_that_is_there_twice_is_refused(tmp_path, kind):
 )
 def test_numbers_of_many_types_are_labels(tmp_path, labels):
     path = table(tmp_path / "t.parquet", {"difference": lists(3), "label": labels})
-    shards = find_shards(path)
-    [pairs] = judgments(shards, shards.pieces[0])
+    chunks = find_chunks(path)
+    [pairs] = judgments(chunks, chunks.chunks[0])
     assert pairs.labels.tolist() == [1, 0, 1]
 
 
@@ -407,26 +407,26 @@ class Careless:
     def __init__(self, change, parts):
         self.change, self.parts = change, parts
 
-    def fold(self, pieces, task, add, *, taken=None):
-        parts = [task(piece) for piece in pieces]
+    def fold(self, chunks, task, add, *, taken=None):
+        parts = [task(chunk) for chunk in chunks]
         if (len(parts) == 256) == self.parts:
-            parts = self.change(parts, task, pieces)
+            parts = self.change(parts, task, chunks)
         return reduce(add, parts)
 
 
 CHANGES = {
     "lost": lambda parts, *_: parts[1:],
-    "twice": lambda parts, task, pieces: [*parts, task(pieces[0])],
-    "one for another": lambda parts, task, pieces: [*parts[1:], task(pieces[1])],
+    "twice": lambda parts, task, chunks: [*parts, task(chunks[0])],
+    "one for another": lambda parts, task, chunks: [*parts[1:], task(chunks[1])],
 }
 
 
 @pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("how", CHANGES)
 def test_an_engine_that_loses_or_repeats_is_noticed(tmp_path, how, parts):
-    for shard in range(3):
-        rows = [row(10 * shard + i, person=f"p{i % 4}") for i in range(10)]
-        write(tmp_path / f"{shard}.jsonl", rows)
+    for file in range(3):
+        rows = [row(10 * file + i, person=f"p{i % 4}") for i in range(10)]
+        write(tmp_path / f"{file}.jsonl", rows)
     assert surveyed(tmp_path, Careless(lambda parts, *_: parts, parts=parts), most=1).counted == 4
     with pytest.raises(EngineError, match="Nothing was released"):
         surveyed(tmp_path, Careless(CHANGES[how], parts), most=1)
@@ -439,12 +439,12 @@ def test_a_plan_does_not_tell_how_long_labels_are(tmp_path):
     said = []
     for label in (1, "tie (bothbad)"):
         write(tmp_path / "a.jsonl", [row(i, label if i == 3 else 1) for i in range(50)])
-        plan = describe_files(find_shards(tmp_path), Place(), passes=18)
+        plan = describe_files(find_chunks(tmp_path), Place(), passes=18)
         said.append((plan, files_rows(plan)))
     assert said[0] == said[1]
     assert said[0][0]["rows"] == 50
     assert "900 rows read" in said[0][1]["passes"]
     write(tmp_path / "b.jsonl.gz", [row(60)])
-    plan = describe_files(find_shards(tmp_path), Place(), passes=18)
+    plan = describe_files(find_chunks(tmp_path), Place(), passes=18)
     assert plan["rows"] is None
     assert "packed" in files_rows(plan)["files"]

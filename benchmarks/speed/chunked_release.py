@@ -6,7 +6,7 @@ the wall and, in this process, by the time of its cores, which a busy machine do
 peer in the same run is one bare pass over the same files that multiplies out their second moment
 with plain pyarrow and numpy, one process for each core.
 
-    python benchmarks/speed/sharded_release.py [--pairs N ...] [--engine process|ray] [--folder DIR]
+    python benchmarks/speed/chunked_release.py [--pairs N ...] [--engine process|ray] [--folder DIR]
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ import sordino
 from sordino.engines.engine import Engine, InProcess
 from sordino.engines.ray_data import RayData
 from sordino.mechanisms.label_sum import LabelGaussian
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.rewards.chunk_fit import fit_released_shards
-from sordino.rewards.label_release import release_shards
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
+from sordino.rewards.chunk_fit import fit_released_chunks
+from sordino.rewards.label_release import release_chunks
 
 D = 64
 FILE = 1_000_000
@@ -137,16 +137,16 @@ class Counted:
         self.passes = 0
 
     def fold(
-        self, pieces: Any, task: Callable[..., Any], add: Callable[..., Any], *, taken: Any = None
+        self, chunks: Any, task: Callable[..., Any], add: Callable[..., Any], *, taken: Any = None
     ) -> Any:
         """Return the sum."""
         self.passes += 1
-        return self.engine.fold(pieces, task, add, taken=taken)
+        return self.engine.fold(chunks, task, add, taken=taken)
 
 
 def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
     """Return the stages of one run."""
-    shards = find_shards(folder)
+    chunks = find_chunks(folder)
     counted, seconds = Counted(engine), {}
     budget = sordino.Guarantee(
         1.0, delta=1e-10, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
@@ -155,14 +155,14 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
         ledger = sordino.Ledger.open(Path(kept) / "spend.db", data="made-up", budget=budget)
         cores = time.process_time()
         start = time.perf_counter()
-        with survey_shards(shards, counted, scratch=folder.parent) as survey:
+        with survey_chunks(chunks, counted, scratch=folder.parent) as survey:
             seconds["survey"] = time.perf_counter() - start
             start = time.perf_counter()
             noise = LabelGaussian(1.0, delta=1e-10)
-            released = release_shards(survey, noise, ledger=ledger, engine=counted)
+            released = release_chunks(survey, noise, ledger=ledger, engine=counted)
             seconds["release"] = time.perf_counter() - start
             start = time.perf_counter()
-            found = fit_released_shards(released, ball=10.0)
+            found = fit_released_chunks(released, ball=10.0)
             seconds["fit"] = time.perf_counter() - start
         cores = time.process_time() - cores
     start = time.perf_counter()
@@ -172,7 +172,7 @@ def measure(folder: Path, n: int, engine: Engine) -> dict[str, Any]:
     total = sum(seconds.values())
     return {
         "pairs": n,
-        "bytes": shards.bytes,
+        "bytes": chunks.bytes,
         "seconds": seconds,
         "total_seconds": total,
         "core_seconds_here": cores,

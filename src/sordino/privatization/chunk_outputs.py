@@ -14,47 +14,47 @@ from typing import Final
 from sordino import _random
 from sordino._files import explained, refuse_output, sole_holder, written_once
 from sordino.errors import FileSystemError, UsageError
+from sordino.preferences.chunks import ENDINGS, WORK, Chunk, Chunks
 from sordino.preferences.pairs import Manifest, manifest_path, stem
-from sordino.preferences.shards import ENDINGS, WORK, Piece, Shards
 from sordino.privacy.ledger import Ledger
 
-from .shard_tasks import ShardOfWork
+from .chunk_tasks import FileOfWork
 from .stream import DONE, has_begun, is_drawing, note_files, noted_request, publish, published
 
-__all__ = ["ShardOutputs", "see_folder", "sole_run"]
+__all__ = ["ChunkOutputs", "see_folder", "sole_run"]
 
 _LOCK: Final = ".sordino.lock"
 
 
 @dataclass(frozen=True)
-class ShardOutputs:
+class ChunkOutputs:
     """Where the answers of many files go."""
 
     folder: Path  # the folder
-    shards: tuple[ShardOfWork, ...]  # A file to be for every raw file
+    files: tuple[FileOfWork, ...]  # A file to be for every raw file
     force: bool  # overwrite what is there
 
     @classmethod
-    def of(cls, shards: Shards, folder: Path, *, force: bool) -> ShardOutputs:
+    def of(cls, chunks: Chunks, folder: Path, *, force: bool) -> ChunkOutputs:
         """Return where the answers go; nothing is written yet."""
-        ending = ".jsonl" if shards.layout == "texts" else ".parquet"
-        pieces: dict[int, list[Piece]] = {}
-        for piece in shards.pieces:
-            pieces.setdefault(piece.shard, []).append(piece)
+        ending = ".jsonl" if chunks.layout == "texts" else ".parquet"
+        files: dict[int, list[Chunk]] = {}
+        for chunk in chunks.chunks:
+            files.setdefault(chunk.file, []).append(chunk)
         found = tuple(
-            ShardOfWork(f"{stem(Path(some[0].path))}{ending}", tuple(some))
-            for some in pieces.values()
+            FileOfWork(f"{stem(Path(some[0].path))}{ending}", tuple(some))
+            for some in files.values()
         )
         made = cls(folder, found, force)
         made._refuse_one_name()
-        made._refuse_folder(shards)
+        made._refuse_folder(chunks)
         if not any(map(noted_request, made._left())):  # which may be what is asked for
             made.refuse_existing()
         return made
 
     def _refuse_one_name(self) -> None:
         """Refuse two raw files whose answers would have one name."""
-        names = [shard.name for shard in self.shards]
+        names = [file.name for file in self.files]
         for name in names:
             if names.count(name) > 1:
                 raise UsageError(
@@ -62,19 +62,19 @@ class ShardOutputs:
                     "Rename one, or give them one after the other, each with a folder of its own."
                 )
 
-    def _refuse_folder(self, shards: Shards) -> None:
+    def _refuse_folder(self, chunks: Chunks) -> None:
         """Refuse a folder that must not be written to."""
         if not self.folder.exists():
             return
         if not self.folder.is_dir():
             raise FileSystemError(f"{self.folder.name} is no folder; the answers need one.")
-        for raw in {Path(piece.path).parent for piece in shards.pieces}:
+        for raw in {Path(chunk.path).parent for chunk in chunks.chunks}:
             if raw.samefile(self.folder):
                 raise UsageError(
                     "The answers would lie among the raw judgments. Nothing was done. Give "
                     "another folder for them."
                 )
-        mine = {shard.name for shard in self.shards}
+        mine = {file.name for file in self.files}
         for path in sorted(self.folder.iterdir()):
             known = path.name.startswith((".", "_")) or not path.name.endswith(ENDINGS)
             if not known and path.name not in mine:
@@ -85,8 +85,8 @@ class ShardOutputs:
 
     def refuse_existing(self) -> None:
         """Refuse to overwrite unless asked to."""
-        for shard in self.shards:
-            for path in (self.folder / shard.name, manifest_path(self.folder / shard.name)):
+        for file in self.files:
+            for path in (self.folder / file.name, manifest_path(self.folder / file.name)):
                 refuse_output(path, force=self.force)
 
     def _left(self) -> list[Path]:
@@ -98,7 +98,7 @@ class ShardOutputs:
         if request not in map(noted_request, self._left()):
             self.refuse_existing()
             return ()
-        names = [shard.name for shard in self.shards]
+        names = [file.name for file in self.files]
         with sole_run(self.folder):
             for work in self._left():
                 if noted_request(work) != request:
@@ -140,7 +140,7 @@ class ShardOutputs:
 
     def publish(self, work: Path) -> None:
         """Let all files appear; what they cost is on the ledger."""
-        publish(work, self.folder, [shard.name for shard in self.shards])
+        publish(work, self.folder, [file.name for file in self.files])
 
 
 @contextmanager

@@ -7,7 +7,7 @@ where they are cut may be seen in them.
 
 Which rows of many files count: kept in files that all machines see, and never as a whole.
 
-What one piece of many files says of itself, and what it leaves for the shuffle of persons.
+What one chunk of many files says of itself, and what it leaves for the shuffle of persons.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, EngineError, UsageError
 
+from .chunk_reading import questions
+from .chunks import Chunk, Chunks
 from .comparisons import Comparisons
 from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
 from .records import Record, person_key
-from .shard_blocks import questions
-from .shards import Piece, Shards
 
 
 def digest_of_part(rows: np.ndarray) -> bytes:
@@ -57,40 +57,40 @@ def sum_of_questions(rows: np.ndarray) -> tuple[int, int, int]:
     return len(rows), int(high), int(low)
 
 
-def refuse_copies(shards: Shards, sums: Mapping[int, tuple[int, int, int]]) -> None:
+def refuse_copies(chunks: Chunks, sums: Mapping[int, tuple[int, int, int]]) -> None:
     """Refuse two files of the same questions where nothing says who answered."""
     totals: dict[int, np.ndarray] = {}
-    for piece in shards.pieces:
-        mine = np.array(sums[piece.number], dtype=np.uint64)
-        totals[piece.shard] = totals.get(piece.shard, np.uint64(0)) + mine
-    files = {piece.shard: piece for piece in shards.pieces}
-    seen: dict[tuple[int, ...], Piece] = {}
-    for shard, total in totals.items():
-        known = seen.setdefault(tuple(total.tolist()), files[shard])
-        if total[0] and known.shard != shard:
+    for chunk in chunks.chunks:
+        mine = np.array(sums[chunk.number], dtype=np.uint64)
+        totals[chunk.file] = totals.get(chunk.file, np.uint64(0)) + mine
+    files = {chunk.file: chunk for chunk in chunks.chunks}
+    seen: dict[tuple[int, ...], Chunk] = {}
+    for file, total in totals.items():
+        known = seen.setdefault(tuple(total.tolist()), files[file])
+        if total[0] and known.file != file:
             raise DataError(
-                f"{' and '.join(_names(known, files[shard]))} hold the same questions, as often, "
+                f"{' and '.join(_names(known, files[file]))} hold the same questions, as often, "
                 "and nothing says who answered: as one is a copy of the other, labels would count "
                 "twice. Nothing was released. Give each record once; if other people answered the "
                 "same questions, name them in a field (person_field, --person-field)."
             )
 
 
-def _names(*pieces: Piece) -> list[str]:
+def _names(*chunks: Chunk) -> list[str]:
     """Return the names of files; of those with one name, with that of their folder."""
-    names = [piece.name for piece in pieces]
+    names = [chunk.name for chunk in chunks]
     if len(set(names)) == len(names):
         return names
-    return [f"{Path(piece.path).parent.name}/{piece.name}" for piece in pieces]
+    return [f"{Path(chunk.path).parent.name}/{chunk.name}" for chunk in chunks]
 
 
 ROW_BITS: Final = 40
-"""Bits of the number of a row in its piece; the piece's number is above them."""
+"""Bits of the number of a row in its chunk; the chunk's number is above them."""
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows of the pieces count, kept in a file that all machines see."""
+    """Which rows of the chunks count, kept in a file that all machines see."""
 
     path: str | None  # sorted numbers of the rows that do not; None if all rows count
 
@@ -99,19 +99,19 @@ class Selection:
         """Return the numbers, of which only what is looked at is read."""
         return np.load(self.path or "", mmap_mode="r")
 
-    def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a piece do not count."""
+    def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
+        """Return which rows of a chunk do not count."""
         if self.path is None:
             return np.zeros(0, dtype=np.int64)
-        ends = np.array([piece << ROW_BITS, (piece + 1) << ROW_BITS], dtype=np.uint64)
+        ends = np.array([chunk << ROW_BITS, (chunk + 1) << ROW_BITS], dtype=np.uint64)
         first, last = np.searchsorted(self._left_out, ends)
         return np.asarray(self._left_out[first:last] - ends[0]).astype(np.int64)
 
-    def before(self, piece: int) -> int:
-        """Return how many rows of earlier pieces do not count."""
+    def before(self, chunk: int) -> int:
+        """Return how many rows of earlier chunks do not count."""
         if self.path is None:
             return 0
-        return int(np.searchsorted(self._left_out, np.uint64(piece << ROW_BITS)))
+        return int(np.searchsorted(self._left_out, np.uint64(chunk << ROW_BITS)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the opened file behind."""
@@ -122,20 +122,20 @@ class Selection:
 class PartSelection(Selection):
     """Which rows of one part count, where every question is on one of two sides."""
 
-    folder: str  # where `write_sides` left a file for each piece
+    folder: str  # where `write_sides` left a file for each chunk
     held_out: bool  # whether this part is what is held out
-    others: tuple[int, ...]  # how many rows of the other part come before each piece
+    others: tuple[int, ...]  # how many rows of the other part come before each chunk
 
-    def left_out(self, piece: int) -> Int64[np.ndarray, " k"]:
-        """Return which rows of a piece do not count, or are of the other part."""
+    def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
+        """Return which rows of a chunk do not count, or are of the other part."""
         with explained("A file of the survey cannot be read"):
-            sides = np.frombuffer(_sides_of(self.folder, piece).read_bytes(), dtype=np.bool_)
+            sides = np.frombuffer(_sides_of(self.folder, chunk).read_bytes(), dtype=np.bool_)
         others = np.flatnonzero(sides != self.held_out)
-        return np.union1d(super().left_out(piece), others).astype(np.int64)
+        return np.union1d(super().left_out(chunk), others).astype(np.int64)
 
-    def before(self, piece: int) -> int:
-        """Return how many rows of earlier pieces do not count, or are of the other part."""
-        return super().before(piece) + self.others[piece]
+    def before(self, chunk: int) -> int:
+        """Return how many rows of earlier chunks do not count, or are of the other part."""
+        return super().before(chunk) + self.others[chunk]
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the opened file behind."""
@@ -143,15 +143,15 @@ class PartSelection(Selection):
         return {name: getattr(self, name) for name in names}
 
 
-def write_sides(folder: str, piece: int, held_out: Bool[np.ndarray, " n"]) -> None:
-    """Leave which rows of one piece are held out, where every machine sees it."""
-    with atomic_writer(_sides_of(folder, piece), force=True, held=False) as file:
+def write_sides(folder: str, chunk: int, held_out: Bool[np.ndarray, " n"]) -> None:
+    """Leave which rows of one chunk are held out, where every machine sees it."""
+    with atomic_writer(_sides_of(folder, chunk), force=True, held=False) as file:
         file.write(held_out.astype(np.bool_).tobytes())
 
 
-def _sides_of(folder: str, piece: int) -> Path:
-    """Return the file of one piece."""
-    return Path(folder) / f"{piece:08d}.held-out"
+def _sides_of(folder: str, chunk: int) -> Path:
+    """Return the file of one chunk."""
+    return Path(folder) / f"{chunk:08d}.held-out"
 
 
 def write_numbers(path: Path, rows: np.ndarray) -> str | None:
@@ -174,13 +174,13 @@ ENTRY: Final = [
 
 @dataclass
 class Facts:
-    """What some pieces say: the sum of two is all that both say."""
+    """What some chunks say: the sum of two is all that both say."""
 
-    pieces: int = 1  # how many say it
+    chunks: int = 1  # how many say it
     rows: dict[int, int] = field(default_factory=dict)
     digests: dict[int, bytes] = field(default_factory=dict)
     # Whether persons are named, and whether prompts are what both answers began with, by the number
-    # of the piece.
+    # of the chunk.
     forms: dict[int, tuple[bool, bool]] = field(default_factory=dict)
     held_out: dict[int, int] = field(default_factory=dict)
     questions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
@@ -188,7 +188,7 @@ class Facts:
 
     def plus(self, other: Facts) -> Facts:
         """Take in what others say."""
-        self.pieces += other.pieces
+        self.chunks += other.chunks
         self.rows |= other.rows
         self.digests |= other.digests
         self.forms |= other.forms
@@ -200,36 +200,36 @@ class Facts:
 
 @dataclass(frozen=True)
 class FactsOf:
-    """The first task: what a piece says, its digests left for the second."""
+    """The first task: what a chunk says, its digests left for the second."""
 
-    shards: Shards
+    chunks: Chunks
     shuffle: exchange.Exchange
     hold_out: bool
 
-    def __call__(self, piece: Piece) -> Facts:
-        """Return what is public of one piece."""
+    def __call__(self, chunk: Chunk) -> Facts:
+        """Return what is public of one chunk."""
         found = Facts()
         digest, entries = hashlib.sha256(), [np.zeros(0, ENTRY)]
-        start = piece.number << ROW_BITS
-        for pairs, dropped, cut in questions(self.shards, piece):
+        start = chunk.number << ROW_BITS
+        for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             found.dropped += pairs.dropped
             entries.append(_left_out_entries(dropped))
             if len(pairs):
-                found.forms[piece.number] = pairs.persons is not None, cut
+                found.forms[chunk.number] = pairs.persons is not None, cut
                 entries.append(self._entries(pairs, start))
                 start += len(pairs)
         rows = np.concatenate(entries)
         self.shuffle.write(
-            piece.number, rows, (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
+            chunk.number, rows, (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
         )
         rows = rows[~rows["dropped"]]
         if self.hold_out:
-            write_sides(self.shuffle.folder, piece.number, rows["held_out"])
-        found.held_out[piece.number] = int(rows["held_out"].sum())
-        found.rows[piece.number] = len(rows)
-        found.questions[piece.number] = sum_of_questions(rows)
-        found.digests[piece.number] = digest.digest()
+            write_sides(self.shuffle.folder, chunk.number, rows["held_out"])
+        found.held_out[chunk.number] = int(rows["held_out"].sum())
+        found.rows[chunk.number] = len(rows)
+        found.questions[chunk.number] = sum_of_questions(rows)
+        found.digests[chunk.number] = digest.digest()
         return found
 
     def _entries(self, pairs: Comparisons, start: int) -> np.ndarray:
@@ -266,10 +266,10 @@ def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.n
     return entries
 
 
-def digest_of_piece(shards: Shards, piece: Piece) -> bytes:
-    """Return the digest of all public fields of a piece, as :class:`Facts` keeps it."""
+def digest_of_chunk(chunks: Chunks, chunk: Chunk) -> bytes:
+    """Return the digest of all public fields of a chunk, as :class:`Facts` keeps it."""
     digest = hashlib.sha256()
-    for pairs, _, _ in questions(shards, piece):
+    for pairs, _, _ in questions(chunks, chunk):
         digest.update(bytes.fromhex(pairs.public_digest))
     return digest.digest()
 
@@ -279,10 +279,10 @@ Part = Literal["all", "fitted", "held-out"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardSurvey:
+class ChunkSurvey:
     """What is public of judgments in many files."""
 
-    shards: Shards  # the files
+    chunks: Chunks  # the files
     n: int  # how many records carry a preference
     # How many of them count: each question of a person once, and no more of one person than are
     # permitted.
@@ -295,19 +295,19 @@ class ShardSurvey:
     linked: bool  # whether it is known who answered
     repeats: bool  # whether a question occurs twice, and nothing says who answered
     selection: Selection  # which rows count
-    # Number of the first record of each piece, and of all records at the end.
+    # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
     most: int | None  # how many rows of one person count; None for all
     # The largest number of different questions of one person, whether they count or not; 1 where
     # persons are not known.
     largest: int
-    digests: tuple[bytes, ...]  # of all public fields of each piece
+    digests: tuple[bytes, ...]  # of all public fields of each chunk
     part: Part = "all"  # what `counted` and `selection` are about; all else is about all records
     # What is fitted and what is held out, if that was asked for. In each of them no more rows of
     # one person count than are permitted; here, both count.
-    parts: tuple[ShardSurvey, ShardSurvey] | None = None
+    parts: tuple[ChunkSurvey, ChunkSurvey] | None = None
 
-    def divided(self) -> tuple[ShardSurvey, ShardSurvey]:
+    def divided(self) -> tuple[ChunkSurvey, ChunkSurvey]:
         """The same with only the rows that a fit may see, and with only the held-out ones."""
         if self.parts is None:
             raise UsageError(
@@ -343,30 +343,30 @@ class _Doubts:
 
 
 @contextmanager
-def survey_shards(
-    shards: Shards,
+def survey_chunks(
+    chunks: Chunks,
     engine: Engine,
     *,
     most: int | None = None,
     hold_out: bool = False,
     scratch: str | Path | None = None,
     taken: Taken | None = None,
-) -> Iterator[ShardSurvey]:
+) -> Iterator[ChunkSurvey]:
     """Read all public fields once; keep which rows count for as long as the context is open."""
     # Labels are checked and not used. Digests of questions and persons pass through a folder, which
     # is taken away at the end.
     with opened_exchange(ENTRY, scratch) as shuffle:
-        read = FactsOf(shards, shuffle, hold_out)
-        facts = engine.fold(shards.pieces, read, Facts.plus, taken=taken)
-        _refuse_loss(len(shards.pieces), facts.pieces, facts.rows)
-        linked = _known(shards, facts, most)
-        look = _Look(shards.pieces, shuffle, most, linked=linked, raw=not shards.privatized)
+        read = FactsOf(chunks, shuffle, hold_out)
+        facts = engine.fold(chunks.chunks, read, Facts.plus, taken=taken)
+        _refuse_loss(len(chunks.chunks), facts.chunks, facts.rows)
+        linked = _known(chunks, facts, most)
+        look = _Look(chunks.chunks, shuffle, most, linked=linked, raw=not chunks.privatized)
         doubts = engine.fold(range(PARTS), look, _Doubts.plus)
         _refuse_loss(PARTS, doubts.parts, doubts.digests)
         together = np.concatenate(doubts.left_out)
-        starts = _starts(facts.rows[piece.number] for piece in shards.pieces)
-        found = ShardSurvey(
-            shards=shards,
+        starts = _starts(facts.rows[chunk.number] for chunk in chunks.chunks)
+        found = ChunkSurvey(
+            chunks=chunks,
             n=starts[-1],
             counted=starts[-1] - len(together),
             dropped=facts.dropped,
@@ -377,7 +377,7 @@ def survey_shards(
             starts=starts,
             most=most,
             largest=doubts.largest,
-            digests=tuple(facts.digests[piece.number] for piece in shards.pieces),
+            digests=tuple(facts.digests[chunk.number] for chunk in chunks.chunks),
         )
         parts = _parts(found, facts, doubts.left_out, shuffle.folder) if hold_out else None
         yield replace(found, parts=parts)
@@ -399,13 +399,13 @@ def _starts(sizes: Iterable[int]) -> tuple[int, ...]:
 
 
 def _parts(
-    whole: ShardSurvey, facts: Facts, left_out: tuple[np.ndarray, np.ndarray], folder: str
-) -> tuple[ShardSurvey, ShardSurvey]:
+    whole: ChunkSurvey, facts: Facts, left_out: tuple[np.ndarray, np.ndarray], folder: str
+) -> tuple[ChunkSurvey, ChunkSurvey]:
     """Return what is fitted, and what is held out."""
-    held_out = _starts(facts.held_out[piece.number] for piece in whole.shards.pieces)
+    held_out = _starts(facts.held_out[chunk.number] for chunk in whole.chunks.chunks)
     fitted = tuple(np.subtract(whole.starts, held_out).tolist())
 
-    def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ShardSurvey:
+    def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ChunkSurvey:
         is_held_out = name == "held-out"
         rows = left_out[is_held_out]
         path = write_numbers(Path(folder) / f"left-out-{name}.npy", rows)
@@ -423,7 +423,7 @@ def _parts(
 class _Look:
     """The second task: which rows of the persons in one part do not count."""
 
-    pieces: tuple[Piece, ...]
+    chunks: tuple[Chunk, ...]
     shuffle: Exchange
     most: int | None
     linked: bool
@@ -431,7 +431,7 @@ class _Look:
 
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
-        rows = self.shuffle.read(part, len(self.pieces))
+        rows = self.shuffle.read(part, len(self.chunks))
         digests = {part: digest_of_part(rows)}
         rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T
@@ -458,10 +458,10 @@ class _Look:
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
         """Refuse two files that hold the same answer of one person."""
         numbers = (rows["row"] >> np.uint64(ROW_BITS)).astype(np.int64)
-        shards = np.array([piece.shard for piece in self.pieces])[numbers]
-        across = np.flatnonzero(again[1:] & (shards[1:] != shards[:-1])) + 1
+        chunks = np.array([chunk.file for chunk in self.chunks])[numbers]
+        across = np.flatnonzero(again[1:] & (chunks[1:] != chunks[:-1])) + 1
         if len(across):
-            one, other = (self.pieces[numbers[across[0] - back]].name for back in (1, 0))
+            one, other = (self.chunks[numbers[across[0] - back]].name for back in (1, 0))
             raise DataError(
                 f"{one} and {other} both hold an answer of the same person to the same question: "
                 "these files overlap, and labels would count twice. Nothing was released. Give "
@@ -484,23 +484,23 @@ def _same(values: np.ndarray) -> np.ndarray:
     return same
 
 
-def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
+def _known(chunks: Chunks, facts: Facts, most: int | None) -> bool:
     """Return whether persons are known; refuse some here and none there."""
-    if not facts.forms and not shards.hides_records:
+    if not facts.forms and not chunks.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
-    if shards.hides_records:
+    if chunks.hides_records:
         with untold(hides_records=True):
-            refuse_copies(shards, facts.questions)
+            refuse_copies(chunks, facts.questions)
         return False
     known, cut = facts.forms[min(facts.forms)]
     for at, form in sorted(facts.forms.items()):
         if form[0] != known:
             raise DataError(
-                f"{shards.pieces[at].name}: a person id is given for some records and not for "
+                f"{chunks.chunks[at].name}: a person id is given for some records and not for "
                 "others. Nothing was released."
             )
         if form[1] != cut:
-            raise DataError(f"{shards.pieces[at].name}: {TWO_FORMS}")
+            raise DataError(f"{chunks.chunks[at].name}: {TWO_FORMS}")
     if most is not None and not known:
         raise DataError(
             f"These records have no person ids, which a limit of {most} records of one person "
@@ -508,5 +508,5 @@ def _known(shards: Shards, facts: Facts, most: int | None) -> bool:
             "--person-field)."
         )
     if not known:
-        refuse_copies(shards, facts.questions)
+        refuse_copies(chunks, facts.questions)
     return known

@@ -22,9 +22,9 @@ class Counting(InProcess):
     def __init__(self):
         self.folds = 0
 
-    def fold(self, pieces, task, add, *, taken=None):
+    def fold(self, chunks, task, add, *, taken=None):
         self.folds += 1
-        return super().fold(pieces, task, add, taken=taken)
+        return super().fold(chunks, task, add, taken=taken)
 
 
 @pytest.fixture
@@ -41,12 +41,12 @@ def files(world, tmp_path):
     """The same in three Parquet files."""
     rows, labels, persons = world
     (tmp_path / "in").mkdir()
-    for shard, part in enumerate(np.array_split(np.arange(N), 3)):
+    for file, part in enumerate(np.array_split(np.arange(N), 3)):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), D)
         columns = {"label": labels[part], "person": [persons[at] for at in part]}
-        path = tmp_path / "in" / f"{shard}.parquet"
+        path = tmp_path / "in" / f"{file}.parquet"
         parquet.write_table(pa.table({"difference": lists, **columns}), path)
-    return sordino.find_shards(tmp_path / "in")
+    return sordino.find_chunks(tmp_path / "in")
 
 
 @pytest.fixture
@@ -161,15 +161,15 @@ def test_an_engine_is_for_files_and_must_be_one(world, files, ledger):
 @pytest.fixture
 def answers(files, tmp_path):
     """The same judgments, randomized."""
-    from sordino.privatization.shards import privatize_shards
+    from sordino.privatization.chunks import privatize_chunks
 
     budget = sordino.Guarantee(
         1.0, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(tmp_path / "coins.db", data="a", budget=budget)
     coin = sordino.RandomizedResponse(1.0)
-    privatize_shards(files, tmp_path / "out", coin, ledger=ledger, engine=InProcess())
-    return sordino.find_shards(tmp_path / "out", privatized=True)
+    privatize_chunks(files, tmp_path / "out", coin, ledger=ledger, engine=InProcess())
+    return sordino.find_chunks(tmp_path / "out", privatized=True)
 
 
 @pytest.mark.parametrize("method", ["auto", "debiased"])

@@ -16,12 +16,12 @@ import pytest
 import sordino
 from sordino.engines.engine import InProcess
 from sordino.engines.exchange import PARTS
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.records import canonical, person_key
-from sordino.preferences.shards import find_shards
-from sordino.privatization.shard_tasks import PartedMemo
-from sordino.privatization.shards import privatize_shards
-from sordino.rewards.chunk_fit import fit_answer_shards
+from sordino.privatization.chunk_tasks import PartedMemo
+from sordino.privatization.chunks import privatize_chunks
+from sordino.rewards.chunk_fit import fit_answer_chunks
 
 COIN = sordino.RandomizedResponse(1.0)
 FILES, PEOPLE = 60, 40
@@ -36,12 +36,12 @@ class Deadly:
     folder: Path
     folds: int = 0
 
-    def fold(self, pieces, task, add, *, taken=None):
+    def fold(self, chunks, task, add, *, taken=None):
         self.folds += 1
         generator = random.Random(self.folds)  # noqa: S311 - no secret
-        doomed = {at: generator.uniform(0, 0.02) for at in range(len(pieces)) if at % 16 == 7}
+        doomed = {at: generator.uniform(0, 0.02) for at in range(len(chunks)) if at % 16 == 7}
         deadly = _Deadly(task, str(self.folder), self.folds, doomed)
-        return self.engine.fold(list(enumerate(pieces)), deadly, add, taken=taken)
+        return self.engine.fold(list(enumerate(chunks)), deadly, add, taken=taken)
 
 
 @dataclass(frozen=True)
@@ -52,18 +52,18 @@ class _Deadly:
     doomed: dict
 
     def __call__(self, numbered):
-        at, piece = numbered
+        at, chunk = numbered
         if at in self.doomed and len(list(Path(self.folder).iterdir())) < KILLS:
             mark = Path(self.folder) / f"{self.fold}-{at}"
             try:
                 mark.touch(exist_ok=False)
             except FileExistsError:
-                return self.task(piece)
+                return self.task(chunk)
             timer = threading.Timer(self.doomed[at], os.kill, (os.getpid(), signal.SIGKILL))
             timer.start()
-            self.task(piece)
+            self.task(chunk)
             timer.join()  # it was faster: its result is lost all the same
-        return self.task(piece)
+        return self.task(chunk)
 
 
 def raw(folder, *, linked):
@@ -78,7 +78,7 @@ def raw(folder, *, linked):
             rows.append(row | ({"person": f"p{generator.integers(PEOPLE)}"} if linked else {}))
         text = "".join(json.dumps(row) + "\n" for row in rows)
         (folder / f"s{file:02d}.jsonl").write_text(text)
-    return find_shards(folder)
+    return find_chunks(folder)
 
 
 def account(folder):
@@ -104,11 +104,11 @@ def test_files_and_fit_are_those_of_one_process(ray_engine, tmp_path, linked):
     for name, engine in (("here", InProcess()), ("ray", ray_engine)):
         ledger = account(tmp_path / f"ledger-{name}")
         out = tmp_path / name
-        privatize_shards(given, out, COIN, ledger=ledger, engine=engine, simulate_seed=5)
+        privatize_chunks(given, out, COIN, ledger=ledger, engine=engine, simulate_seed=5)
         found.append(contents(out))
-        answers = find_shards(out, privatized=True)
+        answers = find_chunks(out, privatized=True)
         fits.append(
-            fit_answer_shards(
+            fit_answer_chunks(
                 answers, features=HashedText(dimension=8), ball=10.0, engine=engine
             ).weights
         )
@@ -121,7 +121,7 @@ def test_files_and_fit_are_those_of_one_process(ray_engine, tmp_path, linked):
 @pytest.mark.parametrize("linked", [False, True])
 def test_killed_workers_change_nothing(ray_engine, tmp_path, linked):
     given = raw(tmp_path / "raw", linked=linked)
-    privatize_shards(
+    privatize_chunks(
         given,
         tmp_path / "whole",
         COIN,
@@ -132,7 +132,7 @@ def test_killed_workers_change_nothing(ray_engine, tmp_path, linked):
     (tmp_path / "marks").mkdir()
     ledger = account(tmp_path / "two")
     engine = Deadly(ray_engine, tmp_path / "marks")
-    privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=engine, simulate_seed=5)
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=engine, simulate_seed=5)
     assert len(list((tmp_path / "marks").iterdir())) >= (KILLS if linked else 10)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert [row.kind for row in ledger.rows] == ["open", "reserve", "commit"]

@@ -12,42 +12,42 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.preferences import shard_blocks, shard_survey, shards
+from sordino.preferences import chunk_reading, chunk_survey, chunks
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import PrivatePairs, manifest_path
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_tasks
-from sordino.privatization import shards as local_shards
-from sordino.privatization.shards import privatize_shards
+from sordino.privatization import chunk_tasks
+from sordino.privatization import chunks as local_chunks
+from sordino.privatization.chunks import privatize_chunks
 from sordino.rewards.answer_fit import answers_ellipsoid, fit_design, standard_errors
 from sordino.rewards.chunk_evidence import counted_vectors, evidence_of_answers
-from sordino.rewards.chunk_fit import fit_answer_shards, fit_evidence
+from sordino.rewards.chunk_fit import fit_answer_chunks, fit_evidence
 from sordino.rewards.evidence import Design
-from sordino.rewards.label_release import release_shards
+from sordino.rewards.label_release import release_chunks
 from sordino.rewards.ridge_selection import ridges
 
 COIN = sordino.RandomizedResponse(1.0)
 
 
 class Backwards:
-    """An engine that takes pieces from the last one on."""
+    """An engine that takes chunks from the last one on."""
 
-    def fold(self, pieces, task, add, *, taken=None):
-        found = {index: task(pieces[index]) for index in reversed(range(len(pieces)))}
-        return InProcess().fold(range(len(pieces)), found.__getitem__, add, taken=taken)
+    def fold(self, chunks, task, add, *, taken=None):
+        found = {index: task(chunks[index]) for index in reversed(range(len(chunks)))}
+        return InProcess().fold(range(len(chunks)), found.__getitem__, add, taken=taken)
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
-    for module in (exchange, shard_survey, shard_tasks, shard_tasks, local_shards):
+    """Cut files into many chunks, and chunks into many blocks; bring people together in four."""
+    for module in (exchange, chunk_survey, chunk_tasks, chunk_tasks, local_chunks):
         monkeypatch.setattr(module, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
-    monkeypatch.setattr(shards, "_ROWS", 500)
-    monkeypatch.setattr(shards, "_LINES", 100)
-    monkeypatch.setattr(shard_blocks, "_RECORDS", 100)
-    monkeypatch.setattr(shard_blocks, "_NUMBERS", 1000)
+    monkeypatch.setattr(chunks, "_ROWS", 500)
+    monkeypatch.setattr(chunks, "_LINES", 100)
+    monkeypatch.setattr(chunk_reading, "_RECORDS", 100)
+    monkeypatch.setattr(chunk_reading, "_NUMBERS", 1000)
 
 
 def ledger_at(folder, unit="label"):
@@ -70,7 +70,7 @@ def vectors(folder, n=3000, d=5, *, persons=False, files=3):
         if persons:
             columns["person"] = [f"p{row // 3}" for row in part]
         parquet.write_table(pa.table(columns), folder / f"s{file}.parquet", row_group_size=200)
-    return find_shards(folder)
+    return find_chunks(folder)
 
 
 def in_memory(folder, *, persons=False):
@@ -102,19 +102,19 @@ def in_memory(folder, *, persons=False):
 
 
 def released(tmp_path, *, engine=None, unit="label", **more):
-    """Return a folder of answers, and the shards in it."""
+    """Return a folder of answers, and the chunks in it."""
     raw = vectors(tmp_path / "raw", **more)
-    privatize_shards(
+    privatize_chunks(
         raw, tmp_path / "out", COIN, ledger=ledger_at(tmp_path, unit), engine=InProcess()
     )
-    return tmp_path / "out", find_shards(tmp_path / "out", privatized=True)
+    return tmp_path / "out", find_chunks(tmp_path / "out", privatized=True)
 
 
 @pytest.mark.parametrize("persons", [False, True])
 def test_the_fit_is_that_in_memory(tmp_path, persons):
     folder, answers = released(tmp_path, n=1200, persons=persons)  # the sample is all rows
     ridge, ball = 3.0, 20.0
-    found = fit_answer_shards(answers, ridge=ridge, ball=ball)
+    found = fit_answer_chunks(answers, ridge=ridge, ball=ball)
     design = Design.of(in_memory(folder, persons=persons), None)
     wanted = fit_design(design, ridge=ridge, ball=ball, method="debiased")
     scale = np.linalg.norm(wanted.solution.theta)
@@ -131,7 +131,7 @@ def test_the_fit_is_that_in_memory(tmp_path, persons):
 
 def test_a_ridge_is_chosen_from_the_same_public_ones(tmp_path):
     folder, answers = released(tmp_path)
-    found = fit_answer_shards(answers, ball=20.0)
+    found = fit_answer_chunks(answers, ball=20.0)
     design = Design.of(in_memory(folder), None)
     assert found.ridge == pytest.approx(
         min(ridges(design.feature_bound, COIN.flip_probability), key=lambda r: abs(r - found.ridge))
@@ -143,7 +143,7 @@ def test_a_ridge_is_chosen_from_the_same_public_ones(tmp_path):
 def test_the_criterion_is_the_loss_on_fresh_answers(tmp_path):
     """tr[(H + ΛI)⁻¹N] against the covariance of the fit with the sum, by finite differences."""
     _, answers = released(tmp_path, n=600, d=3)
-    with survey_shards(answers, InProcess()) as survey:
+    with survey_chunks(answers, InProcess()) as survey:
         rows = counted_vectors(survey, InProcess(), None, answers=True)
         known = evidence_of_answers(rows, None, COIN.flip_probability)
 
@@ -167,8 +167,8 @@ def test_the_criterion_is_the_loss_on_fresh_answers(tmp_path):
 
 def test_another_order_of_tasks_gives_the_same_bits(tmp_path):
     _, answers = released(tmp_path)
-    one = fit_answer_shards(answers, ball=20.0)
-    other = fit_answer_shards(answers, ball=20.0, engine=Backwards())
+    one = fit_answer_chunks(answers, ball=20.0)
+    other = fit_answer_chunks(answers, ball=20.0, engine=Backwards())
     assert np.array_equal(one.weights, other.weights)
 
 
@@ -181,12 +181,12 @@ def test_texts_are_fitted_like_one_file(tmp_path):
                 words = ["good", "bad"][:: 1 if (index + file) % 5 else -1]
                 row = {"prompt": f"q{index} {file}", "chosen": words[0], "rejected": words[1]}
                 out.write(json.dumps(row | {"person": f"p{index % 7}"}) + "\n")
-    privatize_shards(
-        find_shards(raw), tmp_path / "out", COIN, ledger=ledger_at(tmp_path), engine=InProcess()
+    privatize_chunks(
+        find_chunks(raw), tmp_path / "out", COIN, ledger=ledger_at(tmp_path), engine=InProcess()
     )
     features = HashedText(dimension=16)
-    answers = find_shards(tmp_path / "out", privatized=True)
-    found = fit_answer_shards(answers, features=features, ridge=5.0, ball=20.0)
+    answers = find_chunks(tmp_path / "out", privatized=True)
+    found = fit_answer_chunks(answers, features=features, ridge=5.0, ball=20.0)
     both = [sordino.read_pairs(path) for path in sorted((tmp_path / "out").glob("*.jsonl"))]
     designs = [Design.of(private, features) for private in both]
     rows = np.vstack([design.differences.toarray() for design in designs])
@@ -203,7 +203,7 @@ def test_texts_are_fitted_like_one_file(tmp_path):
 
 def test_a_repeat_counts_once_within_and_across_files(tmp_path):
     folder, answers = released(tmp_path, n=300, persons=True)
-    once = fit_answer_shards(answers, ridge=3.0, ball=20.0)
+    once = fit_answer_chunks(answers, ridge=3.0, ball=20.0)
     (tmp_path / "again").mkdir()
     for path in [*folder.glob("*.parquet"), *folder.glob("*.json")]:
         (tmp_path / "again" / path.name).write_bytes(path.read_bytes())
@@ -211,8 +211,8 @@ def test_a_repeat_counts_once_within_and_across_files(tmp_path):
     copy = tmp_path / "again" / "t0.parquet"
     copy.write_bytes(first.read_bytes())
     manifest_path(copy).write_bytes(manifest_path(first).read_bytes())
-    twice = fit_answer_shards(
-        find_shards(tmp_path / "again", privatized=True), ridge=3.0, ball=20.0
+    twice = fit_answer_chunks(
+        find_chunks(tmp_path / "again", privatized=True), ridge=3.0, ball=20.0
     )
     assert twice.pairs == once.pairs
     assert twice.weights == pytest.approx(once.weights, rel=1e-9)
@@ -224,29 +224,29 @@ def test_a_file_without_its_manifest_is_refused(tmp_path):
     kept = note.read_text()
     note.unlink()
     with pytest.raises(DataError, match=r"no s1\.manifest\.json"):
-        fit_answer_shards(answers, ball=20.0)
+        fit_answer_chunks(answers, ball=20.0)
     note.write_text(manifest_path(folder / "s0.parquet").read_text())
     with pytest.raises(DataError, match="sha256 differs"):
-        fit_answer_shards(answers, ball=20.0)
+        fit_answer_chunks(answers, ball=20.0)
     note.write_text(kept.replace('"randomized-at-ingestion"', '"labels-only"'))
     with pytest.raises(DataError, match="contradicts itself"):
-        fit_answer_shards(answers, ball=20.0)
+        fit_answer_chunks(answers, ball=20.0)
 
 
 def test_files_of_two_releases_are_refused(tmp_path):
     folder, _ = released(tmp_path, n=300)
-    raw = find_shards(tmp_path / "raw" / "s0.parquet")
+    raw = find_chunks(tmp_path / "raw" / "s0.parquet")
     (tmp_path / "other").mkdir()
-    privatize_shards(
+    privatize_chunks(
         raw,
         tmp_path / "two",
         sordino.RandomizedResponse(2.0),
         ledger=ledger_at(tmp_path / "other"),
         engine=InProcess(),
     )
-    mixed = find_shards([folder, tmp_path / "two"], privatized=True)
+    mixed = find_chunks([folder, tmp_path / "two"], privatized=True)
     with pytest.raises(DataError, match="disagree about epsilon"):
-        fit_answer_shards(mixed, ball=20.0)
+        fit_answer_chunks(mixed, ball=20.0)
 
 
 def two_releases(tmp_path, *, persons):
@@ -256,7 +256,7 @@ def two_releases(tmp_path, *, persons):
         (tmp_path / name).mkdir()
         raw = vectors(tmp_path / name / "raw", n=60, persons=persons, files=files)
         out = tmp_path / name / "out"
-        privatize_shards(raw, out, COIN, ledger=ledger_at(tmp_path / name), engine=InProcess())
+        privatize_chunks(raw, out, COIN, ledger=ledger_at(tmp_path / name), engine=InProcess())
         for path in out.iterdir():
             path.rename(tmp_path / "together" / f"{name}-{path.name}")
     return tmp_path / "together"
@@ -264,23 +264,23 @@ def two_releases(tmp_path, *, persons):
 
 def test_two_releases_of_the_same_labels_in_one_folder_are_refused(tmp_path):
     folder = two_releases(tmp_path, persons=False)
-    answers = find_shards(folder, privatized=True)
+    answers = find_chunks(folder, privatized=True)
     with pytest.raises(PrivacyError, match="several releases"):
-        fit_answer_shards(answers, ball=20.0)
+        fit_answer_chunks(answers, ball=20.0)
     for note in folder.glob("*.manifest.json"):  # of one release each label is drawn once
         told = json.loads(note.read_text()) | {"release_id": "0123456789abcdef"}
         note.write_text(json.dumps(told))
-    found = fit_answer_shards(answers, ball=20.0)
+    found = fit_answer_chunks(answers, ball=20.0)
     assert found.guarantee.caveats[-1] == "repeats-not-linked"
-    one = find_shards(list(folder.glob("b-*.parquet")), privatized=True)
-    assert fit_answer_shards(one, ball=20.0).guarantee.epsilon == COIN.realized_epsilon
+    one = find_chunks(list(folder.glob("b-*.parquet")), privatized=True)
+    assert fit_answer_chunks(one, ball=20.0).guarantee.epsilon == COIN.realized_epsilon
 
 
 def test_of_two_releases_one_answer_of_a_person_counts(tmp_path):
     folder = two_releases(tmp_path, persons=True)
-    alone = find_shards(sorted(folder.glob("a-*.parquet")), privatized=True)
-    both = find_shards(folder, privatized=True)
-    one, two = (fit_answer_shards(some, ridge=3.0, ball=20.0) for some in (alone, both))
+    alone = find_chunks(sorted(folder.glob("a-*.parquet")), privatized=True)
+    both = find_chunks(folder, privatized=True)
+    one, two = (fit_answer_chunks(some, ridge=3.0, ball=20.0) for some in (alone, both))
     assert one.pairs == two.pairs == 60
     assert one.weights == pytest.approx(two.weights, rel=1e-9)
 
@@ -292,12 +292,12 @@ def test_a_release_has_a_random_name(tmp_path, wrong):
     told = json.loads(note.read_text())
     note.write_text(json.dumps(told | {"release_id": wrong}))
     with pytest.raises(DataError, match="wrong type or value"):
-        fit_answer_shards(answers, ball=20.0)
+        fit_answer_chunks(answers, ball=20.0)
 
 
 def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
     folder, answers = released(tmp_path, n=300, persons=True, unit="person")
-    found = fit_answer_shards(answers, ball=20.0)
+    found = fit_answer_chunks(answers, ball=20.0)
     assert found.guarantee.unit == "person"
     assert found.guarantee.epsilon == pytest.approx(3 * COIN.realized_epsilon)
     (tmp_path / "more").mkdir()
@@ -310,8 +310,8 @@ def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
         flat = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 5)
         changed = table.set_column(0, "difference", flat)
         parquet.write_table(changed, tmp_path / "more" / "raw" / f"s{file}.parquet")
-    other = find_shards(tmp_path / "more" / "raw")
-    privatize_shards(
+    other = find_chunks(tmp_path / "more" / "raw")
+    privatize_chunks(
         other,
         tmp_path / "more" / "out",
         COIN,
@@ -319,8 +319,8 @@ def test_a_person_with_more_answers_than_promised_is_refused(tmp_path):
         engine=InProcess(),
     )
     with pytest.raises(PrivacyError, match="does not cover"):
-        fit_answer_shards(
-            find_shards([folder, tmp_path / "more" / "out"], privatized=True), ball=20.0
+        fit_answer_chunks(
+            find_chunks([folder, tmp_path / "more" / "out"], privatized=True), ball=20.0
         )
 
 
@@ -328,12 +328,12 @@ def test_raw_and_randomized_are_not_taken_for_each_other(tmp_path):
     folder, _ = released(tmp_path, n=300)
     raw = tmp_path / "raw"
     with pytest.raises(UsageError, match="privatized=True"):
-        fit_answer_shards(find_shards(raw), ball=20.0)
+        fit_answer_chunks(find_chunks(raw), ball=20.0)
     with pytest.raises(DataError, match=r"raw judgments|no s0.manifest"):
-        fit_answer_shards(find_shards(raw, privatized=True), ball=20.0)
-    for wrong, told in ((find_shards(folder), False), (find_shards(folder, privatized=True), True)):
+        fit_answer_chunks(find_chunks(raw, privatized=True), ball=20.0)
+    for wrong, told in ((find_chunks(folder), False), (find_chunks(folder, privatized=True), True)):
         with pytest.raises((DataError, UsageError), match="randomized already"):
-            privatize_shards(
+            privatize_chunks(
                 wrong,
                 tmp_path / f"twice-{told}",
                 COIN,
@@ -344,12 +344,12 @@ def test_raw_and_randomized_are_not_taken_for_each_other(tmp_path):
         5.0, delta=1e-6, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(tmp_path / "central.db", data="a", budget=budget)
-    answers = find_shards(folder, privatized=True)
+    answers = find_chunks(folder, privatized=True)
     with (
-        survey_shards(answers, InProcess()) as survey,
+        survey_chunks(answers, InProcess()) as survey,
         pytest.raises(DataError, match="randomized already"),
     ):
-        release_shards(
+        release_chunks(
             survey, sordino.LabelGaussian(1.0, delta=1e-6), ledger=ledger, engine=InProcess()
         )
     assert not ledger.spends
@@ -359,7 +359,7 @@ def test_the_sum_of_answers_is_the_debiased_one(tmp_path):
     _, answers = released(tmp_path, n=300)
     folder = tmp_path / "out"
     private = in_memory(folder)
-    with survey_shards(answers, InProcess()) as survey:
+    with survey_chunks(answers, InProcess()) as survey:
         rows = counted_vectors(survey, InProcess(), None, answers=True)
         known = evidence_of_answers(rows, None, private.flip_probability)
         f = private.flip_probability

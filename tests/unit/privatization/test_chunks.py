@@ -12,14 +12,14 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import BudgetExceeded, DataError, FileSystemError, LedgerDamaged, UsageError
-from sordino.preferences import shard_blocks, shard_survey, shards
+from sordino.preferences import chunk_reading, chunk_survey, chunks
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_manifest, stem
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_tasks
-from sordino.privatization import shards as module
+from sordino.privatization import chunk_tasks
+from sordino.privatization import chunks as module
+from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.shards import plan_shards, privatize_shards
 from sordino.privatization.stream import FileSettings, plan_file
 
 COIN = sordino.RandomizedResponse(1.0)
@@ -27,13 +27,13 @@ COIN = sordino.RandomizedResponse(1.0)
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Cut files into many pieces, and bring people together in four parts."""
-    for part in (exchange, shard_survey, shard_tasks, shard_tasks, module):
+    """Cut files into many chunks, and bring people together in four parts."""
+    for part in (exchange, chunk_survey, chunk_tasks, chunk_tasks, module):
         monkeypatch.setattr(part, "PARTS", 4)
     monkeypatch.setattr(exchange, "_HEAD", 8 * 5)
-    monkeypatch.setattr(shards, "_ROWS", 10)
-    monkeypatch.setattr(shards, "_LINES", 5)
-    monkeypatch.setattr(shard_blocks, "_RECORDS", 3)
+    monkeypatch.setattr(chunks, "_ROWS", 10)
+    monkeypatch.setattr(chunks, "_LINES", 5)
+    monkeypatch.setattr(chunk_reading, "_RECORDS", 3)
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def write(path, rows):
 
 def run(given, out, ledger, **more):
     """Privatize in this process."""
-    return privatize_shards(given, out, COIN, ledger=ledger, engine=InProcess(), **more)
+    return privatize_chunks(given, out, COIN, ledger=ledger, engine=InProcess(), **more)
 
 
 @pytest.mark.parametrize("ending", [".jsonl", ".jsonl.gz", ".parquet"])
@@ -83,8 +83,8 @@ def test_every_file_has_its_answers_in_its_order(tmp_path, account, ending, peop
     for file in range(2):
         write(tmp_path / "raw" / f"s{file}{ending}", records(20, people=people, start=20 * file))
     field = "annotator" if people else "person"
-    given = find_shards(tmp_path / "raw", person_field=field)
-    assert (len(given.pieces) > 2) == (ending != ".jsonl.gz")
+    given = find_chunks(tmp_path / "raw", person_field=field)
+    assert (len(given.chunks) > 2) == (ending != ".jsonl.gz")
     manifests = run(given, tmp_path / "out", account())
     names = sorted(path.name for path in (tmp_path / "out").iterdir())
     assert names == ["s0.jsonl", "s0.manifest.json", "s1.jsonl", "s1.manifest.json"]
@@ -112,7 +112,7 @@ def test_vectors_stay_vectors(tmp_path, account, people):
     if people:
         columns["person"] = [f"p{index % people}" for index in range(30)]
     parquet.write_table(pa.table(columns), tmp_path / "raw" / "s.parquet", row_group_size=4)
-    [manifest] = run(find_shards(tmp_path / "raw"), tmp_path / "out", account())
+    [manifest] = run(find_chunks(tmp_path / "raw"), tmp_path / "out", account())
     table = parquet.read_table(tmp_path / "out" / "s.parquet")
     assert table.column_names == ["difference", "answer", *(["person"] if people else [])]
     shown = np.stack(table["difference"].to_numpy())
@@ -128,31 +128,31 @@ def test_a_file_may_end_without_any_record(tmp_path, account):
     same = [{"prompt": "a", "chosen": "b", "rejected": "b"}]
     write(tmp_path / "raw" / "a.jsonl", same)
     write(tmp_path / "raw" / "b.jsonl", records(3))
-    given = find_shards(tmp_path / "raw", drop_identical=True)
+    given = find_chunks(tmp_path / "raw", drop_identical=True)
     manifests = run(given, tmp_path / "out", account())
     assert (tmp_path / "out" / "a.jsonl").read_bytes() == b""
     assert len(manifests) == 2
-    assert find_shards(tmp_path / "out", privatized=True).pieces[-1].name == "b.jsonl"
+    assert find_chunks(tmp_path / "out", privatized=True).chunks[-1].name == "b.jsonl"
 
 
 def test_names_that_would_meet_are_refused(tmp_path, account):
     one = write(tmp_path / "a" / "s.jsonl", records(3))
     other = write(tmp_path / "b" / "s.jsonl.gz", records(3, start=3))
     with pytest.raises(UsageError, match=r"both be called s\.jsonl"):
-        run(find_shards([one, other]), tmp_path / "out", account())
+        run(find_chunks([one, other]), tmp_path / "out", account())
 
 
 def test_answers_do_not_lie_among_the_judgments(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(3))
     raw = (tmp_path / "raw" / "s.jsonl").read_bytes()
     with pytest.raises(UsageError, match="among the raw"):
-        run(find_shards(tmp_path / "raw"), tmp_path / "raw", account(), force=True)
+        run(find_chunks(tmp_path / "raw"), tmp_path / "raw", account(), force=True)
     assert (tmp_path / "raw" / "s.jsonl").read_bytes() == raw
 
 
 def test_a_second_run_is_refused_and_pays_again_if_forced(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(20))
-    given, ledger = find_shards(tmp_path / "raw"), account()
+    given, ledger = find_chunks(tmp_path / "raw"), account()
     run(given, tmp_path / "out", ledger)
     before = (tmp_path / "out" / "s.jsonl").read_bytes()
     with pytest.raises(UsageError, match="exists already"):
@@ -167,19 +167,19 @@ def test_files_of_others_are_not_mixed_with_answers(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(3))
     write(tmp_path / "out" / "older.jsonl", records(3))
     with pytest.raises(UsageError, match=r"older\.jsonl lies in the folder"):
-        run(find_shards(tmp_path / "raw"), tmp_path / "out", account(), force=True)
+        run(find_chunks(tmp_path / "raw"), tmp_path / "out", account(), force=True)
     (tmp_path / "file").write_text("")
     with pytest.raises(FileSystemError, match="no folder"):
-        run(find_shards(tmp_path / "raw"), tmp_path / "file", account())
+        run(find_chunks(tmp_path / "raw"), tmp_path / "file", account())
 
 
 def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(20, people=3))
-    given = find_shards(tmp_path / "raw", person_field="annotator")
+    given = find_chunks(tmp_path / "raw", person_field="annotator")
     for unit, spend in (("label", 1.0), ("person", 7.0)):
         ledger = account(unit)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
-        plan = plan_shards(given, randomization, data="answers", engine=InProcess())
+        plan = plan_chunks(given, randomization, data="answers", engine=InProcess())
         same, _ = plan_file(
             tmp_path / "raw" / "s.jsonl",
             randomization,
@@ -192,25 +192,25 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
         assert len(ledger.rows) == 1
         run(given, tmp_path / f"out-{unit}", ledger)
         assert ledger.total().epsilon == pytest.approx(plan["spend"])
-        after = plan_shards(given, randomization, data="answers", engine=InProcess())
+        after = plan_chunks(given, randomization, data="answers", engine=InProcess())
         assert after["spend"] == 0
 
 
 @pytest.mark.parametrize("people", [None, 3])
 def test_files_that_were_surveyed_are_read_once_less(tmp_path, account, monkeypatch, people):
     write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
-    given = find_shards(tmp_path / "raw", person_field="annotator" if people else "person")
-    read, honest = [], shard_blocks._pairs
+    given = find_chunks(tmp_path / "raw", person_field="annotator" if people else "person")
+    read, honest = [], chunk_reading._pairs
     monkeypatch.setattr(
-        shard_blocks, "_pairs", lambda *piece: read.append(piece[1].number) or honest(*piece)
+        chunk_reading, "_pairs", lambda *chunk: read.append(chunk[1].number) or honest(*chunk)
     )
     passes, found = [], []
-    with survey_shards(given, InProcess()) as surveyed:
+    with survey_chunks(given, InProcess()) as surveyed:
         for more in ({}, {"surveyed": surveyed}):
             read.clear()
             out = tmp_path / f"out-{len(found)}"
             run(given, out, account(), simulate_seed=1, **more)
-            passes.append(len(read) / len(given.pieces))
+            passes.append(len(read) / len(given.chunks))
             found.append((out / "s.jsonl").read_bytes())
     assert passes == ([3, 2] if people else [2, 1])
     assert found[0] == found[1]
@@ -221,24 +221,24 @@ def test_files_that_changed_since_they_were_surveyed_are_refused(tmp_path, accou
     """Nothing is spent, whether a file holds other bytes now or was found anew."""
     path = write(tmp_path / "raw" / "s.jsonl", records(20, people=people))
     name = "annotator" if people else "person"
-    given, ledger = find_shards(tmp_path / "raw", person_field=name), account()
-    with survey_shards(given, InProcess()) as surveyed:
+    given, ledger = find_chunks(tmp_path / "raw", person_field=name), account()
+    with survey_chunks(given, InProcess()) as surveyed:
         write(path, records(20, people=people, start=1))
         with pytest.raises(DataError, match=r"s\.jsonl changed"):
             run(given, tmp_path / "out", ledger, surveyed=surveyed)
-        again = find_shards(tmp_path / "raw", person_field=name)
+        again = find_chunks(tmp_path / "raw", person_field=name)
         with pytest.raises(UsageError, match="surveyed must be"):
             run(again, tmp_path / "out", ledger, surveyed=surveyed)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
         with pytest.raises(UsageError, match="surveyed must be"):
-            plan_shards(again, randomization, data="a", engine=InProcess(), surveyed=surveyed)
+            plan_chunks(again, randomization, data="a", engine=InProcess(), surveyed=surveyed)
     assert len(ledger.rows) == 1
     assert not list((tmp_path / "out").glob("*"))
 
 
 def test_a_cap_or_a_budget_for_persons_needs_persons(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(3))
-    given = find_shards(tmp_path / "raw")
+    given = find_chunks(tmp_path / "raw")
     with pytest.raises(DataError, match="no person ids"):
         run(given, tmp_path / "out", account("person"))
     with pytest.raises(DataError, match="no person ids"):
@@ -249,7 +249,7 @@ def test_a_cap_or_a_budget_for_persons_needs_persons(tmp_path, account):
 def test_files_that_overlap_are_refused(tmp_path, account):
     for name in ("a.jsonl", "b.jsonl"):
         write(tmp_path / "raw" / name, records(3, people=3))
-    given, ledger = find_shards(tmp_path / "raw", person_field="annotator"), account()
+    given, ledger = find_chunks(tmp_path / "raw", person_field="annotator"), account()
     with pytest.raises(DataError, match=r"a\.jsonl and b\.jsonl both"):
         run(given, tmp_path / "out", ledger)
     assert not ledger.spends
@@ -257,20 +257,20 @@ def test_files_that_overlap_are_refused(tmp_path, account):
 
 def test_nothing_is_spent_on_what_cannot_be_written_or_paid(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(3))
-    given, ledger = find_shards(tmp_path / "raw"), account(epsilon=0.5)
+    given, ledger = find_chunks(tmp_path / "raw"), account(epsilon=0.5)
     with pytest.raises(BudgetExceeded):
         run(given, tmp_path / "out", ledger)
     with pytest.raises(FileSystemError):
         run(given, tmp_path / "raw" / "s.jsonl" / "out", account())
     with pytest.raises(UsageError, match="engine must be"):
-        privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=object())
-    with pytest.raises(UsageError, match="find_shards"):
+        privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=object())
+    with pytest.raises(UsageError, match="find_chunks"):
         run([tmp_path], tmp_path / "out", ledger)
 
 
 def test_a_damaged_memo_is_named(tmp_path, account):
     write(tmp_path / "raw" / "s.jsonl", records(6, people=3))
-    given, ledger = find_shards(tmp_path / "raw", person_field="annotator"), account()
+    given, ledger = find_chunks(tmp_path / "raw", person_field="annotator"), account()
     run(given, tmp_path / "out", ledger)
     folder = ledger.path.with_suffix(".memo")
     next(folder.glob("000-*.npy")).write_bytes(b"nonsense")
@@ -284,7 +284,7 @@ def test_a_damaged_memo_is_named(tmp_path, account):
 
 def test_only_the_user_can_read_what_lies_between(tmp_path, account, monkeypatch):
     write(tmp_path / "raw" / "s.jsonl", records(6, people=3))
-    given, ledger = find_shards(tmp_path / "raw", person_field="annotator"), account()
+    given, ledger = find_chunks(tmp_path / "raw", person_field="annotator"), account()
     seen = []
     honest = module._written
     monkeypatch.setattr(

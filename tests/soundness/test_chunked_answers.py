@@ -20,12 +20,12 @@ from sordino.engines import exchange as folders
 from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunks import Chunk, find_chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
-from sordino.preferences.shards import Piece, find_shards
-from sordino.privatization import shard_tasks, shards
-from sordino.privatization.shard_tasks import AnswerPart, AnswerPiece, PartedMemo, agreeing_parts
-from sordino.privatization.shards import privatize_shards
+from sordino.privatization import chunk_tasks, chunks
+from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, PartedMemo, agreeing_parts
+from sordino.privatization.chunks import privatize_chunks
 from sordino.privatization.stream import privatize_file
 
 COIN = RandomizedResponse(1.0)
@@ -48,11 +48,11 @@ class Twice:
     def __init__(self):
         self.generator = np.random.default_rng(0)
 
-    def fold(self, pieces, task, add, *, taken=None):
-        def both(piece):
-            return (task(piece), task(piece))[self.generator.integers(2)]
+    def fold(self, chunks, task, add, *, taken=None):
+        def both(chunk):
+            return (task(chunk), task(chunk))[self.generator.integers(2)]
 
-        return InProcess().fold(pieces, both, add, taken=taken)
+        return InProcess().fold(chunks, both, add, taken=taken)
 
 
 class Killed(BaseException):
@@ -62,15 +62,15 @@ class Killed(BaseException):
 class Again:
     """An engine whose tasks may be killed, and are then run again."""
 
-    def fold(self, pieces, task, add, *, taken=None):
-        def stubborn(piece):
+    def fold(self, chunks, task, add, *, taken=None):
+        def stubborn(chunk):
             while True:
                 try:
-                    return task(piece)
+                    return task(chunk)
                 except Killed:
                     continue
 
-        return InProcess().fold(pieces, stubborn, add, taken=taken)
+        return InProcess().fold(chunks, stubborn, add, taken=taken)
 
 
 class Moments:
@@ -123,17 +123,17 @@ IN_TASKS = (
     (exchange.Exchange, "write"),
     (exchange.Exchange, "read"),
     (PartedMemo, "stored"),
-    (shard_tasks, "answers_of_piece"),
-    (shard_tasks, "sha256_of"),
+    (chunk_tasks, "answers_of_chunk"),
+    (chunk_tasks, "sha256_of"),
 )
 IN_DRIVER = (
     (sordino.Ledger, "reserve"),
     (sordino.privacy.ledger.Reservation, "commit"),
-    (shards.ShardOutputs, "note"),
-    (shards.ShardOutputs, "publish"),
-    (shards, "_written"),
+    (chunks.ChunkOutputs, "note"),
+    (chunks.ChunkOutputs, "publish"),
+    (chunks, "_written"),
     (PartedMemo, "keep"),
-    (AnswerPiece, "__call__"),
+    (AnswerChunk, "__call__"),
     (AnswerPart, "__call__"),
     (Path, "replace"),
 )
@@ -143,17 +143,17 @@ IN_DRIVER = (
 def drawn(monkeypatch):
     """Count for which records coins were drawn."""
     found = Counter()
-    of_piece, of_part = shard_tasks._Drawn.answers, AnswerPart._draw
+    of_chunk, of_part = chunk_tasks._Drawn.answers, AnswerPart._draw
 
-    def piece(self, pairs):
+    def chunk(self, pairs):
         found.update(zip(pairs.prompts, pairs.keys, strict=True))
-        return of_piece(self, pairs)
+        return of_chunk(self, pairs)
 
     def part(self, part, asked, chosen, stored, entropy):
         found.update(asked.keys[chosen & ~stored.places(asked.keys)[0]].tolist())
         return of_part(self, part, asked, chosen, stored, entropy)
 
-    monkeypatch.setattr(shard_tasks._Drawn, "answers", piece)
+    monkeypatch.setattr(chunk_tasks._Drawn, "answers", chunk)
     monkeypatch.setattr(AnswerPart, "_draw", part)
     return found
 
@@ -177,7 +177,7 @@ def write_raw(folder, *, files=3, questions=8, people=5, linked=True, start=0):
         if linked:
             rows.append(rows[0] | {"chosen": rows[0]["rejected"], "rejected": rows[0]["chosen"]})
         (folder / f"s{file}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return find_shards(folder)
+    return find_chunks(folder)
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_task_that_runs_twice_draws_once(raw, account, drawn, monkeypatch, tmp
     monkeypatch.setattr(
         _random.SystemEntropy, "words", lambda self, n: words.append(n) or honest(self, n)
     )
-    privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=Twice())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=Twice())
     assert sum(words) == len(drawn)  # of the system's, one for each answer
     assert set(drawn.values()) == {1}
     assert len(drawn) == (40 if linked else 24)
@@ -257,13 +257,13 @@ def test_of_two_tasks_at_once_one_answers_and_the_other_is_thrown_away(
 ):
     """Inside a draw the same task is run as a whole: its answers count, and nobody's else."""
     ledger, honest, inside = account(), RandomizedResponse.release, []
-    task = AnswerPart if linked else AnswerPiece
+    task = AnswerPart if linked else AnswerChunk
     run, current, outer, inner = task.__call__, [], [], []
 
-    def watched(self, piece):
-        current.append((self, piece))
+    def watched(self, chunk):
+        current.append((self, chunk))
         try:
-            return run(self, piece)
+            return run(self, chunk)
         finally:
             current.pop()
 
@@ -280,7 +280,7 @@ def test_of_two_tasks_at_once_one_answers_and_the_other_is_thrown_away(
     monkeypatch.setattr(task, "__call__", watched)
     monkeypatch.setattr(RandomizedResponse, "release", release)
     engine = InProcess()
-    privatize_shards(
+    privatize_chunks(
         raw(linked=linked, files=1), tmp_path / "out", COIN, ledger=ledger, engine=engine
     )
     shown = [row["answer"] for row in lines(tmp_path / "out")]
@@ -300,7 +300,7 @@ def test_wherever_a_task_is_killed_the_result_is_the_same(raw, account, tmp_path
         ledger = account()
         with pytest.MonkeyPatch.context() as patch:
             moments = Moments(patch, IN_TASKS, deadly=deadly)
-            manifests = privatize_shards(
+            manifests = privatize_chunks(
                 given,
                 tmp_path / name,
                 COIN,
@@ -349,7 +349,7 @@ def test_a_run_that_dies_spends_and_shows_nothing_that_it_did_not_pay(
         with pytest.MonkeyPatch.context() as patch:
             Moments(patch, IN_DRIVER + IN_TASKS, deadly=deadly)
             try:
-                privatize_shards(given, out, COIN, ledger=ledger, engine=InProcess())
+                privatize_chunks(given, out, COIN, ledger=ledger, engine=InProcess())
                 break
             except Killed:
                 died += 1
@@ -359,15 +359,15 @@ def test_a_run_that_dies_spends_and_shows_nothing_that_it_did_not_pay(
                 assert sordino.read_pairs(out / name)
         if any(out.glob(".sordino-*.parts/begun.json")):  # some may have appeared: the rest does
             spends = len(ledger.spends)
-            privatize_shards(given, out, COIN, ledger=ledger, engine=InProcess())
+            privatize_chunks(given, out, COIN, ledger=ledger, engine=InProcess())
             ended += 1
             assert len(ledger.spends) == spends
             assert shown.items() <= contents(out).items()
             assert len(list(out.iterdir())) == 4
         elif any(out.glob("*.jsonl")):
             with pytest.raises(UsageError, match="exists already"):
-                privatize_shards(given, out, COIN, ledger=ledger, engine=InProcess())
-        privatize_shards(given, out, COIN, ledger=ledger, engine=InProcess(), force=True)
+                privatize_chunks(given, out, COIN, ledger=ledger, engine=InProcess())
+        privatize_chunks(given, out, COIN, ledger=ledger, engine=InProcess(), force=True)
         again = sordino.Ledger.read(ledger.path)
         assert not [path for path in out.iterdir() if path.name.startswith(".")]
         stored = memo_of(ledger)
@@ -399,7 +399,7 @@ def test_a_lost_task_of_a_run_that_died_answers_nobody(raw, account, monkeypatch
         patch.setattr(folders, "_remove", lasting.append)
         Moments(patch, (), deadly=None).cleaning = False
         with pytest.raises(Killed):
-            privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
+            privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
     with agreeing_parts(
         ledger, settings=_settings(ledger), dry_run=False
     ) as memo:  # the next run, while it counts
@@ -425,18 +425,18 @@ def test_labels_are_flipped_as_often_as_stated(raw, account, tmp_path, linked):
     """False alarm 1e-6; of coins with half the flips, or with none, fewer than 1e-9 pass."""
     size = {"people": 50, "questions": 80} if linked else {"questions": 1500}
     given = raw(linked=linked, **size)
-    [manifest, *_] = privatize_shards(
+    [manifest, *_] = privatize_chunks(
         given, tmp_path / "out", COIN, ledger=account(), engine=InProcess()
     )
     [one] = {
         manifest.flip_probability,
         privatize_file(
-            given.pieces[0].path, tmp_path / "one.jsonl", COIN, ledger=account()
+            given.chunks[0].path, tmp_path / "one.jsonl", COIN, ledger=account()
         ).flip_probability,
     }
     truth = {}
-    for piece in given.pieces:
-        for row in map(json.loads, Path(piece.path).read_text().splitlines()):
+    for chunk in given.chunks:
+        for row in map(json.loads, Path(chunk.path).read_text().splitlines()):
             key = (row["prompt"], row.get("person"))
             truth.setdefault(key, row["chosen"])
     answers = {(row["prompt"], row.get("person")): row for row in lines(tmp_path / "out")}
@@ -456,10 +456,10 @@ def test_the_promise_is_that_of_one_file(raw, account, tmp_path, linked):
     for unit in ("label", "person") if linked else ("label",):
         given = raw(linked=linked, files=1)
         here, there = account(unit), account(unit)
-        [many] = privatize_shards(
+        [many] = privatize_chunks(
             given, tmp_path / f"out-{unit}", COIN, ledger=here, engine=InProcess()
         )
-        one = privatize_file(given.pieces[0].path, tmp_path / f"{unit}.jsonl", COIN, ledger=there)
+        one = privatize_file(given.chunks[0].path, tmp_path / f"{unit}.jsonl", COIN, ledger=there)
         own = {"sha256": None, "release_id": None}
         assert vars(many) | own == vars(one) | own
         assert many.release_id == here.spends[0].release_id
@@ -472,14 +472,14 @@ def test_the_promise_is_that_of_one_file(raw, account, tmp_path, linked):
 
 def test_what_was_answered_costs_nothing_again(raw, account, drawn, tmp_path):
     ledger, given = account("person"), raw(questions=8)
-    privatize_shards(given, tmp_path / "a", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(given, tmp_path / "a", COIN, ledger=ledger, engine=InProcess())
     first = {short_key(row): row["answer"] for row in lines(tmp_path / "a")}
-    privatize_shards(given, tmp_path / "b", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(given, tmp_path / "b", COIN, ledger=ledger, engine=InProcess())
     assert lines(tmp_path / "a") == lines(tmp_path / "b")
     assert [row.count for row in ledger.spends] == [8]
     assert ledger.rows[-1].kind == "repeat"
     more = raw(questions=10)
-    privatize_shards(more, tmp_path / "c", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(more, tmp_path / "c", COIN, ledger=ledger, engine=InProcess())
     assert [row.count for row in ledger.spends] == [8, 2]
     later = {short_key(row): row["answer"] for row in lines(tmp_path / "c")}
     assert first.items() <= later.items()
@@ -488,7 +488,7 @@ def test_what_was_answered_costs_nothing_again(raw, account, drawn, tmp_path):
 
 def test_a_cap_holds_over_all_files(raw, account, drawn, tmp_path):
     ledger = account("person")
-    manifests = privatize_shards(
+    manifests = privatize_chunks(
         raw(questions=9), tmp_path / "out", COIN, ledger=ledger, engine=InProcess(), cap=4
     )
     rows = lines(tmp_path / "out")
@@ -497,7 +497,7 @@ def test_a_cap_holds_over_all_files(raw, account, drawn, tmp_path):
     assert [manifest.epsilon for manifest in manifests] == pytest.approx([4.0] * 3)
     assert len(drawn) == 20
     # a second release prefers what is stored: nobody is asked anything else
-    privatize_shards(
+    privatize_chunks(
         raw(questions=9), tmp_path / "two", COIN, ledger=ledger, engine=InProcess(), cap=4
     )
     assert len(ledger.spends) == 1
@@ -507,7 +507,7 @@ def test_a_cap_holds_over_all_files(raw, account, drawn, tmp_path):
 def test_a_cap_chooses_evenly(raw, account, tmp_path):
     """Each of 6 questions of 60 people, 2 chosen: 20 expected. False alarm below 1e-7."""
     given = raw(questions=6, people=60)
-    privatize_shards(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess(), cap=2)
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess(), cap=2)
     asked = {(row["person"], row["prompt"]) for row in lines(tmp_path / "out")}
     times = Counter(prompt for _, prompt in asked)
     low, high = binom.ppf([5e-9, 1 - 5e-9], 60, 1 / 3)
@@ -519,14 +519,14 @@ def test_labels_by_person_are_unreadable_on_disk(raw, account, monkeypatch, tmp_
     """All people prefer the same here; what lies in the folder for the shuffle looks like noise."""
     seen, honest = [], exchange.Exchange.write
 
-    def write(self, piece, rows, parts):
+    def write(self, chunk, rows, parts):
         if "label" in (rows.dtype.names or ()):
             seen.append(rows["label"].copy())
-        return honest(self, piece, rows, parts)
+        return honest(self, chunk, rows, parts)
 
     monkeypatch.setattr(exchange.Exchange, "write", write)
     given = raw(questions=60, people=20)
-    privatize_shards(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())
     hidden = np.bincount(np.concatenate(seen), minlength=4)
     n = hidden.sum()
     low, high = binom.ppf([1e-8, 1 - 1e-8], n, 1 / 4)
@@ -538,39 +538,39 @@ def test_labels_by_person_are_unreadable_on_disk(raw, account, monkeypatch, tmp_
 def test_a_memo_of_the_other_kind_is_refused(raw, account, tmp_path):
     given = raw(files=1)
     one = account()
-    privatize_file(given.pieces[0].path, tmp_path / "one.jsonl", COIN, ledger=one)
+    privatize_file(given.chunks[0].path, tmp_path / "one.jsonl", COIN, ledger=one)
     with pytest.raises(PrivacyError, match="one machine alone"):
-        privatize_shards(given, tmp_path / "out", COIN, ledger=one, engine=InProcess())
+        privatize_chunks(given, tmp_path / "out", COIN, ledger=one, engine=InProcess())
     many = account()
-    privatize_shards(given, tmp_path / "out", COIN, ledger=many, engine=InProcess())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=many, engine=InProcess())
     with pytest.raises(PrivacyError, match="many files"):
-        privatize_file(given.pieces[0].path, tmp_path / "two.jsonl", COIN, ledger=many)
+        privatize_file(given.chunks[0].path, tmp_path / "two.jsonl", COIN, ledger=many)
     assert (len(one.spends), len(many.spends)) == (1, 1)
 
 
 @pytest.mark.parametrize("loss", ["folder", "part", "entry"])
 def test_answers_that_are_lost_are_not_drawn_again(raw, account, tmp_path, loss):
     given, ledger = raw(), account()
-    privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
     folder = ledger.path.with_suffix(".memo")
     if loss == "folder":
         shutil.rmtree(folder)
     for path in folder.glob("*.npy" if loss == "entry" else "003-*.npy"):
         path.unlink()
     with pytest.raises(PrivacyError, match=r"gone|lacks"):
-        privatize_shards(given, tmp_path / "two", COIN, ledger=ledger, engine=InProcess())
+        privatize_chunks(given, tmp_path / "two", COIN, ledger=ledger, engine=InProcess())
 
 
 def test_answers_of_another_coin_or_ledger_are_not_mixed_in(raw, account, tmp_path):
     given, ledger, other = raw(), account(), account()
-    privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
     with pytest.raises(PrivacyError, match="other settings"):
-        privatize_shards(
+        privatize_chunks(
             given, tmp_path / "two", RandomizedResponse(2.0), ledger=ledger, engine=InProcess()
         )
     shutil.copytree(ledger.path.with_suffix(".memo"), other.path.with_suffix(".memo"))
     with pytest.raises(PrivacyError, match="another ledger"):
-        privatize_shards(given, tmp_path / "two", COIN, ledger=other, engine=InProcess())
+        privatize_chunks(given, tmp_path / "two", COIN, ledger=other, engine=InProcess())
 
 
 def test_a_file_that_changes_after_the_spend_is_not_released(raw, account, tmp_path):
@@ -579,7 +579,7 @@ def test_a_file_that_changes_after_the_spend_is_not_released(raw, account, tmp_p
 
     def reserve(self, *given_, **more):
         found = honest(self, *given_, **more)
-        path = given.pieces[0].path
+        path = given.chunks[0].path
         stamp = Path(path).stat()
         Path(path).write_text(Path(path).read_text().replace("q1 ", "q7 "))
         os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
@@ -587,9 +587,9 @@ def test_a_file_that_changes_after_the_spend_is_not_released(raw, account, tmp_p
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sordino.Ledger, "reserve", reserve)
-        patch.setattr(Piece, "refuse_change", lambda _: None)  # as if no time of the file told
+        patch.setattr(Chunk, "refuse_change", lambda _: None)  # as if no time of the file told
         with pytest.raises(sordino.DataError, match="changed"):
-            privatize_shards(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
+            privatize_chunks(given, tmp_path / "out", COIN, ledger=ledger, engine=InProcess())
     assert not list((tmp_path / "out").iterdir())
     assert len(ledger.spends) == 1
 
@@ -598,7 +598,7 @@ def test_an_overspent_ledger_draws_nothing(raw, account, drawn, tmp_path):
     for linked in (False, True):
         ledger = account(epsilon=0.5)
         with pytest.raises(sordino.BudgetExceeded):
-            privatize_shards(
+            privatize_chunks(
                 raw(linked=linked), tmp_path / "out", COIN, ledger=ledger, engine=InProcess()
             )
         assert not list((tmp_path / "out").iterdir())
@@ -608,9 +608,9 @@ def test_an_overspent_ledger_draws_nothing(raw, account, drawn, tmp_path):
 @pytest.mark.deep
 def test_a_released_file_passes_the_audit(raw, account, tmp_path):
     given = raw(questions=40, people=10)
-    privatize_shards(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())
+    privatize_chunks(given, tmp_path / "out", COIN, ledger=account(), engine=InProcess())
     found = sordino.audit(
-        tmp_path / "out" / "s1.jsonl", epsilon=1.0, unit="label", raw=given.pieces[1].path
+        tmp_path / "out" / "s1.jsonl", epsilon=1.0, unit="label", raw=given.chunks[1].path
     )
     assert found.verdict == "not refuted"
 
@@ -621,7 +621,7 @@ def test_the_same_seed_gives_the_same_answers_however_tasks_run(raw, account, tm
         found = []
         for name, engine in (("a", InProcess()), ("b", Twice())):
             out = tmp_path / f"{name}-{linked}"
-            privatize_shards(given, out, COIN, ledger=account(), engine=engine, simulate_seed=3)
+            privatize_chunks(given, out, COIN, ledger=account(), engine=engine, simulate_seed=3)
             found.append(contents(out))
         assert all(one == other for one, other in pairwise(found))
         promise = sordino.read_pairs(out / "s0.jsonl").guarantee
@@ -634,12 +634,12 @@ def test_stored_answers_that_were_changed_are_not_released_as_paid_for(
     raw, account, tmp_path, fresh
 ):
     ledger = account("person")
-    privatize_shards(raw(), tmp_path / "a", COIN, ledger=ledger, engine=InProcess())
+    privatize_chunks(raw(), tmp_path / "a", COIN, ledger=ledger, engine=InProcess())
     for path in ledger.path.with_suffix(".memo").glob("*.npy"):
         found = np.load(path)
         found["answer"] = 1 - found["answer"]
         np.save(path, found)
     asked = raw(questions=9) if fresh else raw()
     with pytest.raises(PrivacyError, match="not what it drew"):
-        privatize_shards(asked, tmp_path / "b", COIN, ledger=ledger, engine=InProcess())
+        privatize_chunks(asked, tmp_path / "b", COIN, ledger=ledger, engine=InProcess())
     assert not list((tmp_path / "b").glob("*.jsonl"))

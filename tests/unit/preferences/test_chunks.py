@@ -1,4 +1,4 @@
-"""Many files as pieces: the same records as one file gives, and clear refusals."""
+"""Many files as chunks: the same records as one file gives, and clear refusals."""
 
 import gzip
 import json
@@ -11,12 +11,12 @@ from pyarrow import parquet
 
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, FileSystemError, UsageError
-from sordino.preferences import shards as module
+from sordino.preferences import chunks as module
+from sordino.preferences.chunk_reading import judged_vectors, judgments
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
-from sordino.preferences.shard_blocks import judged_vectors, judgments
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
 
 CANARY = "xylophone-canary"
 
@@ -54,13 +54,13 @@ def write_vectors(path, differences, labels, *, people=None, group=7, fixed=True
     return path
 
 
-def everything(shards):
-    return [block for piece in shards.pieces for block in judgments(shards, piece)]
+def everything(chunks):
+    return [block for chunk in chunks.chunks for block in judgments(chunks, chunk)]
 
 
-def surveyed(shards, **settings):
-    with survey_shards(shards, InProcess(), **settings) as found:
-        left = {p.number: found.selection.left_out(p.number).tolist() for p in shards.pieces}
+def surveyed(chunks, **settings):
+    with survey_chunks(chunks, InProcess(), **settings) as found:
+        left = {p.number: found.selection.left_out(p.number).tolist() for p in chunks.chunks}
         return found, {number: rows for number, rows in left.items() if rows}
 
 
@@ -77,15 +77,15 @@ def test_texts_are_the_records_of_one_file(tmp_path, monkeypatch, suffix):
         else:
             write_lines(path, part)
     whole = read_pairs(records)
-    found = find_shards(folder)
+    found = find_chunks(folder)
     assert found.layout == "texts"
     if suffix == ".jsonl":
-        assert len(found.pieces) > 8
+        assert len(found.chunks) > 8
     blocks = everything(found)
     assert tuple(key for block in blocks for key in block.keys) == whole.keys
     assert np.concatenate([block.labels for block in blocks]).tolist() == whole.labels.tolist()
     features = HashedText(dimension=32)
-    vectors = [x for piece in found.pieces for x, _ in judged_vectors(found, piece, features)]
+    vectors = [x for chunk in found.chunks for x, _ in judged_vectors(found, chunk, features)]
     assert np.array_equal(
         np.concatenate([x.toarray() for x in vectors]), whole.differences(features).toarray()
     )
@@ -100,10 +100,10 @@ def test_no_line_is_lost_or_read_twice_wherever_a_file_is_cut(tmp_path, monkeypa
     path = tmp_path / "a.jsonl"
     lines = [json.dumps(row, ensure_ascii=False) for row in records]
     path.write_text("\ufeff" + "\n\n".join(lines), encoding="utf-8")  # no newline at the end
-    found = find_shards(path)
+    found = find_chunks(path)
     assert found.rows == 17  # of which eight are blank
-    assert [piece.start for piece in found.pieces] == list(range(0, 17, size))
-    assert [piece.rows for piece in found.pieces[:-1]] == [size] * (len(found.pieces) - 1)
+    assert [chunk.start for chunk in found.chunks] == list(range(0, 17, size))
+    assert [chunk.rows for chunk in found.chunks[:-1]] == [size] * (len(found.chunks) - 1)
     keys = [key for block in everything(found) for key in block.keys]
     assert tuple(keys) == read_pairs(records).keys
 
@@ -117,9 +117,9 @@ def test_vectors_are_those_of_from_features(tmp_path, fixed):
         part = slice(number * 25, number * 25 + 25)
         write_vectors(tmp_path / f"{number}.parquet", x[part], y[part], fixed=fixed)
     whole = Pairs.from_features(x, y)
-    found = find_shards(tmp_path)
+    found = find_chunks(tmp_path)
     assert (found.layout, found.dimension) == ("vectors", 3)
-    lean = [block for piece in found.pieces for block in judged_vectors(found, piece, None)]
+    lean = [block for chunk in found.chunks for block in judged_vectors(found, chunk, None)]
     assert np.array_equal(np.concatenate([x for x, _ in lean]), whole.given)
     assert np.concatenate([labels for _, labels in lean]).tolist() == whole.labels.tolist()
     assert tuple(key for block in everything(found) for key in block.keys) == whole.keys
@@ -129,7 +129,7 @@ def test_a_survey_says_what_one_file_would(tmp_path):
     records = rows(30, people=4)
     write_lines(tmp_path / "a.jsonl", records[:11] + records[:2])  # two are said twice, in one file
     write_lines(tmp_path / "b.jsonl", records[11:])
-    found, left_out = surveyed(find_shards(tmp_path))
+    found, left_out = surveyed(find_chunks(tmp_path))
     assert (found.n, found.counted, found.linked, found.repeats) == (32, 30, True, False)
     assert left_out == {0: [11, 12]}
     assert found.starts == (0, 13, 32)
@@ -140,13 +140,13 @@ def test_the_digest_does_not_depend_on_the_order_of_files_or_on_labels(tmp_path)
         write_lines(tmp_path / "a.jsonl", rows(5)),
         write_lines(tmp_path / "b.jsonl", rows(5, 5)),
     )
-    forward = surveyed(find_shards([one, two]))[0].public_digest
-    assert surveyed(find_shards([two, one]))[0].public_digest == forward
+    forward = surveyed(find_chunks([one, two]))[0].public_digest
+    assert surveyed(find_chunks([two, one]))[0].public_digest == forward
     swapped = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows(5)]
     write_lines(one, swapped)
-    assert surveyed(find_shards([one, two]))[0].public_digest == forward
+    assert surveyed(find_chunks([one, two]))[0].public_digest == forward
     write_lines(one, rows(4))
-    assert surveyed(find_shards([one, two]))[0].public_digest != forward
+    assert surveyed(find_chunks([one, two]))[0].public_digest != forward
 
 
 @pytest.mark.parametrize("most", [1, 3])
@@ -160,8 +160,8 @@ def test_a_cap_leaves_the_same_questions_as_in_memory(tmp_path, most):
     used = counted_rows(len(pairs), pairs.persons, countable_rows(pairs), most)
     for number in range(4):
         write_lines(tmp_path / f"{number}.jsonl", records[number * 10 :][:10])
-    found, left_out = surveyed(find_shards(tmp_path), most=most)
-    gone = [10 * piece + row for piece, rows in left_out.items() for row in rows]
+    found, left_out = surveyed(find_chunks(tmp_path), most=most)
+    gone = [10 * chunk + row for chunk, rows in left_out.items() for row in rows]
     assert sorted(gone) == np.flatnonzero(~used).tolist()
     assert found.counted == 3 * most
 
@@ -169,7 +169,7 @@ def test_a_cap_leaves_the_same_questions_as_in_memory(tmp_path, most):
 def test_a_question_without_persons_may_occur_twice_and_is_told(tmp_path):
     write_lines(tmp_path / "a.jsonl", rows(5))
     write_lines(tmp_path / "b.jsonl", rows(5, 4))
-    found, left_out = surveyed(find_shards(tmp_path))
+    found, left_out = surveyed(find_chunks(tmp_path))
     assert (found.repeats, found.counted, left_out) == (True, 10, {})
 
 
@@ -178,25 +178,25 @@ def test_files_that_overlap_are_refused_by_name(tmp_path):
     write_lines(tmp_path / "b.jsonl", rows(6, start=5, people=1))
     write_lines(tmp_path / "c.jsonl", rows(6, start=4, people=2))
     with pytest.raises(DataError, match=r"a\.jsonl and c\.jsonl both hold"):
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
 
 
 def test_persons_in_some_files_only_are_refused(tmp_path):
     write_lines(tmp_path / "a.jsonl", rows(3))
     write_lines(tmp_path / "b.jsonl", rows(3, start=3, people=2))
     with pytest.raises(DataError, match=r"b\.jsonl: a person id"):
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
 
 
 def test_a_cap_needs_persons(tmp_path):
     write_lines(tmp_path / "a.jsonl", rows(3))
     with pytest.raises(DataError, match="no person ids"):
-        surveyed(find_shards(tmp_path), most=2)
+        surveyed(find_chunks(tmp_path), most=2)
 
 
 def test_a_file_that_changed_is_refused(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", rows(3))
-    found = find_shards(path)
+    found = find_chunks(path)
     write_lines(path, rows(4))
     with pytest.raises(DataError, match=r"a\.jsonl changed"):
         surveyed(found)
@@ -206,11 +206,11 @@ def test_a_file_cut_short_is_named(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", rows(3))
     path.write_bytes(path.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.jsonl: line 3: not a JSON object"):
-        surveyed(find_shards(path))
+        surveyed(find_chunks(path))
     table = write_vectors(tmp_path / "a.parquet", np.eye(3), [1, 0, 1])
     table.write_bytes(table.read_bytes()[:-9])
     with pytest.raises(DataError, match=r"a\.parquet is no Parquet file"):
-        find_shards(table)
+        find_chunks(table)
 
 
 def test_a_page_that_is_damaged_is_named(tmp_path):
@@ -221,7 +221,7 @@ def test_a_page_that_is_damaged_is_named(tmp_path):
     data[4:64] = os.urandom(60)
     table.write_bytes(bytes(data))
     with pytest.raises(DataError, match=r"a\.parquet"):
-        surveyed(find_shards(table))
+        surveyed(find_chunks(table))
 
 
 @pytest.mark.parametrize(
@@ -237,28 +237,28 @@ def test_what_cannot_be_used_is_named_and_not_shown(tmp_path, change, message):
     x, y = change(np.eye(3), [1, 0, 1])
     write_vectors(tmp_path / "bad.parquet", x, y)
     with pytest.raises(DataError, match=rf"bad\.parquet: .*{message}"):
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
 
 
 def test_other_columns_are_refused_by_name(tmp_path):
     write_vectors(tmp_path / "a.parquet", np.eye(3), [1, 0, 1])
     write_vectors(tmp_path / "b.parquet", np.eye(2), [1, 0])
     with pytest.raises(DataError, match=r"b\.parquet has other columns"):
-        find_shards(tmp_path)
+        find_chunks(tmp_path)
 
 
 def test_lists_of_different_lengths_are_refused(tmp_path):
     table = pa.table({"difference": [[1.0, 2.0], [1.0], [1.0, 2.0, 3.0]], "label": [1, 0, 1]})
     parquet.write_table(table, tmp_path / "a.parquet")
     with pytest.raises(DataError, match="different lengths"):
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
 
 
 def test_texts_are_never_in_an_error(tmp_path):
     bad = {"prompt": CANARY, "chosen": CANARY, "rejected": 7, "person": CANARY}
     write_lines(tmp_path / "a.jsonl", [bad])
     with pytest.raises(DataError) as refused:
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
     assert "a.jsonl: line 1" in str(refused.value)
     error = refused.value
     while error is not None:
@@ -269,7 +269,7 @@ def test_texts_are_never_in_an_error(tmp_path):
 def test_answers_that_are_randomized_already_are_refused(tmp_path):
     write_lines(tmp_path / "a.jsonl", [{"prompt": "q", "first": "a", "second": "b", "answer": 1}])
     with pytest.raises(DataError, match="randomized already"):
-        surveyed(find_shards(tmp_path))
+        surveyed(find_chunks(tmp_path))
 
 
 def test_identical_answers_are_dropped_only_when_asked(tmp_path):
@@ -277,37 +277,37 @@ def test_identical_answers_are_dropped_only_when_asked(tmp_path):
     write_lines(tmp_path / "a.jsonl", [same])
     write_lines(tmp_path / "b.jsonl", [*rows(2), same])
     with pytest.raises(DataError, match="both answers are the same"):
-        surveyed(find_shards(tmp_path))
-    found, _ = surveyed(find_shards(tmp_path, drop_identical=True))
+        surveyed(find_chunks(tmp_path))
+    found, _ = surveyed(find_chunks(tmp_path, drop_identical=True))
     assert (found.n, found.dropped) == (2, 2)
 
 
 def test_places_that_cannot_be_read(tmp_path):
     with pytest.raises(FileSystemError, match=r"gone\.parquet cannot be read"):
-        find_shards(tmp_path / "gone.parquet")
+        find_chunks(tmp_path / "gone.parquet")
     with pytest.raises(UsageError, match="No file to read"):
-        find_shards(tmp_path)
+        find_chunks(tmp_path)
     with pytest.raises(UsageError, match=r"a\.csv"):
-        find_shards(tmp_path / "a.csv")
+        find_chunks(tmp_path / "a.csv")
     one = write_lines(tmp_path / "a.jsonl", rows(1))
     with pytest.raises(UsageError, match="given twice"):
-        find_shards([one, one])
+        find_chunks([one, one])
     os.link(one, tmp_path / "b.jsonl")
     with pytest.raises(UsageError, match="given twice"):
-        find_shards(tmp_path)
+        find_chunks(tmp_path)
     write_vectors(tmp_path / "c.parquet", np.eye(2), [1, 0])
     with pytest.raises(UsageError, match="one kind at a time"):
-        find_shards([one, tmp_path / "c.parquet"])
+        find_chunks([one, tmp_path / "c.parquet"])
     (tmp_path / "e.jsonl").touch()
     with pytest.raises(DataError, match="empty"):
-        find_shards(tmp_path / "e.jsonl")
+        find_chunks(tmp_path / "e.jsonl")
 
 
 def test_the_shuffle_leaves_nothing_behind(tmp_path):
     write_lines(tmp_path / "a.jsonl", rows(3, people=1))
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    with survey_shards(find_shards(tmp_path), InProcess(), most=1, scratch=scratch):
+    with survey_chunks(find_chunks(tmp_path), InProcess(), most=1, scratch=scratch):
         [folder] = scratch.iterdir()
         assert folder.stat().st_mode & 0o077 == 0
         assert (folder / "left-out.npy").exists()

@@ -16,20 +16,20 @@ import sordino
 from sordino.engines import exchange
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, UsageError
-from sordino.preferences import shard_blocks, shard_survey, shards
+from sordino.preferences import chunk_reading, chunk_survey, chunks
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.folds import MEASURING
 from sordino.preferences.pairs import PrivatePairs
-from sordino.preferences.shard_survey import survey_shards
-from sordino.preferences.shards import find_shards
-from sordino.privatization import shard_tasks
-from sordino.privatization import shards as local_shards
-from sordino.privatization.shards import privatize_shards
+from sordino.privatization import chunk_tasks
+from sordino.privatization import chunks as local_chunks
+from sordino.privatization.chunks import privatize_chunks
 from sordino.rewards import chunk_fit as answers_module
 from sordino.rewards import chunk_metrics as predictions_module
 from sordino.rewards import metrics
 from sordino.rewards.answer_fit import fit_design
-from sordino.rewards.chunk_fit import fit_and_measure_shards, fit_answer_shards
+from sordino.rewards.chunk_fit import fit_and_measure_chunks, fit_answer_chunks
 from sordino.rewards.chunk_metrics import crossing, measure_predictions, opened_predictions
 from sordino.rewards.evidence import Design
 
@@ -41,15 +41,15 @@ MOST_PASSES = (4, 7)  # to a slope that is not absurd, and to one that is
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    """Cut files into many pieces, and pieces into many blocks; bring people together in four."""
-    parted = (exchange, shard_survey, shard_tasks, shard_tasks, local_shards, predictions_module)
+    """Cut files into many chunks, and chunks into many blocks; bring people together in four."""
+    parted = (exchange, chunk_survey, chunk_tasks, chunk_tasks, local_chunks, predictions_module)
     for module in parted:
         monkeypatch.setattr(module, "PARTS", PARTS)
     monkeypatch.setattr(exchange, "_HEAD", 8 * (PARTS + 1))
-    monkeypatch.setattr(shards, "_ROWS", 300)
-    monkeypatch.setattr(shards, "_LINES", 40)
-    monkeypatch.setattr(shard_blocks, "_RECORDS", 50)
-    monkeypatch.setattr(shard_blocks, "_NUMBERS", 500)
+    monkeypatch.setattr(chunks, "_ROWS", 300)
+    monkeypatch.setattr(chunks, "_LINES", 40)
+    monkeypatch.setattr(chunk_reading, "_RECORDS", 50)
+    monkeypatch.setattr(chunk_reading, "_NUMBERS", 500)
 
 
 class Posted:
@@ -58,16 +58,16 @@ class Posted:
     def __init__(self):
         self.passes, self.heaviest = [], 0
 
-    def fold(self, pieces, task, add, *, taken=None):
-        self.passes.append(type(pieces))
+    def fold(self, chunks, task, add, *, taken=None):
+        self.passes.append(type(chunks))
         generator, found = np.random.default_rng(len(self.passes)), {}
-        for index in generator.permutation(len(pieces)):
-            piece, work = pickle.loads(pickle.dumps((pieces[index], task)))  # noqa: S301
-            sent = pickle.dumps(work(piece))
-            if isinstance(pieces, range):
+        for index in generator.permutation(len(chunks)):
+            chunk, work = pickle.loads(pickle.dumps((chunks[index], task)))  # noqa: S301
+            sent = pickle.dumps(work(chunk))
+            if isinstance(chunks, range):
                 self.heaviest = max(self.heaviest, len(sent))
             found[index] = pickle.loads(sent)  # noqa: S301
-        return InProcess().fold(range(len(pieces)), found.__getitem__, add, taken=taken)
+        return InProcess().fold(range(len(chunks)), found.__getitem__, add, taken=taken)
 
     @property
     def readings(self):
@@ -95,10 +95,10 @@ def released(folder, n=1500, d=4, *, each=None, files=3, seed=0):
         1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(folder / "spend.db", data="a", budget=budget)
-    privatize_shards(
-        find_shards(folder / "raw"), folder / "out", COIN, ledger=ledger, engine=InProcess()
+    privatize_chunks(
+        find_chunks(folder / "raw"), folder / "out", COIN, ledger=ledger, engine=InProcess()
     )
-    return find_shards(folder / "out", privatized=True)
+    return find_chunks(folder / "out", privatized=True)
 
 
 def design_of(folder):
@@ -165,7 +165,7 @@ def measured(answers, weights, *, engine=None, temperature=None, flips=COIN.flip
     """Return the metrics of weights on the held-out answers."""
     engine = engine or InProcess()
     with (
-        survey_shards(answers, engine, hold_out=True) as survey,
+        survey_chunks(answers, engine, hold_out=True) as survey,
         opened_predictions(
             survey.divided()[1],
             engine,
@@ -208,7 +208,7 @@ def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp
     design = design_of(tmp_path)
     engine = Posted()
     terms = {"ridge": 3.0, "ball": 20.0}
-    reward, found = fit_and_measure_shards(answers, engine=engine, temperature=0.5, **terms)
+    reward, found = fit_and_measure_chunks(answers, engine=engine, temperature=0.5, **terms)
     held_out, fitted = held_out_of(design)
     fit = fit_design(fitted, method="debiased", **terms)
     wanted = of_a_refit(in_memory(held_out, fit.solution.theta, 0.5))
@@ -219,7 +219,7 @@ def test_the_metrics_are_of_a_fit_that_did_not_see_what_they_are_measured_on(tmp
     # 4 degrees of freedom over 4, which is below 1/250 in less than one run in ten thousand.
     assert abs(gap) > 2e-5
     alone = Posted()
-    plain = fit_answer_shards(answers, engine=alone, **terms)
+    plain = fit_answer_chunks(answers, engine=alone, **terms)
     assert np.array_equal(reward.weights, plain.weights)
     assert reward.pairs == plain.pairs == len(design)
     assert engine.readings <= 2 * alone.readings
@@ -237,7 +237,7 @@ def test_the_ridge_is_chosen_on_what_the_fit_sees(tmp_path, monkeypatch):
         return fit(evidence, **terms)
 
     monkeypatch.setattr(answers_module, "fit_evidence", spy)
-    _, found = fit_and_measure_shards(answers, ball=20.0)
+    _, found = fit_and_measure_chunks(answers, ball=20.0)
     (n, bound, _), (part, same, asked) = seen
     assert (n, part, same, asked) == (900, 900 - found.rows, bound, None)
     assert found.win_rate is None
@@ -262,12 +262,12 @@ def test_texts_are_measured_as_vectors_are(tmp_path):
         1e4, delta=0.0, unit="label", neighbors=sordino.REPLACE_ONE, trust="central"
     )
     ledger = sordino.Ledger.open(tmp_path / "spend.db", data="a", budget=budget)
-    privatize_shards(
-        find_shards(tmp_path / "raw"), tmp_path / "out", COIN, ledger=ledger, engine=InProcess()
+    privatize_chunks(
+        find_chunks(tmp_path / "raw"), tmp_path / "out", COIN, ledger=ledger, engine=InProcess()
     )
     features, terms = HashedText(dimension=32), {"ridge": 2.0, "ball": 20.0}
-    answers = find_shards(tmp_path / "out", privatized=True)
-    _, found = fit_and_measure_shards(answers, features=features, **terms)
+    answers = find_chunks(tmp_path / "out", privatized=True)
+    _, found = fit_and_measure_chunks(answers, features=features, **terms)
     parts = [sordino.read_pairs(tmp_path / f"out/{file}.jsonl") for file in range(2)]
     designs = [Design.of(part, features) for part in parts]
     people = np.concatenate([[int(person[1:]) for person in part.persons] for part in parts])
@@ -290,15 +290,15 @@ def test_what_cannot_be_measured_is_said_before_the_fit(tmp_path, monkeypatch):
     answers = released(tmp_path, n=1, files=1)
     monkeypatch.setattr(answers_module, "fit_evidence", None)
     with pytest.raises(DataError, match="1 answers are to too few different questions"):
-        fit_and_measure_shards(answers, ball=20.0)
+        fit_and_measure_chunks(answers, ball=20.0)
     for wrong in ({"temperature": 0.0}, {"ridge": -1.0}, {"ball": 0.0}):
         with pytest.raises(UsageError, match=next(iter(wrong))):
-            fit_and_measure_shards(answers, **({"ball": 20.0} | wrong))
+            fit_and_measure_chunks(answers, **({"ball": 20.0} | wrong))
 
 
 def test_files_that_change_while_they_are_read_are_not_measured(tmp_path):
     answers = released(tmp_path)
-    with survey_shards(answers, InProcess(), hold_out=True) as survey:
+    with survey_chunks(answers, InProcess(), hold_out=True) as survey:
         part = replace(survey.divided()[1], counted=7)
         given = {"features": None, "flip_probability": COIN.flip_probability}
         with (

@@ -16,32 +16,32 @@ from sordino.engines.engine import Engine, Taken, refuse_other_engines
 from sordino.engines.exchange import PARTS
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks
 from sordino.preferences.memo import Counts
 from sordino.preferences.pairs import Manifest, digest_of_files
-from sordino.preferences.shard_survey import ShardSurvey, survey_shards
-from sordino.preferences.shards import Shards
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.chunk_outputs import ChunkOutputs, see_folder
 from sordino.privatization.randomization import Randomization, Survey
-from sordino.privatization.shard_outputs import ShardOutputs, see_folder
 from sordino.privatization.stream import manifest_of
 
-from .randomization import nothing_stored, record_release
-from .shard_tasks import (
+from .chunk_tasks import (
+    AnswerChunk,
     AnswerPart,
-    AnswerPiece,
-    JoinShard,
-    PieceOfWork,
-    ShardPeople,
+    ChunkOfWork,
+    ChunkPeople,
+    JoinFile,
     Tally,
     agreeing_parts,
 )
+from .randomization import nothing_stored, record_release
 from .stream import bind, digest_of_request
 
-__all__ = ["plan_shards", "privatize_shards"]
+__all__ = ["plan_chunks", "privatize_chunks"]
 
 
 @dataclass
-class ShardTotals(Survey):
+class ChunkTotals(Survey):
     """What the public fields of many files say before anything is spent."""
 
     doubled: bool = False  # whether a question occurs twice and nothing says who answered
@@ -70,13 +70,13 @@ class ShardTotals(Survey):
 class _Surveyed:
     """Everything that is known before the spend is written."""
 
-    found: ShardSurvey  # what is public of the files
-    totals: ShardTotals  # the same in numbers
-    people: ShardPeople | None  # the judgments by person, if it is known who answered
+    found: ChunkSurvey  # what is public of the files
+    totals: ChunkTotals  # the same in numbers
+    people: ChunkPeople | None  # the judgments by person, if it is known who answered
 
     def request(self, request: str) -> str:
-        """Return what is asked, down to the public fields of every piece, if nobody is named."""
-        # What was drawn for pieces can then be used again. Under a unit that hides persons these
+        """Return what is asked, down to the public fields of every chunk, if nobody is named."""
+        # What was drawn for chunks can then be used again. Under a unit that hides persons these
         # are named, and answers are stored by person.
         if self.people is not None:
             return request
@@ -114,8 +114,8 @@ class _Place:
     taken: Taken | None
 
 
-def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
-    shards: Shards,
+def privatize_chunks(  # noqa: PLR0913 (each is one choice of the user)
+    chunks: Chunks,
     out: str | Path,
     mechanism: RandomizedResponse,
     *,
@@ -125,7 +125,7 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     simulate_seed: int | None = None,
     force: bool = False,
     scratch: str | Path | None = None,
-    surveyed: ShardSurvey | None = None,
+    surveyed: ChunkSurvey | None = None,
     taken: Taken | None = None,
 ) -> tuple[Manifest, ...]:
     """Write a privatized file and its manifest for each of many raw files; return the manifests.
@@ -135,7 +135,7 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
         wherever and however often a task runs: a part is drawn once, and what a task draws is
         used whole or thrown away. Trust is ``"central"``. A run that dies has spent its entry and
         shows nothing, or some files, which are read when all are there. Shown by
-        tests/soundness/test_sharded_answers.py.
+        tests/soundness/test_chunked_answers.py.
     """
     # Of texts JSON Lines are written, of vectors Parquet with `difference` (in the order that
     # ignores the labels), `answer` and, where it is known, `person`. The files appear when all of
@@ -147,23 +147,23 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     # interrupted while its files appeared is ended by asking for the same again, for free.
     # Source: docs/local.md, "Repeats" and "Person-level budgets".
     refuse_other_engines(engine)
-    _refuse_answers(shards)
+    _refuse_answers(chunks)
     randomization = Randomization.of(
         mechanism, ledger, on_device=False, simulate_seed=simulate_seed, cap=cap
     )
-    outputs = ShardOutputs.of(shards, Path(out), force=force)
-    request = digest_of_request(shards, randomization)
+    outputs = ChunkOutputs.of(chunks, Path(out), force=force)
+    request = digest_of_request(chunks, randomization)
     if finished := outputs.finished(request, ledger):
         return finished
     place = _Place(engine, scratch, taken)
     with (
-        _surveyed(shards, randomization, place, surveyed, dry_run=False) as known,
+        _surveyed(chunks, randomization, place, surveyed, dry_run=False) as known,
         outputs.working(drawing := known.request(request)) as folder,
     ):
         work = str(folder)
         promise = randomization.promise(known.totals)
         engine.fold(range(PARTS), partial(see_folder, known.written_to(work)), add)
-        _refuse_changes(shards)
+        _refuse_changes(chunks)
         reservation = randomization.pay(known.totals, known.found.public_digest)
         entry = None if reservation is None else reservation.release_id
         tally = known.tally_without(ledger.open_entries, engine)
@@ -173,8 +173,8 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
         sums = _written(known, randomization, place, work, outputs, seed=simulate_seed)
         release_id = entry or _random.new_release_id()
         manifests = {
-            shard.name: manifest_of(mechanism, promise, sums[shard.name], release_id)
-            for shard in outputs.shards
+            file.name: manifest_of(mechanism, promise, sums[file.name], release_id)
+            for file in outputs.files
         }
         outputs.note(folder, request, manifests)
         payers = frozenset[str]() if tally is None else tally.payers
@@ -184,60 +184,60 @@ def privatize_shards(  # noqa: PLR0913 (each is one choice of the user)
     return tuple(manifests.values())
 
 
-def plan_shards(
-    shards: Shards,
+def plan_chunks(
+    chunks: Chunks,
     randomization: Randomization,
     *,
     data: str,
     engine: Engine,
     scratch: str | Path | None = None,
-    surveyed: ShardSurvey | None = None,
+    surveyed: ChunkSurvey | None = None,
     taken: Taken | None = None,
 ) -> dict[str, Any]:
-    """Return what :func:`privatize_shards` would spend, after checking every record."""
+    """Return what :func:`privatize_chunks` would spend, after checking every record."""
     # Nothing is written but what is exchanged between tasks, and that is gone afterwards.
     refuse_other_engines(engine)
-    _refuse_answers(shards)
+    _refuse_answers(chunks)
     place = _Place(engine, scratch, taken)
-    with _surveyed(shards, randomization, place, surveyed, dry_run=True) as known:
+    with _surveyed(chunks, randomization, place, surveyed, dry_run=True) as known:
         return randomization.plan(known.totals, known.found.public_digest, data=data)
 
 
-def _refuse_answers(shards: Shards) -> None:
+def _refuse_answers(chunks: Chunks) -> None:
     """Refuse what is no raw judgments in many files."""
-    if not isinstance(shards, Shards):
-        raise UsageError(f"shards must come from find_shards, got {type(shards).__name__}.")
-    if shards.privatized:
+    if not isinstance(chunks, Chunks):
+        raise UsageError(f"chunks must come from find_chunks, got {type(chunks).__name__}.")
+    if chunks.privatized:
         raise UsageError(
             "These answers are randomized already; use them as they are (sordino fit, "
             "sordino align)."
         )
 
 
-def _refuse_changes(shards: Shards) -> None:
+def _refuse_changes(chunks: Chunks) -> None:
     """Refuse files that are no longer those that were found, before anything is spent on them."""
-    for piece in {piece.shard: piece for piece in shards.pieces}.values():
-        piece.refuse_change()
+    for chunk in {chunk.file: chunk for chunk in chunks.chunks}.values():
+        chunk.refuse_change()
 
 
 @contextmanager
 def _surveyed(
-    shards: Shards,
+    chunks: Chunks,
     randomization: Randomization,
     place: _Place,
-    given: ShardSurvey | None,
+    given: ChunkSurvey | None,
     *,
     dry_run: bool,
 ) -> Iterator[_Surveyed]:
     """Yield what is known before the spend; the memo is this run's until the context ends."""
-    if given is not None and given.shards != shards:
+    if given is not None and given.chunks != chunks:
         raise UsageError(
-            "surveyed must be what survey_shards found in these shards. Nothing was done."
+            "surveyed must be what survey_chunks found in these chunks. Nothing was done."
         )
     where: Any = {"scratch": place.scratch, "taken": place.taken}
-    survey = survey_shards(shards, place.engine, **where) if given is None else nullcontext(given)
+    survey = survey_chunks(chunks, place.engine, **where) if given is None else nullcontext(given)
     with survey as found:
-        totals = ShardTotals(
+        totals = ChunkTotals(
             None, cap=randomization.cap, n=found.n, dropped=found.dropped, doubled=found.repeats
         )
         if not found.linked:
@@ -247,7 +247,7 @@ def _surveyed(
         settings = randomization.memo_settings
         with (
             agreeing_parts(randomization.ledger, settings=settings, dry_run=dry_run) as memo,
-            ShardPeople.gathered(
+            ChunkPeople.gathered(
                 found, memo, place.engine, cap=randomization.cap, **where
             ) as people,
         ):
@@ -279,22 +279,22 @@ def _written(
     randomization: Randomization,
     place: _Place,
     work: str,
-    outputs: ShardOutputs,
+    outputs: ChunkOutputs,
     *,
     seed: int | None,
 ) -> dict[str, str]:
     """Return the SHA-256 of every file, by its name; the spend is on the ledger."""
     found, engine, taken = known.found, place.engine, place.taken
-    shards = found.shards
-    pieces = [
-        PieceOfWork(*given)
+    chunks = found.chunks
+    work_of_chunks = [
+        ChunkOfWork(*given)
         for given in zip(
-            shards.pieces, found.starts[:-1], found.starts[1:], found.digests, strict=True
+            chunks.chunks, found.starts[:-1], found.starts[1:], found.digests, strict=True
         )
     ]
-    answer = AnswerPiece(shards, found.linked, randomization.mechanism, seed, work)
-    engine.fold(pieces, answer, add, taken=taken)
+    answer = AnswerChunk(chunks, found.linked, randomization.mechanism, seed, work)
+    engine.fold(work_of_chunks, answer, add, taken=taken)
     sums: dict[str, str] = engine.fold(
-        outputs.shards, JoinShard(shards.layout, work), or_, taken=taken
+        outputs.files, JoinFile(chunks.layout, work), or_, taken=taken
     )
     return sums

@@ -7,9 +7,9 @@ away. What a run that died left unwritten is closed before anybody counts what i
 
 People brought together from many files, and answered part by part, each question once.
 
-Privatized files in pieces, each written once, and then joined: tasks that may run twice.
+Privatized files in chunks, each written once, and then joined: tasks that may run twice.
 
-Only the task of a piece without person ids draws here. Its part appears whole or not at all, and
+Only the task of a chunk without person ids draws here. Its part appears whole or not at all, and
 once: a task that is run again finds it and draws nothing, and of two at once the slower one's
 coins are thrown away. Who knows the people draws elsewhere, and nothing is drawn here.
 """
@@ -38,15 +38,15 @@ from sordino.engines.engine import Engine, Taken
 from sordino.engines.exchange import PARTS, Exchange, opened_exchange
 from sordino.errors import DataError, LedgerDamaged, PrivacyError
 from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_survey import ChunkSurvey
+from sordino.preferences.chunks import Chunk, Chunks, Layout
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.files import line_of
 from sordino.preferences.memo import Counts, refuse_other_settings
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.parquet import VectorWriter, copy_tables
 from sordino.preferences.records import person_key
-from sordino.preferences.shard_blocks import judgments
-from sordino.preferences.shard_survey import ShardSurvey
-from sordino.preferences.shards import Layout, Piece, Shards
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import Row
 
@@ -277,7 +277,7 @@ class Tally:
 
 
 @dataclass(frozen=True, repr=False)
-class ShardPeople:
+class ChunkPeople:
     """The judgments of many files by person, in a folder that goes when the run ends."""
 
     # Labels lie in it hidden by a secret that only tasks of this run know, so that what a killed
@@ -285,7 +285,7 @@ class ShardPeople:
 
     shuffle: Exchange  # where they lie
     memo: PartedMemo  # what the people answered before
-    # Number of the first record of each piece, and of all records at the end.
+    # Number of the first record of each chunk, and of all records at the end.
     starts: tuple[int, ...]
     cap: int | None  # the most questions of one person; None for all
     secret: bytes = field(repr=False)  # hides the labels
@@ -294,19 +294,19 @@ class ShardPeople:
     @contextmanager
     def gathered(
         cls,
-        survey: ShardSurvey,
+        survey: ChunkSurvey,
         memo: PartedMemo,
         engine: Engine,
         *,
         cap: int | None,
         scratch: str | Path | None,
         taken: Taken | None,
-    ) -> Iterator[ShardPeople]:
+    ) -> Iterator[ChunkPeople]:
         """Yield the judgments by person, for as long as the context is open; one pass."""
         with opened_exchange(_JUDGMENT, scratch) as shuffle:
             people = cls(shuffle, memo, survey.starts, cap, _random.new_secret())
             sort = _Sort(survey, people)
-            engine.fold(survey.shards.pieces, sort, add, taken=taken)
+            engine.fold(survey.chunks.chunks, sort, add, taken=taken)
             yield people
 
     def tally(self, engine: Engine) -> Tally:
@@ -332,32 +332,32 @@ class ShardPeople:
         counts = _counts(asked, known, stored, _NO_CAP if self.cap is None else self.cap)
         return Tally(counts, frozenset(stored.release_ids[index] for index in paid))
 
-    def leave(self, piece: Piece, rows: np.ndarray) -> None:
-        """Leave the judgments of a piece, with their labels hidden."""
+    def leave(self, chunk: Chunk, rows: np.ndarray) -> None:
+        """Leave the judgments of a chunk, with their labels hidden."""
         words = np.frombuffer(rows["key"].tobytes(), ">u4").reshape(-1, 8)
         parts = words[:, 0].astype(np.int64) % PARTS
         sizes = np.bincount(parts, minlength=PARTS)
-        pads = [_pad(self.secret, piece.number, part, size) for part, size in enumerate(sizes)]
+        pads = [_pad(self.secret, chunk.number, part, size) for part, size in enumerate(sizes)]
         rows["label"][np.argsort(parts, kind="stable")] ^= np.concatenate(pads)
-        self.shuffle.write(piece.number, rows, parts)
+        self.shuffle.write(chunk.number, rows, parts)
 
     def asked(self, part: int) -> PersonQuestions:
         """Return the questions of one part of the people, with the label given first to each."""
         rows = self.shuffle.read(part, len(self.starts) - 1)
-        pieces = np.searchsorted(self.starts, rows["row"], side="right") - 1
-        numbers, sizes = np.unique(pieces, return_counts=True)
+        chunks = np.searchsorted(self.starts, rows["row"], side="right") - 1
+        numbers, sizes = np.unique(chunks, return_counts=True)
         pads = [
-            _pad(self.secret, int(piece), part, size)
-            for piece, size in zip(numbers, sizes, strict=True)
+            _pad(self.secret, int(chunk), part, size)
+            for chunk, size in zip(numbers, sizes, strict=True)
         ]
         labels = rows["label"] ^ np.concatenate([np.zeros(0, np.uint8), *pads])
         keys, firsts, which = np.unique(rows["key"], return_index=True, return_inverse=True)
         return PersonQuestions(keys, labels[firsts], rows["row"], which)
 
 
-def _pad(secret: bytes, piece: int, part: int, size: int) -> np.ndarray:
-    """Return two bits for each of the rows that one piece has for one part: a pad for labels."""
-    name = secret + piece.to_bytes(8, "big") + part.to_bytes(2, "big")
+def _pad(secret: bytes, chunk: int, part: int, size: int) -> np.ndarray:
+    """Return two bits for each of the rows that one chunk has for one part: a pad for labels."""
+    name = secret + chunk.to_bytes(8, "big") + part.to_bytes(2, "big")
     return np.frombuffer(hashlib.shake_256(name).digest(int(size)), np.uint8) & 3
 
 
@@ -405,16 +405,16 @@ def _counts(
 
 @dataclass(frozen=True)
 class _Sort:
-    """The task of a piece: its judgments, sorted by person."""
+    """The task of a chunk: its judgments, sorted by person."""
 
-    survey: ShardSurvey
-    people: ShardPeople
+    survey: ChunkSurvey
+    people: ChunkPeople
 
-    def __call__(self, piece: Piece) -> int:
+    def __call__(self, chunk: Chunk) -> int:
         """Return how many judgments there were."""
-        start = self.survey.starts[piece.number]
+        start = self.survey.starts[chunk.number]
         found, digest = [np.zeros(0, _JUDGMENT)], hashlib.sha256()
-        for pairs in judgments(self.survey.shards, piece):
+        for pairs in judgments(self.survey.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
             if len(pairs):
                 rows = np.zeros(len(pairs), _JUDGMENT)
@@ -422,10 +422,10 @@ class _Sort:
                 rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 start += len(pairs)
                 found.append(rows)
-        if digest.digest() != self.survey.digests[piece.number]:
+        if digest.digest() != self.survey.digests[chunk.number]:
             raise DataError(CHANGED)
-        self.people.leave(piece, np.concatenate(found))
-        return start - self.survey.starts[piece.number]
+        self.people.leave(chunk, np.concatenate(found))
+        return start - self.survey.starts[chunk.number]
 
 
 def _keys(pairs: Comparisons) -> np.ndarray:
@@ -443,7 +443,7 @@ class AnswerPart:
     # What was stored before is used; for the rest coins are drawn, and stored before anybody sees
     # them. Run again it finds what was stored and draws nothing.
 
-    people: ShardPeople  # the questions
+    people: ChunkPeople  # the questions
     coin: RandomizedResponse  # what answers are drawn with
     seed: int | None  # for study; None for system entropy
     release_id: str | None  # the entry that pays; None where nothing may be drawn
@@ -525,7 +525,7 @@ class AnswerPart:
             np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
 
 
-def answers_of_piece(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
+def answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
     """Return the answers to the records from one number to before another."""
     found = [np.zeros(0, _ANSWERED)]
     for part in range(PARTS):
@@ -545,34 +545,34 @@ def _left_answers(work: str, part: int) -> Path:
 
 
 @dataclass(frozen=True)
-class PieceOfWork:
-    """A piece, and what is known of it."""
+class ChunkOfWork:
+    """A chunk, and what is known of it."""
 
-    piece: Piece  # what to read
+    chunk: Chunk  # what to read
     first: int
     last: int
     digest: bytes  # of its public fields
 
 
 @dataclass(frozen=True)
-class AnswerPiece:
-    """The task of a piece: its records with randomized answers, in a file of their own."""
+class AnswerChunk:
+    """The task of a chunk: its records with randomized answers, in a file of their own."""
 
-    shards: Shards  # how to read
+    chunks: Chunks  # how to read
     linked: bool  # whether the answers are there already, by person; else they are drawn here
     coin: RandomizedResponse  # what they are drawn with
     seed: int | None  # for study; None for system entropy
     work: str  # the folder that the part is left in
 
-    def __call__(self, given: PieceOfWork) -> int:
+    def __call__(self, given: ChunkOfWork) -> int:
         """Return how many answers were written."""
-        path = _part(self.work, given.piece)
+        path = _part(self.work, given.chunk)
         if path.exists():
             return 0
         digest, written = hashlib.sha256(), 0
         source = self._source(given)
         with written_once(path) as draft, self._writer(draft.file) as write:
-            for pairs in judgments(self.shards, given.piece):
+            for pairs in judgments(self.chunks, given.chunk):
                 digest.update(bytes.fromhex(pairs.public_digest))
                 if len(pairs):
                     answers = source.answers(pairs)
@@ -582,21 +582,21 @@ class AnswerPiece:
                 raise DataError(CHANGED)
         return written
 
-    def _source(self, given: PieceOfWork) -> _Drawn | _Stored:
-        """Return where the answers of a piece come from."""
+    def _source(self, given: ChunkOfWork) -> _Drawn | _Stored:
+        """Return where the answers of a chunk come from."""
         if self.linked:
-            return _Stored(answers_of_piece(self.work, given.first, given.last))
-        entropy = _random.entropy_of_part(self.seed, f"piece {given.piece.number}")
+            return _Stored(answers_of_chunk(self.work, given.first, given.last))
+        entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         return _Drawn(self.coin, entropy)
 
     @contextmanager
     def _writer(self, file: BinaryIO) -> Iterator[Any]:
         """Yield what writes records and answers."""
-        if self.shards.layout == "texts":
+        if self.chunks.layout == "texts":
             yield _Lines(file)
             return
-        assert self.shards.dimension is not None  # noqa: S101 - for the type checker
-        vectors = VectorWriter(file, self.shards.dimension, persons=self.linked)
+        assert self.chunks.dimension is not None  # noqa: S101 - for the type checker
+        vectors = VectorWriter(file, self.chunks.dimension, persons=self.linked)
         yield _Vectors(vectors)
         vectors.close()
 
@@ -661,31 +661,31 @@ class _Vectors:
 
 
 @dataclass(frozen=True)
-class ShardOfWork:
-    """A file to be, and the pieces that it is made of, in order."""
+class FileOfWork:
+    """A file to be, and the chunks that it is made of, in order."""
 
     name: str  # of the file
-    pieces: tuple[Piece, ...]  # of the raw file
+    chunks: tuple[Chunk, ...]  # of the raw file
 
 
 @dataclass(frozen=True)
-class JoinShard:
-    """The task of a shard: the parts of its pieces as one file, for which nothing is drawn."""
+class JoinFile:
+    """The task of a file: the parts of its chunks as one file, for which nothing is drawn."""
 
     layout: Layout  # what the parts hold
     work: str  # the folder that they lie in
 
-    def __call__(self, shard: ShardOfWork) -> dict[str, str]:
+    def __call__(self, file: FileOfWork) -> dict[str, str]:
         """Return the SHA-256 of the file, by its name."""
-        path = Path(self.work) / shard.name
+        path = Path(self.work) / file.name
         if not path.exists():
-            parts = [_part(self.work, piece) for piece in shard.pieces]
+            parts = [_part(self.work, chunk) for chunk in file.chunks]
             with written_once(path) as draft:
                 if self.layout == "vectors":
                     copy_tables(parts, draft.file)
                 else:
                     _append(parts, draft.file)
-        return {shard.name: sha256_of(path)}
+        return {file.name: sha256_of(path)}
 
 
 def _append(parts: list[Path], out: BinaryIO) -> None:
@@ -695,6 +695,6 @@ def _append(parts: list[Path], out: BinaryIO) -> None:
             shutil.copyfileobj(file, out)
 
 
-def _part(work: str, piece: Piece) -> Path:
-    """Return the file of one piece."""
-    return Path(work) / f"piece-{piece.number:08d}.part"
+def _part(work: str, chunk: Chunk) -> Path:
+    """Return the file of one chunk."""
+    return Path(work) / f"piece-{chunk.number:08d}.part"

@@ -10,10 +10,10 @@ from sordino._random import SimulatedEntropy
 from sordino.engines.engine import InProcess
 from sordino.mechanisms import label_sum
 from sordino.mechanisms.grid import GRID_SLACK
-from sordino.preferences.shard_survey import survey_shards
-from sordino.rewards.chunk_fit import fit_released_shards
-from sordino.rewards.label_release import release_shards
-from sordino.rewards.private_metric_releases import measure_label_shards
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.rewards.chunk_fit import fit_released_chunks
+from sordino.rewards.label_release import release_chunks
+from sordino.rewards.private_metric_releases import measure_label_chunks
 from sordino.rewards.private_metrics import held_out_rows
 
 N, D, DELTA = 240, 3, 1e-6
@@ -35,12 +35,12 @@ def held_out(rows):
 def sums(folder, monkeypatch, rows, labels, persons, *, most=None):
     """Return (exact sum, noise) of the fit and of the metrics, as the noise is added to them."""
     (folder / "in").mkdir(parents=True)
-    for shard, part in enumerate(np.array_split(np.arange(N), 3)):
+    for file, part in enumerate(np.array_split(np.arange(N), 3)):
         lists = pa.FixedSizeListArray.from_arrays(pa.array(rows[part].ravel()), D)
         columns = {"difference": lists, "label": labels[part]}
         if most is not None:
             columns["person"] = [persons[at] for at in part]
-        parquet.write_table(pa.table(columns), folder / f"in/{shard}.parquet", row_group_size=50)
+        parquet.write_table(pa.table(columns), folder / f"in/{file}.parquet", row_group_size=50)
     noise = sordino.LabelGaussian(1.0, delta=DELTA, records_per_person=most)
     budget = sordino.Guarantee(
         9.0,
@@ -61,15 +61,15 @@ def sums(folder, monkeypatch, rows, labels, persons, *, most=None):
     engine = InProcess()
     with monkeypatch.context() as patched:
         patched.setattr(label_sum, "with_noise", watched)
-        shards = sordino.find_shards(folder / "in")
-        with survey_shards(shards, engine, most=most, hold_out=True) as survey:
+        chunks = sordino.find_chunks(folder / "in")
+        with survey_chunks(chunks, engine, most=most, hold_out=True) as survey:
             fitted, measured = survey.divided()
             given = {"ledger": ledger, "engine": engine}
-            released = release_shards(fitted, noise, simulate_seed=0, **given)
-            reward = fit_released_shards(released, ball=4.0)
+            released = release_chunks(fitted, noise, simulate_seed=0, **given)
+            reward = fit_released_chunks(released, ball=4.0)
             reward.weights[:] = WEIGHTS  # public, and no function of labels here
             given |= {"temperature": 0.5, "simulate_seed": 1}
-            measure_label_shards(reward, measured, noise, **given)
+            measure_label_chunks(reward, measured, noise, **given)
     return seen, noise.mu
 
 

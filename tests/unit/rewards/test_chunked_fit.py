@@ -1,13 +1,13 @@
-"""Fits on sums over pieces: the same minimizers as in memory, certified the same way."""
+"""Fits on sums over chunks: the same minimizers as in memory, certified the same way."""
 
 import numpy as np
 import pytest
 
-from sordino.engines.engine import InProcess, PiecedRows
+from sordino.engines.engine import ChunkedRows, InProcess
 from sordino.errors import ConvergenceError
 from sordino.rewards import newton
 from sordino.rewards.confidence import flattest_curvature
-from sordino.rewards.newton import PiecedLoss, minimize_chunked
+from sordino.rewards.newton import ChunkedLoss, minimize_chunked
 from sordino.rewards.pair_losses import DebiasedLogistic
 from sordino.rewards.solver import minimize_ridge
 
@@ -20,9 +20,9 @@ class Blocks:
     def __init__(self, x):
         self.x = x
 
-    def __call__(self, piece):
-        for start in range(piece * 40, min(piece * 40 + 40, len(self.x)), 11):
-            end = min(start + 11, piece * 40 + 40)
+    def __call__(self, chunk):
+        for start in range(chunk * 40, min(chunk * 40 + 40, len(self.x)), 11):
+            end = min(start + 11, chunk * 40 + 40)
             yield start, self.x[start:end], np.zeros(end - start, dtype=np.int8)
 
 
@@ -30,7 +30,7 @@ def world(n=400, size=1.0, seed=0):
     rng = np.random.default_rng(seed)
     x = rng.normal(size=(n, D)) * np.geomspace(3, 0.3, D) * size
     y = rng.random(n) < 1 / (1 + np.exp(-x @ rng.normal(size=D)))
-    rows = PiecedRows(InProcess(), range(-(-n // 40)), Blocks(x), x.shape)
+    rows = ChunkedRows(InProcess(), range(-(-n // 40)), Blocks(x), x.shape)
     return x, rows, x.T @ y
 
 
@@ -41,7 +41,7 @@ def test_minimizers_are_those_of_the_solver_in_memory(ball, pushed):
     x, rows, total = world()
     ridges = [0.01, 1.0, 100.0, 1e4]
     found, values = minimize_chunked(
-        PiecedLoss(rows, pushed * total), ridges, ball=ball, atol=1e-7, starts=np.zeros((4, D))
+        ChunkedLoss(rows, pushed * total), ridges, ball=ball, atol=1e-7, starts=np.zeros((4, D))
     )
     loss = DebiasedLogistic.of_statistic(x, pushed * total)
     for ridge, mine, value in zip(ridges, found, values, strict=True):
@@ -61,7 +61,7 @@ def test_bad_starts_are_left_behind(size):
     x, rows, total = world(size=size)
     starts = np.full((1, D), 10.0 / size)
     [found], _ = minimize_chunked(
-        PiecedLoss(rows, total), [1e-2 * size**2], ball=50 / size, atol=1e-6 * size, starts=starts
+        ChunkedLoss(rows, total), [1e-2 * size**2], ball=50 / size, atol=1e-6 * size, starts=starts
     )
     loss = DebiasedLogistic.of_statistic(x, total)
     theirs = minimize_ridge(loss, ridge=1e-2 * size**2, ball=50 / size, atol=1e-6 * size)
@@ -71,7 +71,7 @@ def test_bad_starts_are_left_behind(size):
 def test_a_start_outside_the_ball_is_brought_inside():
     _, rows, total = world()
     [found], _ = minimize_chunked(
-        PiecedLoss(rows, total), [1.0], ball=0.1, atol=1e-6, starts=np.full((1, D), 1e6)
+        ChunkedLoss(rows, total), [1.0], ball=0.1, atol=1e-6, starts=np.full((1, D), 1e6)
     )
     assert np.linalg.norm(found.theta) <= 0.1
 
@@ -81,16 +81,16 @@ def test_what_cannot_be_certified_is_not_returned(monkeypatch):
     monkeypatch.setattr(newton, "_PASSES", 2)
     with pytest.raises(ConvergenceError, match="within 2 passes"):
         minimize_chunked(
-            PiecedLoss(rows, total), [1.0], ball=9.0, atol=1e-9, starts=np.zeros((1, D))
+            ChunkedLoss(rows, total), [1.0], ball=9.0, atol=1e-9, starts=np.zeros((1, D))
         )
 
 
 def test_where_a_refusal_would_tell_the_nearest_point_is_returned():
     _, rows, total = world()
     terms = {"ball": 9.0, "starts": np.zeros((1, D))}
-    [usual], _ = minimize_chunked(PiecedLoss(rows, total), [1.0], atol=1e-9, **terms)
+    [usual], _ = minimize_chunked(ChunkedLoss(rows, total), [1.0], atol=1e-9, **terms)
     [found], _ = minimize_chunked(
-        PiecedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms
+        ChunkedLoss(rows, total), [1.0], atol=1e-300, settles=True, **terms
     )
     assert found.gradient_norm <= 1e-9
     assert found.theta == pytest.approx(usual.theta, abs=1e-8)
@@ -105,15 +105,15 @@ def test_a_good_start_needs_few_passes(monkeypatch):
         [minimize_ridge(part, ridge=r / 10, ball=9.0, atol=1e-3).theta for r in ridges]
     )
     passes = []
-    honest = PiecedLoss.measure
-    monkeypatch.setattr(PiecedLoss, "measure", lambda *given: passes.append(1) or honest(*given))
-    minimize_chunked(PiecedLoss(rows, total), ridges, ball=9.0, atol=4e-4, starts=starts)
+    honest = ChunkedLoss.measure
+    monkeypatch.setattr(ChunkedLoss, "measure", lambda *given: passes.append(1) or honest(*given))
+    minimize_chunked(ChunkedLoss(rows, total), ridges, ball=9.0, atol=4e-4, starts=starts)
     assert len(passes) <= 10
 
 
-def test_the_curvature_of_pieces_is_that_of_the_whole():
+def test_the_curvature_of_chunks_is_that_of_the_whole():
     x, rows, _ = world()
     whole = flattest_curvature(x, ball=2.0, ridge=0.5)
-    pieced = flattest_curvature(rows, ball=2.0, ridge=0.5)
-    for one, other in zip(whole, pieced, strict=True):
+    chunked = flattest_curvature(rows, ball=2.0, ridge=0.5)
+    for one, other in zip(whole, chunked, strict=True):
         assert one == pytest.approx(other, rel=1e-12, abs=1e-12)
