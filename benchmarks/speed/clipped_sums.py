@@ -30,8 +30,7 @@ from torch.profiler import profile
 from transformers import LlamaConfig, LlamaForSequenceClassification
 
 from sordino._random import entropy
-from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.clipping.dp_sgd_step import add_gradient_noise
+from sordino.language.dp_sgd.clipping import ClippedSum, add_gradient_noise
 
 DEFAULTS = {"pairs": 8, "tokens": 48, "repeats": 15}
 BOUND = 1.0

@@ -22,8 +22,7 @@ from transformers import (
 )
 from trl import DPOConfig, DPOTrainer, RewardConfig, RewardTrainer
 
-from sordino.language.references.pretraining import both_answers
-from sordino.language.references.tiny import train_tokenizer
+from sordino.language.references.tiny import both_answers, train_tokenizer
 
 PAIRS, TEXTS, LENGTH, SPREAD = 8, 300, 6, 0.02
 

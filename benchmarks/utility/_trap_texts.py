@@ -25,8 +25,14 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.tokens import DialogueTokens
-from sordino.language.references.pretraining import both_answers, pretrain
-from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+from sordino.language.references.tiny import (
+    TinyModel,
+    both_answers,
+    build_tiny,
+    pretrain,
+    save_tiny,
+    train_tokenizer,
+)
 
 SIZE = TinyModel(vocabulary=2048, width=96, layers=3, heads=4, context=512)
 READ = 256  # tokens that the attack on likelihoods reads

@@ -13,8 +13,14 @@ from transformers.utils import logging
 
 import sordino
 from sordino.language.models.tokens import DialogueTokens
-from sordino.language.references.pretraining import both_answers, pretrain
-from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+from sordino.language.references.tiny import (
+    TinyModel,
+    both_answers,
+    build_tiny,
+    pretrain,
+    save_tiny,
+    train_tokenizer,
+)
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOOD, BAD = ("kind", "clear", "useful", "warm"), ("rude", "vague", "wrong", "cold")

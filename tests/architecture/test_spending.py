@@ -3,8 +3,8 @@
 import ast
 
 SPENDERS = {
-    "sordino.language.user_level.slot_privacy.reserve_batch",
-    "sordino.language.dp_sgd.runs.reserve_steps",
+    "sordino.language.user_level.slots.reserve_batch",
+    "sordino.language.dp_sgd.privacy.reserve_steps",
     "sordino.algorithms.online_alignment.align_online",
     "sordino.algorithms.policy_optimization.optimize",
     "sordino.algorithms.offline_bandit.count_tested_policy",

@@ -28,8 +28,8 @@ def test_a_reference_that_was_trained_on_chosen_answers_shows_every_label(shared
 
     Claim: PPKL, Section 6 (the pipeline is label-private)
     Verdict: false: its fine-tuning targets are the chosen answers (4,401 of 4,413)
-    Ours: sordino.language.references.pretraining.both_answers: a reference that looks at no label;
-    sordino.language.references.label_free.warn_of_labels
+    Ours: sordino.language.references.tiny.both_answers: a reference that looks at no label;
+    sordino.language.references.texts.warn_of_labels
     """
 
     def read(name):

@@ -38,7 +38,7 @@ from sordino.language import (
     SlotPrivacy,
 )
 from sordino.language.dp_sgd import training as steps
-from sordino.language.dp_sgd.distributed import Processes
+from sordino.language.dp_sgd.training import Processes
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL

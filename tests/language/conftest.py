@@ -123,9 +123,15 @@ def word_pairs():
 def tiny_models(tmp_path_factory, word_pairs):
     """Return folders of tiny causal models by architecture; no test may damage them."""
     pytest.importorskip("trl", reason="the extra 'language' is not installed")
-    from sordino.language.references.pretraining import both_answers, pretrain
-    from sordino.language.references.texts_read import TextsRead
-    from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+    from sordino.language.references.texts import TextsRead
+    from sordino.language.references.tiny import (
+        TinyModel,
+        both_answers,
+        build_tiny,
+        pretrain,
+        save_tiny,
+        train_tokenizer,
+    )
 
     pairs = word_pairs(400, seed=9, prompt="tell me about {}.")  # not the prompts of the tests
     dialogues = list(both_answers(pairs))

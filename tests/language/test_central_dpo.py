@@ -21,9 +21,9 @@ from sordino.language import (
     PrivateDPOTrainer,
     PrivateRewardTrainer,
 )
-from sordino.language.clipping.gradient_check import differences
 from sordino.language.dp_sgd import training
-from sordino.language.dp_sgd.dpo_trainer import log_ratio_gaps
+from sordino.language.dp_sgd.clipping import differences
+from sordino.language.dp_sgd.trainers import log_ratio_gaps
 from sordino.language.models.checkpoints import load_causal_model, load_tokenizer
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise

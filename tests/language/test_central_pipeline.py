@@ -11,8 +11,8 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import BudgetExceeded, DataError, PrivacyError, UsageError
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-from sordino.language.models.promises import CheckpointPromise
+from sordino.language.dp_sgd.privacy import CentralPrivacy
+from sordino.language.models.promises import CheckpointPromise, folder_promises
 from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.language.studies.comparison import FULL, QUICK
 from sordino.language.studies.pipeline import (
@@ -21,7 +21,6 @@ from sordino.language.studies.pipeline import (
     train_policy_centrally,
     train_reward_centrally,
 )
-from sordino.language.training.policy_promises import folder_promises
 from sordino.language.training.settings import TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger

@@ -22,8 +22,8 @@ from sordino.language.dp_sgd import training
 from sordino.language.models.generation import sample_answers
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
-from sordino.language.user_level.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
-from sordino.language.user_level.slot_privacy import SlotPrivacy
+from sordino.language.user_level.slots import SlotPrivacy
+from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
@@ -644,7 +644,7 @@ def files_of(folder):
 @pytest.mark.deep
 def test_nothing_but_weights_depends_on_prompts_and_rewards(make, tmp_path, monkeypatch):
     """The same seed, and other people: logs and files without weights are the same."""
-    monkeypatch.setattr("sordino.language.dp_sgd.runs.new_release_id", lambda: "r")
+    monkeypatch.setattr("sordino.language.dp_sgd.privacy.new_release_id", lambda: "r")
     secret = [{"person": f"p{i}", "prompt": "flour and bread " * (1 + i % 3)} for i in range(12)]
     secret[5]["prompt"] = None
     files, logs = [], []

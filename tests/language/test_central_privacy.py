@@ -10,7 +10,7 @@ import dp_accounting
 from dp_accounting.pld.privacy_loss_distribution import from_gaussian_mechanism
 
 from sordino.errors import UsageError
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
+from sordino.language.dp_sgd.privacy import CentralPrivacy
 from sordino.privacy.accounting import composed_epsilon
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

@@ -23,13 +23,12 @@ from sordino.language import (
     PrivateRewardTrainer,
 )
 from sordino.language.dp_sgd import training as steps
-from sordino.language.dp_sgd.runs import counted_once
+from sordino.language.dp_sgd.privacy import counted_once
 from sordino.language.models.checkpoints import load_causal_model, load_reward_checkpoint
 from sordino.language.models.loading import quiet
-from sordino.language.models.promises import Answers, CheckpointPromise
-from sordino.language.training.policy_promises import folder_promises
-from sordino.language.user_level.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
-from sordino.language.user_level.slot_privacy import SlotPrivacy
+from sordino.language.models.promises import Answers, CheckpointPromise, folder_promises
+from sordino.language.user_level.slots import SlotPrivacy
+from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
 TERMS = CentralPrivacy(

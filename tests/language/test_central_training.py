@@ -17,11 +17,11 @@ from transformers import TrainerCallback
 import sordino
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.language.dp_sgd import training
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-from sordino.language.dp_sgd.settings import CentralRewardConfig
+from sordino.language.dp_sgd.privacy import CentralPrivacy
+from sordino.language.dp_sgd.trainers import CentralRewardTrainer
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.training.settings import CentralRewardConfig
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
 SAME = 1e-5  # gradients by hand are rounded otherwise
@@ -389,7 +389,7 @@ def test_steps_outside_of_a_run_are_paid_for_too(make, ledger_of, silent):
 def test_an_undecided_pair_pulls_both_ways(word_pairs):
     from dataclasses import replace
 
-    from sordino.language.dp_sgd.unit_rows import units_of
+    from sordino.language.dp_sgd.training import units_of
     from sordino.language.models.tokens import DialogueTokens
 
     class Tokens:
@@ -436,7 +436,7 @@ def test_nothing_but_weights_depends_on_the_labels(
     """The same seed and other labels: logs and files without weights are the same."""
     from dataclasses import replace
 
-    monkeypatch.setattr("sordino.language.dp_sgd.runs.new_release_id", lambda: "r")
+    monkeypatch.setattr("sordino.language.dp_sgd.privacy.new_release_id", lambda: "r")
     pairs = word_pairs(40)
     files, logs = [], []
     for labels in (pairs.labels, 1 - pairs.labels):

@@ -14,13 +14,11 @@ from transformers import OPTConfig, OPTForCausalLM
 
 from sordino.errors import UsageError
 from sordino.language import CentralDPOConfig, CentralDPOTrainer, CentralPrivacy
-from sordino.language.clipping import clipped_sums
-from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.dp_sgd import training
-from sordino.language.dp_sgd.dpo_trainer import with_reference
-from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-from sordino.language.dp_sgd.settings import CentralRewardConfig
-from sordino.language.dp_sgd.unit_rows import TokenPair
+from sordino.language.dp_sgd import clipping, training
+from sordino.language.dp_sgd.clipping import ClippedSum
+from sordino.language.dp_sgd.trainers import CentralRewardTrainer, with_reference_gaps
+from sordino.language.dp_sgd.training import TokenPair
+from sordino.language.training.settings import CentralRewardConfig
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
 SAME = 1e-12
@@ -119,8 +117,8 @@ def test_what_the_reference_makes_of_a_pair_does_not_depend_on_others(make):
     trainer = make(CentralDPOTrainer, "llama")
     given = {"padding": trainer._tokens.tokenizer.pad_token_id}
     short = [unit(1 + seed, seed=seed) for seed in range(12)]
-    alone = [with_reference(trainer.model, [one], **given)[0] for one in short]
-    assert with_reference(trainer.model, [LONG, *short], **given)[1:] == alone
+    alone = [with_reference_gaps(trainer.model, [one], **given)[0] for one in short]
+    assert with_reference_gaps(trainer.model, [LONG, *short], **given)[1:] == alone
     assert all(one[0].reference for one in alone)
 
 
@@ -195,7 +193,7 @@ def test_no_number_of_units_makes_one_count_less_and_sums_without_a_bound_are_re
     assert float(total.values()[0].norm()) == pytest.approx(1, rel=2e-6)
     with pytest.raises(UsageError, match="1,073,741,824"):
         total.add([])
-    monkeypatch.setattr(clipped_sums, "_MOST_ENTRIES", 1)
+    monkeypatch.setattr(clipping, "_MOST_ENTRIES", 1)
     with pytest.raises(UsageError, match="Train adapters"):
         ClippedSum(model, 1.0)
 
@@ -243,7 +241,7 @@ def test_hooks_that_see_gradients_before_they_are_clipped_are_refused(kind):
 
 def test_dropout_that_recomputing_layers_bring_along_is_refused(tiny_llama, make):
     """One more unit would shift the coins of all others, which a seed decides."""
-    from sordino.language.clipping.gradient_check import refuse_shared_gradients
+    from sordino.language.dp_sgd.clipping import refuse_shared_gradients
 
     torch.manual_seed(0)
     config = OPTConfig(

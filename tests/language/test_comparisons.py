@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
-from sordino.language.judging.policy_comparison import RewardJudge, compare_policies
+from sordino.language.judging import RewardJudge, compare_policies
 from sordino.language.studies.comparison import FULL, QUICK, Contest
 from sordino.language.studies.comparison_table import (
     ComparisonRun,

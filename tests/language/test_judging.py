@@ -10,8 +10,7 @@ from scipy.special import expit
 
 import sordino
 from sordino.errors import DataError, UsageError
-from sordino.language.judging.contests import CommandJudge, win_rate
-from sordino.language.judging.win_intervals import length_matched_share, share_won
+from sordino.language.judging import CommandJudge, length_matched_share, share_won, win_rate
 
 
 def by_length(prompts, answers):

@@ -12,11 +12,12 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, FileSystemError, PrivacyError, PrivacyWarning, UsageError
-from sordino.language.references.documents import read_documents, spoken
-from sordino.language.references.label_free import (
+from sordino.language.references.texts import (
     AnswerSearch,
     OneSided,
     one_sided_share,
+    read_documents,
+    spoken,
     warn_of_labels,
 )
 
@@ -253,7 +254,7 @@ def test_a_text_without_blank_lines_is_read_in_parts(tmp_path):
 
 def test_no_deep_learning_is_loaded():
     program = (
-        "import sys, sordino.language.references.label_free, sordino.language.judging.contests\n"
+        "import sys, sordino.language.references.texts, sordino.language.judging\n"
         "print(sorted({'torch', 'transformers', 'trl'} & set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

@@ -15,10 +15,9 @@ from sordino.language import (
     CentralRewardConfig,
     CentralRewardTrainer,
 )
-from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.clipping.gradient_check import refuse_shared_gradients
-from sordino.language.dp_sgd.training import invented_units
-from sordino.language.dp_sgd.unit_rows import TokenPair, reward_losses
+from sordino.language.dp_sgd.clipping import ClippedSum, refuse_shared_gradients
+from sordino.language.dp_sgd.trainers import reward_losses
+from sordino.language.dp_sgd.training import TokenPair, invented_units
 from sordino.language.models.checkpoints import load_tokenizer
 from sordino.language.models.loading import quiet
 from sordino.language.models.tokens import DialogueTokens

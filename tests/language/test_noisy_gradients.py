@@ -12,7 +12,7 @@ from scipy.stats import kstest
 
 from sordino._random import entropy
 from sordino.errors import UsageError
-from sordino.language.clipping.dp_sgd_step import add_gradient_noise
+from sordino.language.dp_sgd.clipping import add_gradient_noise
 
 
 def test_the_noise_is_normal_with_the_stated_size():

@@ -12,8 +12,8 @@ pytest.importorskip("trl", reason="the extra 'language' is not installed")
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.language.judging.policy_comparison import RewardJudge, compare_policies
-from sordino.language.models.promises import CheckpointPromise
+from sordino.language.judging import RewardJudge, compare_policies
+from sordino.language.models.promises import CheckpointPromise, folder_promises
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.language.studies.comparison_table import (
@@ -29,7 +29,6 @@ from sordino.language.studies.pipeline import (
     train_policy,
     train_reward,
 )
-from sordino.language.training.policy_promises import folder_promises
 from sordino.language.training.settings import PolicyTerms, TrainingTerms
 from sordino.privatization.memory import privatize, use_unprotected
 

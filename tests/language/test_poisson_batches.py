@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sordino._random import SimulatedEntropy, entropy
 from sordino.errors import UsageError
-from sordino.language.clipping.poisson_batches import poisson_sample, sampling_threshold
+from sordino.language.dp_sgd.privacy import poisson_sample, sampling_threshold
 
 
 class Words:

@@ -26,10 +26,11 @@ from sordino.language.models.generation import (  # noqa: E402
     sample_completions,
 )
 from sordino.language.models.promises import CheckpointPromise  # noqa: E402
-from sordino.language.policies.rebel import RebelTrainer, rebel_loss  # noqa: E402
-from sordino.language.policies.rollouts import (  # noqa: E402
+from sordino.language.policies.rebel import (  # noqa: E402  # noqa: E402
     CollectionOrder,
     RebelConfig,
+    RebelTrainer,
+    rebel_loss,
 )
 
 from .conftest import true_reward  # noqa: E402

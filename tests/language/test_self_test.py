@@ -9,9 +9,9 @@ from torch.nn.functional import softplus
 from transformers import AutoModelForSequenceClassification, GPT2Config, LlamaConfig
 
 from sordino.errors import UsageError
-from sordino.language.clipping.clipped_sums import ClippedSum
-from sordino.language.clipping.gradient_check import differences, refuse_shared_gradients
-from sordino.language.dp_sgd.unit_rows import TokenPair, reward_losses
+from sordino.language.dp_sgd.clipping import ClippedSum, differences, refuse_shared_gradients
+from sordino.language.dp_sgd.trainers import reward_losses
+from sordino.language.dp_sgd.training import TokenPair
 
 
 def losses(model, units):

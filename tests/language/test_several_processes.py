@@ -24,10 +24,9 @@ from tests.language import _scenarios as scenarios
 
 import sordino
 from sordino.errors import EngineError, UsageError
-from sordino.language.dp_sgd import distributed as processes
-from sordino.language.dp_sgd import settings
-from sordino.language.dp_sgd.distributed import Processes
-from sordino.language.references.texts_read import TextsRead
+from sordino.language.dp_sgd import training
+from sordino.language.dp_sgd.training import Processes
+from sordino.language.references.texts import TextsRead
 from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
 
 SCRIPT = Path(scenarios.__file__)
@@ -316,7 +315,7 @@ def test_processes_at_different_places_take_nothing_for_something_else(monkeypat
     def told(words, src):
         words[0] = ("the entry", 7, None)
 
-    monkeypatch.setattr(processes.distributed, "broadcast_object_list", told)
+    monkeypatch.setattr(training.distributed, "broadcast_object_list", told)
     assert Processes(1, 2).from_first("the entry", lambda: None) == 7
     with pytest.raises(EngineError, match=r"at different places.*'the sample'.*'the entry'"):
         Processes(1, 2).from_first("the sample", lambda: None)
@@ -330,9 +329,9 @@ class Odd(Exception):
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words():
-    same = processes._portable(sordino.BudgetExceeded("too much"))
+    same = training._portable(sordino.BudgetExceeded("too much"))
     assert (type(same), str(same)) == (sordino.BudgetExceeded, "too much")
-    told = processes._portable(Odd(1, 2))
+    told = training._portable(Odd(1, 2))
     assert type(told) is EngineError
     assert "Odd: 1 and 2" in str(told)
 
@@ -345,4 +344,4 @@ def test_models_in_pieces_are_refused(alone, wrong):
     else:
         setattr(trainer, wrong, True)
     with pytest.raises(UsageError, match="Supported are one process, and several that each hold"):
-        settings.refuse_pieces(trainer)
+        training.refuse_pieces(trainer)

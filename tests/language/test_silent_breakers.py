@@ -16,15 +16,14 @@ from transformers import (
 )
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.clipping.gradient_check import differences
 from sordino.language.dp_sgd import training
-from sordino.language.dp_sgd.dpo_trainer import CentralDPOTrainer
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-from sordino.language.dp_sgd.settings import CentralDPOConfig, CentralRewardConfig
+from sordino.language.dp_sgd.clipping import differences
+from sordino.language.dp_sgd.privacy import CentralPrivacy
+from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
 from sordino.language.dp_sgd.training import invented_units
 from sordino.language.models.checkpoints import load_reward_checkpoint
 from sordino.language.models.loading import quiet, upstream
+from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 
@@ -261,7 +260,7 @@ def people(word_pairs, n):
 @pytest.fixture
 def runs(make, word_pairs, monkeypatch, tmp_path, caplog):
     """Train on nobody, one, and forty; return what files, callbacks and logs of each show."""
-    monkeypatch.setattr("sordino.language.dp_sgd.runs.new_release_id", lambda: "r")
+    monkeypatch.setattr("sordino.language.dp_sgd.privacy.new_release_id", lambda: "r")
     caplog.set_level(logging.INFO, logger="transformers")
     found = {}
     for n in (0, 1, 2, 40):

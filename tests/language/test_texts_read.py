@@ -28,7 +28,7 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.loading import upstream
-from sordino.language.references.texts_read import TextsRead
+from sordino.language.references.texts import TextsRead
 from sordino.language.references.tiny import TinyModel
 from sordino.language.studies.pipeline import build_reference
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL

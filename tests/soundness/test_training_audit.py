@@ -27,13 +27,13 @@ from sordino.auditing.training.one_run import (
 )
 from sordino.auditing.training.training_audit import audit_training, sampling_finding
 from sordino.errors import UsageError
-from sordino.language.clipping.clipped_sums import ClippedSum, without_dropout
 from sordino.language.dp_sgd import training as steps
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-from sordino.language.dp_sgd.settings import CentralRewardConfig
+from sordino.language.dp_sgd.clipping import ClippedSum, without_dropout
+from sordino.language.dp_sgd.privacy import CentralPrivacy
+from sordino.language.dp_sgd.trainers import CentralRewardTrainer
 from sordino.language.models.loading import quiet
 from sordino.language.references.tiny import TinyModel, train_tokenizer
+from sordino.language.training.settings import CentralRewardConfig
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_SPECIAL
 
 TEXTS = ["the answer is about bread", "music and water", "paper is kind", "a warm clear voice"]

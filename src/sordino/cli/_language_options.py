@@ -392,7 +392,7 @@ class CentralChoice:
                 f"--noise updates needs --epsilon E: the privacy loss allowed per {self.whose}. "
                 "Nothing was done."
             )
-        return language_module("dp_sgd.privacy_terms").CentralPrivacy(
+        return language_module("dp_sgd.privacy").CentralPrivacy(
             epsilon,
             self.failure,
             unit=self.whose.value,

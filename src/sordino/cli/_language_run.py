@@ -244,8 +244,8 @@ def check_reference(pairs: Comparisons, sft: Path | None, *, strict: bool) -> No
     """Warn, or refuse, if the text that a reference was fine-tuned on gives labels away."""
     if sft is None:
         return
-    documents = language_module("references.documents").read_documents(sft)
-    language_module("references.label_free").warn_of_labels(documents, pairs, strict=strict)
+    documents = language_module("references.texts").read_documents(sft)
+    language_module("references.texts").warn_of_labels(documents, pairs, strict=strict)
 
 
 def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
@@ -310,7 +310,7 @@ def promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
 
 def _with_start(own: Any, model: Path) -> Guarantee:
     """Return what a checkpoint promises together with the one that it starts from."""
-    before = language_module("training.policy_promises").folder_promises(model)
+    before = language_module("models.promises").folder_promises(model)
     guarantee: Guarantee = own.with_those_of(*before).guarantee
     return guarantee
 
@@ -624,7 +624,7 @@ def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bo
     prompts = read_prompts(asked.prompts, asked.n)
     promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
     caveats = _caveats_of_judge(asked, promises)
-    comparison = language_module("judging.policy_comparison")
+    comparison = language_module("judging")
     judge, shared = _judge(asked, words, promises["policy"])
     found = comparison.compare_policies(
         asked.policy,
@@ -686,9 +686,9 @@ def _caveats_of_judge(asked: Judging, promises: dict[str, Any]) -> tuple[str, ..
 def _judge(asked: Judging, words: list[str], policy: Any) -> tuple[Any, bool]:
     """Return the judge, and whether it learned from the very answers that the policy did."""
     if asked.command is not None:
-        return language_module("judging.contests").CommandJudge(words, seed=asked.seed), False
+        return language_module("judging").CommandJudge(words, seed=asked.seed), False
     reward = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
-    judge = language_module("judging.policy_comparison").RewardJudge(reward)
+    judge = language_module("judging").RewardJudge(reward)
     return judge, policy is not None and bool(_known_by(policy) & _known_by(reward.promise))
 
 
@@ -704,7 +704,7 @@ def _known_by(promise: Any) -> set[str]:
 
 def _promise(folder: Path) -> Any:
     """Return what a checkpoint of ours promises, or None for one of somebody else."""
-    found = language_module("training.policy_promises").folder_promises(folder)
+    found = language_module("models.promises").folder_promises(folder)
     return found[0].with_those_of(*found[1:]) if found else None
 
 

@@ -58,7 +58,7 @@ def refuse_reference(model: Path) -> None:
     """Refuse a reference that does not write, or that carries a promise about judgments."""
     checkpoints = language_module("models.checkpoints")
     folder = checkpoints.checkpoint_folder(model, kinds=checkpoints.CAUSAL)
-    if language_module("training.policy_promises").folder_promises(folder):
+    if language_module("models.promises").folder_promises(folder):
         raise PrivacyError(
             f"{folder.name} was trained on judgments: it carries a promise about them, which no "
             "row of a table would count. Nothing was done. Give the label-free checkpoint that it "
@@ -83,7 +83,7 @@ def refuse_texts(study: Study) -> None:
             judge.can_read(pairs.prompts[row], pairs.first[row])  # a template may refuse
         starts += [judge.model, judge.tokenizer]
     if study.central is not None:
-        read, rows = language_module("references.texts_read").TextsRead, study.central
+        read, rows = language_module("references.texts").TextsRead, study.central
         read.on(*starts).caveats(read.of(rows.pairs), declared=rows.declare_unread)
 
 
@@ -360,7 +360,7 @@ class CentralRows:
     def privacy(self, epsilon: float) -> Any:
         """Return the public settings of one run."""
         batch = min(float(self.sizes.expected_batch), self.units)
-        return language_module("dp_sgd.privacy_terms").CentralPrivacy(
+        return language_module("dp_sgd.privacy").CentralPrivacy(
             epsilon,
             self.delta,
             unit="record",
@@ -649,7 +649,7 @@ class Study:
             parts[row in self.training.held_out].append(prompt)
         contest = language_module("studies.comparison").Contest(
             reference=reference,
-            judge=language_module("judging.policy_comparison").RewardJudge(reward),
+            judge=language_module("judging").RewardJudge(reward),
             prompts=unique(parts[True])[: self.sizes.prompts],
             trained_prompts=unique(parts[False]),
             sizes=self.sizes,

@@ -225,7 +225,7 @@ def _central(
         return None
     training = pairs.part(split.training)
     units = float(len(training)) if asked.central_units is None else asked.central_units
-    read = language_module("references.texts_read").TextsRead
+    read = language_module("references.texts").TextsRead
     if asked.model is None:
         training = training.part(read.of(pairs.part(split.judge)).unread(training))
     return CentralRows(

@@ -109,7 +109,7 @@ def audit_model(
         FileSystemError: There is no such folder.
         UsageError: A setting is out of range, or the model cannot be trained so.
     """
-    privacy = language_module("dp_sgd.privacy_terms").CentralPrivacy(
+    privacy = language_module("dp_sgd.privacy").CentralPrivacy(
         epsilon,
         delta,
         unit="record",
@@ -118,9 +118,8 @@ def audit_model(
         steps=steps,
         expected_batch=_UNITS * chance,
     )
-    home, name = ("dpo_trainer", "DPO") if policy else ("reward_trainer", "Reward")
-    module = language_module(f"dp_sgd.{home}")
-    task = "CAUSAL_LM" if policy else "SEQ_CLS"
+    name, task = ("DPO", "CAUSAL_LM") if policy else ("Reward", "SEQ_CLS")
+    module = language_module("dp_sgd.trainers")
     with passing_folder(None) as scratch:
         trainer = getattr(module, f"Central{name}Trainer")(
             str(model),

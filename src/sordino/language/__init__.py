@@ -16,35 +16,33 @@ from sordino.errors import MissingExtra
 from .embeddings import SentenceEmbeddings
 
 if TYPE_CHECKING:
-    from sordino.language.clipping.clipped_sums import ClippedSum
-    from sordino.language.dp_sgd.dpo_trainer import CentralDPOTrainer
-    from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-    from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-    from sordino.language.dp_sgd.settings import CentralDPOConfig, CentralRewardConfig
+    from sordino.language.dp_sgd.clipping import ClippedSum
+    from sordino.language.dp_sgd.privacy import CentralPrivacy
+    from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
     from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
-    from sordino.language.policies.rebel import RebelTrainer
-    from sordino.language.policies.rollouts import RebelConfig
+    from sordino.language.policies.rebel import RebelConfig, RebelTrainer
     from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
     from sordino.language.rewards.text_rewards import TextRewardModel
-    from sordino.language.user_level.policy_trainer import CentralPolicyConfig, CentralPolicyTrainer
-    from sordino.language.user_level.slot_privacy import SlotPrivacy
+    from sordino.language.training.settings import CentralDPOConfig, CentralRewardConfig
+    from sordino.language.user_level.slots import SlotPrivacy
+    from sordino.language.user_level.training import CentralPolicyConfig, CentralPolicyTrainer
 
 _HOMES = {
-    "CentralDPOConfig": "dp_sgd.dpo_trainer",
-    "CentralDPOTrainer": "dp_sgd.dpo_trainer",
-    "CentralPolicyConfig": "user_level.policy_trainer",
-    "CentralPolicyTrainer": "user_level.policy_trainer",
-    "CentralPrivacy": "dp_sgd.privacy_terms",
-    "CentralRewardConfig": "dp_sgd.reward_trainer",
-    "CentralRewardTrainer": "dp_sgd.reward_trainer",
-    "ClippedSum": "clipping.clipped_sums",
+    "CentralDPOConfig": "dp_sgd.trainers",
+    "CentralDPOTrainer": "dp_sgd.trainers",
+    "CentralPolicyConfig": "user_level.training",
+    "CentralPolicyTrainer": "user_level.training",
+    "CentralPrivacy": "dp_sgd.privacy",
+    "CentralRewardConfig": "dp_sgd.trainers",
+    "CentralRewardTrainer": "dp_sgd.trainers",
+    "ClippedSum": "dp_sgd.clipping",
     "PrivateDPOConfig": "policies.dpo",
     "PrivateDPOTrainer": "policies.dpo",
     "PrivateRewardConfig": "rewards.reward_training",
     "PrivateRewardTrainer": "rewards.reward_training",
-    "RebelConfig": "policies.rollouts",
+    "RebelConfig": "policies.rebel",
     "RebelTrainer": "policies.rebel",
-    "SlotPrivacy": "user_level.slot_privacy",
+    "SlotPrivacy": "user_level.slots",
     "TextRewardModel": "rewards.text_rewards",
 }
 

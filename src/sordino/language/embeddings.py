@@ -27,7 +27,7 @@ from sordino.preferences.features import SIGNALS, FunctionFeatures, HashedText, 
 from sordino.preferences.records import Text
 
 if TYPE_CHECKING:
-    from sordino.language.references.texts_read import TextsRead
+    from sordino.language.references.texts import TextsRead
 
 _MODULES = "modules.json"
 _RULES = {"Normalize", "Pooling"}  # parts that learn nothing
@@ -270,9 +270,9 @@ class SentenceEmbeddings:
     @cached_property
     def _read(self) -> TextsRead:
         """Return what the model has read, as far as it and its tokenizer say."""
-        from .references import texts_read  # noqa: PLC0415 (loads torch)
+        from sordino.language.references import texts  # noqa: PLC0415 (loads torch)
 
-        return texts_read.TextsRead.on(*readers_of(self._model))
+        return texts.TextsRead.on(*readers_of(self._model))
 
     def _has_read(self, private: Any) -> dict[str, bool]:
         """Return whether some texts are among what the model has read; None asks for none."""

@@ -139,7 +139,7 @@ def partner_units(trainer: Any, *, entropy: Entropy) -> list[tuple[Any, ...]]:
     """
     # The gradient of such a pair is small beside those of its answers, so that whatever is added to
     # its norm for the size of a batch moves its factor most.
-    from sordino.language.dp_sgd.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.training import TokenPair  # noqa: PLC0415 (loads torch)
 
     tokens = _tokens(trainer)
     longest = min(int(trainer._tokens.max_length), _LONGEST)  # noqa: SLF001
@@ -191,7 +191,7 @@ def _changed(genes: UInt64[np.ndarray, "n genes"], entropy: Entropy) -> Any:
 
 def _pair(trainer: Any, genes: UInt64[np.ndarray, " genes"]) -> Any:
     """Return the pair that some words decide: a prompt of one token, two answers, a label."""
-    from sordino.language.dp_sgd.unit_rows import TokenPair  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.training import TokenPair  # noqa: PLC0415 (loads torch)
 
     tokens = _tokens(trainer)
     liked, asked, *rest = (int(word) for word in genes)
@@ -217,7 +217,7 @@ def _shares(trainer: Any, genes: UInt64[np.ndarray, "n genes"]) -> Float[np.ndar
 
 def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
     """Return the squared norms of the gradients of both rows of a pair, and their product."""
-    from sordino.language.clipping.clipped_sums import without_dropout  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
 
     model, seen, rows = trainer.model, [], []
     trained = [one for one in model.parameters() if one.requires_grad]
@@ -247,7 +247,7 @@ def _row_products(trainer: Any, pair: Any) -> tuple[float, float, float]:
 
 def unit_norms(trainer: Any, units: Sequence[Any]) -> Float[np.ndarray, " n"]:
     """Return the norm of the gradient of each unit, as it is clipped by."""
-    from sordino.language.clipping.clipped_sums import (  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.clipping import (  # noqa: PLC0415 (loads torch)
         ClippedSum,
         without_dropout,
     )

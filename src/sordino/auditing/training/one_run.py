@@ -197,7 +197,7 @@ class _Watcher:
 
     def _each(self, units: Sequence[Any]) -> Float[np.ndarray, " m"]:
         """Return the loss of every unit."""
-        from sordino.language.clipping.clipped_sums import without_dropout  # noqa: PLC0415 (loads torch)
+        from sordino.language.dp_sgd.clipping import without_dropout  # noqa: PLC0415 (loads torch)
 
         trainer = self._trainer
         with without_dropout(trainer.model):

@@ -26,8 +26,8 @@ from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.auditing.statistical.bounds import mu_cut, mu_from_counts
 from sordino.auditing.statistical.distinguishing import Answer, detectable_mu
 from sordino.errors import UsageError
-from sordino.language.clipping.poisson_batches import sampling_threshold
-from sordino.language.references.texts_read import TextsRead
+from sordino.language.dp_sgd.privacy import sampling_threshold
+from sordino.language.references.texts import TextsRead
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.guarantee import never_less, never_more
 
@@ -370,7 +370,7 @@ def _partners_finding(scores: PartnerScores, partners: int) -> Finding:
 
 def _gradients_finding(trainer: Any, units: Sequence[Any]) -> Finding:
     """Return whether clipped gradients of made-up units are those that autograd finds."""
-    from sordino.language.clipping.gradient_check import differences  # noqa: PLC0415 (loads torch)
+    from sordino.language.dp_sgd.clipping import differences  # noqa: PLC0415 (loads torch)
 
     model = trainer.model
     differ = differences(

@@ -1,31 +1,25 @@
-"""Language models and tokenizers from a folder: nothing is fetched, no foreign code is run."""
+"""Language models from a folder, and as a trainer takes them and gives them back.
+
+Nothing is fetched, and no code that comes with a model is run.
+"""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 import torch
+from peft import PeftModel, get_peft_model
 from transformers import AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from trl.trainer.reward_trainer import suppress_seqcls_warning
 
 from sordino._files import explained
 from sordino.errors import FileSystemError, UsageError
-
-from .loading import offline, quiet, refuse_pickles, seeded
-
-__all__ = [
-    "CAUSAL",
-    "checkpoint_folder",
-    "context_length",
-    "default_device",
-    "load_causal_model",
-    "load_reward_checkpoint",
-    "load_tokenizer",
-    "ready_tokenizer",
-]
+from sordino.language.models.loading import offline, quiet, refuse_pickles, seeded, upstream
+from sordino.language.models.promises import PROMISED
 
 CAUSAL = ("ForCausalLM", "LMHeadModel")
 """How the architectures of models end that can write."""
@@ -156,3 +150,129 @@ def context_length(model: Any, tokenizer: Any) -> int:
     text = model.config.get_text_config()
     limits = [getattr(text, "max_position_embeddings", None), tokenizer.model_max_length]
     return int(min(limit for limit in [*limits, _UNKNOWN_LENGTH] if limit is not None))
+
+
+HEAD = "score"
+"""What transformers calls the head of a model that gives numbers."""
+
+_PATCHES = ("forward", "_original_forward")  # what trl and 16-bit training lay over a model
+
+
+def matching_tokenizer(model: Any, tokenizer: Any) -> Any:
+    """Return a tokenizer that is ready, from the folder of the model if none is given."""
+    if tokenizer is not None:
+        return ready_tokenizer(tokenizer, name="processing_class")
+    folder = Path(getattr(model.config, "_name_or_path", "") or "no folder")
+    if not folder.is_dir():
+        raise UsageError("The model knows no folder of a tokenizer: pass processing_class.")
+    return load_tokenizer(folder)
+
+
+def refuse_other_heads(model: Any) -> None:
+    """Refuse a model that gives an answer anything but one number."""
+    outputs = getattr(getattr(model, "config", None), "num_labels", None)
+    if outputs != 1 or not hasattr(model, HEAD):
+        raise UsageError(
+            f"A reward model has one output, called {HEAD!r}; this {type(model).__name__} has "
+            f"{outputs if hasattr(model, HEAD) else 'none of that name'}. Nothing was trained. "
+            "Pass the folder of a causal model, which gets a new head."
+        )
+
+
+def with_head(peft_config: Any) -> Any:
+    """Return settings of adapters, in a copy, that train and save the head as well."""
+    if peft_config is None:
+        return None
+    settings = copy.deepcopy(peft_config)
+    settings.modules_to_save = sorted({*(settings.modules_to_save or ()), HEAD})
+    return settings
+
+
+def is_adapted(model: Any) -> bool:
+    """Return whether a model is another one with adapters of peft."""
+    return hasattr(model, "peft_config") and hasattr(model, "merge_and_unload")
+
+
+def refuse_unknown_adapters(model: Any) -> None:
+    """Refuse adapters that were trained before, if nothing says on what."""
+    if not is_adapted(model) or getattr(model.config, PROMISED, None):
+        return
+    trained = any(
+        bool(weights.detach().any())
+        for name, weights in model.named_parameters()
+        if "lora_B" in name
+    )
+    if trained:
+        raise UsageError(
+            "The model comes with adapters that were trained before, and nothing says on what, so "
+            "no promise could cover it. Nothing was trained. Go on from a checkpoint of ours with "
+            "resume_from_checkpoint, or start from the folder that its save_model wrote; adapters "
+            "that were trained on public text may be merged first (merge_and_unload)."
+        )
+
+
+def plain(model: Any) -> Any:
+    """Return a model as transformers knows it, with adapters merged into a copy of its weights."""
+    # Without adapters the weights are shared, not copied.
+    whole = copy.deepcopy(model).merge_and_unload() if is_adapted(model) else copy.copy(model)
+    for patched in _PATCHES:
+        whole.__dict__.pop(patched, None)
+    return whole
+
+
+def own_copy(model: Any) -> Any:
+    """Return a model as transformers knows it, adapters merged, in a copy of its weights."""
+    # What is promised of a model is settled when it is handed out. If it shared its weights with a
+    # trainer, every later step would show in it, and nothing would say so. Gradients stay behind:
+    # torch copies none of them.
+    return plain(model if is_adapted(model) else copy.deepcopy(model))
+
+
+def starting_policy(model: Any, tokenizer: Any = None) -> tuple[Any, Any]:
+    """Return a causal language model and its tokenizer."""
+    if isinstance(model, str | Path):
+        return load_causal_model(model), tokenizer or load_tokenizer(model)
+    if not (hasattr(model, "can_generate") and model.can_generate()):
+        raise UsageError(f"{type(model).__name__} is no causal language model: it cannot answer.")
+    refuse_unknown_adapters(model)
+    return model, tokenizer or matching_tokenizer(model, None)
+
+
+def with_reference(policy: Any, reference: Any, peft_config: Any) -> tuple[Any, Any]:
+    """Return the policy that is to be trained, and its frozen reference, both without dropout."""
+    if peft_config is not None and isinstance(policy, PeftModel):
+        raise UsageError(
+            "The model has an adapter already. Leave peft_config out to train that one, or merge "
+            "it first (merge_and_unload)."
+        )
+    if isinstance(reference, str | Path):
+        reference = load_causal_model(reference)
+    elif (reference is None and peft_config is None) or reference is policy:
+        reference = copy.deepcopy(policy)
+    if reference is not None:
+        _refuse_other_tokens(policy, reference)
+        reference = _without_dropout(reference).eval().requires_grad_(False)
+    if peft_config is not None:
+        with upstream():
+            policy = get_peft_model(policy, peft_config)
+    return _without_dropout(policy), reference
+
+
+def _refuse_other_tokens(policy: Any, reference: Any) -> None:
+    """Refuse a reference that gives its probabilities to other tokens."""
+    sizes = [one.config.get_text_config().vocab_size for one in (policy, reference)]
+    if sizes[0] != sizes[1]:
+        raise UsageError(
+            f"The reference reads {sizes[1]} different tokens and the policy {sizes[0]}, so their "
+            "probabilities cannot be compared. Nothing was trained."
+        )
+
+
+def _without_dropout(model: Any) -> Any:
+    """Return the same model, a function of its weights alone from now on."""
+    for part in model.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+        elif isinstance(getattr(part, "attention_dropout", None), float):
+            part.attention_dropout = 0.0
+    return model

@@ -16,10 +16,9 @@ from transformers import GenerationConfig
 
 from sordino._validate import integer, non_negative
 from sordino.errors import UsageError
+from sordino.language.models.checkpoints import context_length
+from sordino.language.models.tokens import DialogueTokens
 from sordino.preferences.records import Text, read_text
-
-from .checkpoints import context_length
-from .tokens import DialogueTokens
 
 
 class Completions(NamedTuple):

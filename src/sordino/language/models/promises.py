@@ -1,21 +1,22 @@
-"""What a checkpoint promises: a file beside its weights, and the front of its model card."""
+"""What a checkpoint promises, the digest of its weights, and where a killed run goes on."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from sordino import _validate
 from sordino._files import read_json, write_json, write_text
-from sordino.errors import DataError, SordinoError
+from sordino.errors import DataError, PrivacyError, SordinoError, UsageError
 from sordino.preferences.pairs import PrivatePairs
 from sordino.privacy.guarantee import CAVEATS, Guarantee, merge
-
-__all__ = ["CARD_FILE", "PROMISED", "PROMISE_FILE", "TEXTS_READ", "Answers", "CheckpointPromise"]
+from sordino.privacy.ledger_chain import canonical_json
 
 PROMISE_FILE, CARD_FILE = "sordino.json", "README.md"
 """What stands beside the weights."""
@@ -185,3 +186,142 @@ class CheckpointPromise:
             *(f"- `{name}`: {CAVEATS[name]}" for name in promise.caveats),
         ]
         return "\n".join(lines) + "\n"
+
+
+_NO_PART_OF_IT = {
+    *("architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"),
+    *(PROMISED, TEXTS_READ),  # what the weights were trained on is no part of what they compute
+}
+_CHANGED_BY_USE = {"padding", "truncation"}  # set anew at every call of a tokenizer
+
+
+def weights_digest(model: Any) -> str:
+    """Return a SHA-256 over a model's config and weights, the latter as 32-bit floats."""
+    # It is the same before and after a model is saved, and on every device.
+    config = json.loads(model.config.to_json_string(use_diff=False))
+    known = {
+        name: value
+        for name, value in config.items()
+        if name not in _NO_PART_OF_IT and not name.startswith("_")
+    }
+    digest = hashlib.sha256(json.dumps(known, sort_keys=True).encode())
+    for name, tensor in sorted(model.state_dict().items()):
+        values = tensor.detach().cpu().float().contiguous()
+        digest.update(f"\0{name} {tuple(values.shape)}\0".encode())
+        digest.update(memoryview(values.numpy()).cast("B") if values.numel() else b"")
+    return digest.hexdigest()
+
+
+def tokenizer_digest(tokenizer: Any) -> str:
+    """Return a SHA-256 over what decides how a tokenizer turns dialogues into tokens."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    rules = tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
+    known = {name: value for name, value in rules.items() if name not in _CHANGED_BY_USE}
+    special = [tokenizer.chat_template, tokenizer.eos_token_id, tokenizer.pad_token_id]
+    return hashlib.sha256(canonical_json([known, special]).encode()).hexdigest()
+
+
+def reward_promises(functions: Iterable[Any]) -> list[CheckpointPromise]:
+    """Return the promises that reward functions carry, as ``promise`` or ``reward.promise``."""
+    carried = [
+        getattr(one, "promise", None) or getattr(getattr(one, "reward", None), "promise", None)
+        for one in functions
+    ]
+    return [one for one in carried if isinstance(one, CheckpointPromise)]
+
+
+def folder_promises(*models: Any) -> list[CheckpointPromise]:
+    """Return the promises that models carry: in their config, and beside their weights."""
+    return [promise for model in models if model is not None for promise in _carried(model)]
+
+
+def _carried(model: Any) -> list[CheckpointPromise]:
+    """Return what one model carries."""
+    place = model if isinstance(model, str | Path) else getattr(model, "name_or_path", None)
+    folder = Path(place) if place else None
+    marks = [getattr(getattr(model, "config", None), PROMISED, None)]
+    if folder is not None and folder.is_dir():
+        marks.append(_marked(folder))
+    found = [CheckpointPromise.from_dict(mark) for mark in marks if mark]
+    if folder is not None and (folder / PROMISE_FILE).is_file():
+        found.append(CheckpointPromise.read(folder))
+    return found
+
+
+def _marked(folder: Path) -> Any:
+    """Return what the config of a checkpoint says, if there is one."""
+    with suppress(OSError, ValueError, AttributeError):
+        return json.loads((folder / "config.json").read_bytes()).get(PROMISED)
+    return None
+
+
+def policy_promise(
+    carried: Iterable[CheckpointPromise],
+    given: CheckpointPromise | None,
+    training: Mapping[str, Any],
+) -> CheckpointPromise | None:
+    """Return what a policy promises that was trained on public prompts and these rewards.
+
+    Guarantee:
+        That of the randomized answers behind the reward: training is post-processing. Shown by
+        tests/language/test_rebel.py.
+    """
+    # Different releases may be of the same people, so their losses add up; one release counts once.
+    known = [*carried, *([] if given is None else [given])]
+    sources = tuple(source for one in known for source in one.sources)
+    if not sources:
+        return None
+    return CheckpointPromise(kind="policy", sources=sources, training=dict(training))
+
+
+LAST_WRITTEN = "trainer_state.json"
+"""The last file of a checkpoint: without it, it was not finished."""
+
+
+def resumable(
+    wanted: str | Path | bool | None,  # noqa: FBT001 (transformers')
+    output: str | Path,
+    promise: CheckpointPromise | None,
+) -> tuple[str | None, CheckpointPromise | None]:
+    """The folder of the checkpoint to go on from, or None to start, and what both promise."""
+    # A checkpoint may speak for more than this run: for what it started from, or was measured on.
+    if wanted is None or wanted is False:
+        return None, promise
+    folder = complete_checkpoint(wanted, output)
+    if promise is None:
+        return str(folder), next(iter(folder_promises(folder)), None)
+    found = CheckpointPromise.read(folder)
+    if found.artifact != promise.artifact:
+        raise PrivacyError(
+            f"The checkpoint {str(folder)!r} was trained on other answers than these, so its "
+            "promise would not speak for what comes out. Nothing was trained. Resume with the "
+            "answers that the run began with; they are never randomized again."
+        )
+    if (found.kind, dict(found.training)) != (promise.kind, dict(promise.training)):
+        raise UsageError(
+            f"The checkpoint {str(folder)!r} was made with other settings: {dict(found.training)} "
+            f"and now {dict(promise.training)}. Nothing was trained."
+        )
+    return str(folder), promise.with_those_of(found)
+
+
+def complete_checkpoint(wanted: str | Path | bool, output: str | Path) -> Path:  # noqa: FBT001
+    """Return the folder of a checkpoint that was written to its end."""
+    folder = _last(Path(output)) if isinstance(wanted, bool) else Path(wanted)
+    if folder is None or not (folder / LAST_WRITTEN).is_file():
+        raise UsageError(
+            f"There is no complete checkpoint in {str(folder or output)!r} to resume from. Nothing "
+            "was trained. Leave resume_from_checkpoint out to start from the beginning."
+        )
+    return folder
+
+
+def _last(output: Path) -> Path | None:
+    """Return the last checkpoint that was written to its end."""
+    complete = {
+        int(step): folder
+        for folder in output.glob("checkpoint-*")
+        if (step := folder.name.removeprefix("checkpoint-")).isdigit()
+        and (folder / LAST_WRITTEN).is_file()
+    }
+    return complete[max(complete)] if complete else None

@@ -19,11 +19,10 @@ from torch.nn.utils.rnn import pad_sequence
 from trl import DPOConfig, DPOTrainer
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.language.models.checkpoints import load_causal_model
+from sordino.language.models.checkpoints import is_adapted, load_causal_model, matching_tokenizer
 from sordino.language.models.generation import Completions, answer_log_probabilities, evaluating
 from sordino.language.models.loading import upstream
 from sordino.language.models.tokens import Dialogue
-from sordino.language.models.trained_models import is_adapted, matching_tokenizer
 from sordino.language.training.losses import debiased_preference_loss
 from sordino.language.training.private_training import PrivateTraining, central_trainer
 from sordino.language.training.settings import PrivateTrainingSettings, own_settings
@@ -173,7 +172,7 @@ class PrivateDPOTrainer(PrivateTraining, DPOTrainer):
             reference.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy`, to train on raw
+        privacy: A :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy`, to train on raw
             judgments instead: what comes back then is a ``CentralDPOTrainer``, which also takes the
             ``ledger`` that pays.
 

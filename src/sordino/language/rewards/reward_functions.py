@@ -18,9 +18,8 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.language.models.promises import CheckpointPromise
+from sordino.language.rewards.text_rewards import TextRewardModel
 from sordino.preferences.records import Text
-
-from .text_rewards import TextRewardModel
 
 
 @dataclass(frozen=True)

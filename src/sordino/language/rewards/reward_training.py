@@ -17,23 +17,23 @@ from transformers import TrainerCallback
 from trl import RewardConfig, RewardTrainer
 
 from sordino import _validate
-from sordino.language.models.checkpoints import load_reward_checkpoint
-from sordino.language.models.loading import upstream
-from sordino.language.models.tokens import Dialogue
-from sordino.language.models.trained_models import (
+from sordino.language.models.checkpoints import (
     HEAD,
+    load_reward_checkpoint,
     matching_tokenizer,
     own_copy,
     refuse_other_heads,
     with_head,
 )
+from sordino.language.models.loading import upstream
+from sordino.language.models.tokens import Dialogue
 from sordino.language.training.losses import LOSSES
 from sordino.language.training.private_training import PrivateTraining, central_trainer
 from sordino.language.training.settings import PrivateTrainingSettings, own_settings
 from sordino.preferences.pairs import PrivatePairs
 
 if TYPE_CHECKING:
-    from .text_rewards import TextRewardModel
+    from sordino.language.rewards.text_rewards import TextRewardModel
 
 
 @dataclass
@@ -132,7 +132,7 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
             with them.
         callbacks: As in transformers.
         optimizers: An optimizer and a schedule, as in transformers.
-        privacy: A :class:`~sordino.language.dp_sgd.privacy_terms.CentralPrivacy`, to train on raw
+        privacy: A :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy`, to train on raw
             judgments instead: what comes back then is a ``CentralRewardTrainer``, which also takes
             the ``ledger`` that pays.
 
@@ -251,7 +251,7 @@ class PrivateRewardTrainer(PrivateTraining, RewardTrainer):
 
         Its weights are a copy: a checkpoint to resume from may add to what they promise.
         """
-        from .text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
+        from sordino.language.rewards.text_rewards import TextRewardModel  # noqa: PLC0415 (a stage of its own)
 
         return TextRewardModel(
             self._handed_out().eval(),

@@ -1,25 +1,21 @@
-"""A reward model that reads texts: scores, how far they may be trusted, and what they promise.
-
-The features of a reward's training pairs, read a few batches at a time.
-
-A reward as a feature map of one column, so that what reads features can read texts by it.
-
-A reward as a folder: a checkpoint that transformers loads, and what Sordino adds to it.
-
-What is refused where a model, a tokenizer and a promise are put together as a reward.
-"""
+"""A reward model that reads texts: its scores, how far to trust them, its folder and promise."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from jaxtyping import Float, Integer
+from rich.console import Console
+from rich.progress import track
 
 from sordino import _validate
 from sordino._files import explained, refuse_existing
@@ -32,17 +28,108 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.loading import quiet
-from sordino.language.models.model_digests import tokenizer_digest, weights_digest
-from sordino.language.models.promises import PROMISE_FILE, CheckpointPromise
+from sordino.language.models.promises import (
+    PROMISE_FILE,
+    CheckpointPromise,
+    folder_promises,
+    tokenizer_digest,
+    weights_digest,
+)
 from sordino.language.models.tokens import Dialogue, DialogueTokens, Overlong
-from sordino.language.training.policy_promises import folder_promises
+from sordino.language.rewards.uncertainty import (
+    LastLayerUncertainty,
+    read_uncertainty,
+    write_uncertainty,
+)
 from sordino.preferences.features import flatten
 from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 
-from .last_tokens import Reading, read_dialogues, watched
-from .uncertainty import LastLayerUncertainty, read_uncertainty, write_uncertainty
+_LONG = 1000  # texts from which on a bar is shown to whoever watches
+_Item = TypeVar("_Item")
+
+
+class Reading(NamedTuple):
+    """What a model made of some of the dialogues: where they stand, and one row for each."""
+
+    where: list[int]
+    rewards: Float[np.ndarray, " b"]
+    features: Float[np.ndarray, "b d"]
+
+
+def read_dialogues(
+    model: Any, dialogues: Sequence[Dialogue], *, batch_size: int
+) -> Iterator[Reading]:
+    """Yield the readings of all dialogues, the longest first, batch by batch."""
+    # Dialogues of one length stand together, so little is padded. They are padded on the right and
+    # what pads is not attended to, so a reading depends on its own dialogue only, up to the last
+    # bits of the model's arithmetic.
+    rows = [[*each.prompt, *each.answer] for each in dialogues]
+    order = sorted(range(len(rows)), key=lambda index: -len(rows[index]))
+    for start in range(0, len(order), batch_size):
+        where = order[start : start + batch_size]
+        yield Reading(where, *_read(model, [rows[index] for index in where]))
+
+
+def watched(items: Iterable[_Item], *, texts: int, steps: int, what: str) -> Iterable[_Item]:
+    """Return the items, with a bar if they take long and a person watches."""
+    if texts < _LONG or not sys.stderr.isatty():
+        return items
+    return track(items, what, total=steps, console=Console(stderr=True), transient=True)
+
+
+def _read(
+    model: Any, rows: list[list[int]]
+) -> tuple[Float[np.ndarray, " b"], Float[np.ndarray, "b d"]]:
+    """Return the rewards of one batch, and the states that the head made them of."""
+    ids, attended = _padded(rows, model.config.get_text_config().pad_token_id, model.device)
+    with quiet(), torch.no_grad(), _judging(model), _overheard(model.score) as heard:
+        rewards = model(input_ids=ids, attention_mask=attended).logits[:, 0]
+        states = heard[0][torch.arange(len(rows), device=ids.device), _last(model, ids)]
+    if not bool(torch.isfinite(rewards).all()):
+        raise UsageError(
+            "The model's rewards are not finite numbers, so nothing was scored. Its training "
+            "diverged, or its weights are damaged: train it again with a smaller learning rate."
+        )
+    return rewards.double().cpu().numpy(), states.double().cpu().numpy()
+
+
+def _padded(rows: list[list[int]], pad: int, device: Any) -> tuple[Any, Any]:
+    """Return tokens padded on the right, and which of them are attended to."""
+    lengths = torch.tensor([[len(row)] for row in rows])
+    longest = int(lengths.max())
+    ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+    return ids.to(device), (torch.arange(longest) < lengths).long().to(device)
+
+
+def _last(model: Any, ids: Any) -> Any:
+    """Return where the head reads each row: at its last token that does not pad."""
+    pad = model.config.get_text_config().pad_token_id
+    return (torch.arange(ids.shape[1], device=ids.device) * (ids != pad)).argmax(dim=1)
+
+
+@contextmanager
+def _judging(model: Any) -> Iterator[None]:
+    """Switch dropout off, and leave a model that is being trained as it was."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+@contextmanager
+def _overheard(head: Any) -> Iterator[list[Any]]:
+    """Yield a list that receives what the head is given."""
+    heard: list[Any] = []
+    handle = head.register_forward_pre_hook(lambda _, given: heard.append(given[0]))
+    try:
+        yield heard
+    finally:
+        handle.remove()
+
 
 _BATCHES = 16  # of pairs, whose features are held at once
 

@@ -14,15 +14,13 @@ from typing import Any, Literal
 import torch
 
 from sordino.engines.exchange import passing_folder
-from sordino.language.judging.contests import Judge, win_rate
-from sordino.language.judging.policy_comparison import draw_answers
+from sordino.language.judging import Judge, draw_answers, win_rate
 from sordino.language.references.tiny import TinyModel
 from sordino.language.rewards.text_rewards import TextRewardModel
+from sordino.language.studies.pipeline import improve_policy, train_policy, train_reward
 from sordino.language.training.settings import PolicyTerms, TrainingTerms
 from sordino.preferences.pairs import PrivatePairs
 from sordino.preferences.records import Text
-
-from .pipeline import improve_policy, train_policy, train_reward
 
 _REWARD_RATE, _POLICY_RATE = 1e-4, 1e-5  # for models that can speak already
 _CENTRAL_RATE = 1e-4

@@ -1,28 +1,22 @@
-"""From randomized answers to a policy: one call for each stage, on the trainers of this package.
-
-What every stage does with a trainer: its settings, its run without a word, its last weights.
-
-Which texts a model can read, asked before anything is spent on the labels beside them.
-
-From raw pairs to a reward or a policy: noised sums of clipped gradients, paid for one by one.
-"""
+"""From pairs to a reward or a policy: one call for each stage, on the trainers of this package."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal, get_args
 
+import datasets
 from transformers import AutoConfig, PrinterCallback, TrainerCallback
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
 from sordino._files import write_json
+from sordino._validate import one_of
 from sordino.errors import DataError, UsageError
-from sordino.language.dp_sgd.dpo_trainer import CentralDPOTrainer
-from sordino.language.dp_sgd.privacy_terms import CentralPrivacy
-from sordino.language.dp_sgd.reward_trainer import CentralRewardTrainer
-from sordino.language.dp_sgd.settings import CentralDPOConfig, CentralRewardConfig
-from sordino.language.dp_sgd.unit_rows import units_of
+from sordino.language.dp_sgd.privacy import CentralPrivacy
+from sordino.language.dp_sgd.trainers import CentralDPOTrainer, CentralRewardTrainer
+from sordino.language.dp_sgd.training import units_of
 from sordino.language.models.checkpoints import (
     CAUSAL,
     checkpoint_folder,
@@ -33,23 +27,105 @@ from sordino.language.models.checkpoints import (
     load_tokenizer,
 )
 from sordino.language.models.loading import offline, quiet, upstream
+from sordino.language.models.promises import folder_promises, policy_promise
 from sordino.language.models.tokens import DialogueTokens
 from sordino.language.policies.dpo import PrivateDPOConfig, PrivateDPOTrainer
-from sordino.language.policies.group_updates import group_trainer
-from sordino.language.policies.rebel import RebelTrainer
-from sordino.language.policies.rollouts import RebelConfig
-from sordino.language.references.pretraining import both_answers, pretrain
-from sordino.language.references.texts_read import TextsRead
-from sordino.language.references.tiny import TinyModel, build_tiny, save_tiny, train_tokenizer
+from sordino.language.policies.rebel import RebelConfig, RebelTrainer
+from sordino.language.references.texts import TextsRead
+from sordino.language.references.tiny import (
+    TinyModel,
+    both_answers,
+    build_tiny,
+    pretrain,
+    save_tiny,
+    train_tokenizer,
+)
 from sordino.language.rewards.reward_functions import reward_function
 from sordino.language.rewards.reward_training import PrivateRewardConfig, PrivateRewardTrainer
 from sordino.language.rewards.text_rewards import TextRewardModel
-from sordino.language.training.policy_promises import folder_promises, policy_promise
-from sordino.language.training.settings import PolicyTerms, TrainingTerms
+from sordino.language.training.settings import (
+    CentralDPOConfig,
+    CentralRewardConfig,
+    PolicyTerms,
+    TrainingTerms,
+)
 from sordino.preferences.comparisons import Comparisons
 from sordino.preferences.pairs import Pairs, PrivatePairs
 from sordino.preferences.records import Text
 from sordino.privacy.ledger import Ledger
+
+GroupUpdate = Literal["rloo", "grpo"]
+
+
+class _SilentRLOO(RLOOTrainer):
+    """trl's trainer, which tells nobody that it ran."""
+
+    def _send_telemetry(self) -> None:
+        """Send nothing."""
+
+
+class _SilentGRPO(GRPOTrainer):
+    """trl's trainer, which tells nobody that it ran."""
+
+    def _send_telemetry(self) -> None:
+        """Send nothing."""
+
+
+def group_trainer(
+    update: GroupUpdate,
+    reward: TextRewardModel,
+    model: Any,
+    tokenizer: Any,
+    *,
+    prompts: Sequence[Text],
+    pessimism: float = 0.0,
+    **settings: Any,
+) -> Any:
+    """Return one of trl's trainers, set up so that its temperature is in units of reward."""
+    # GRPO's division by the spread of the rewards is switched off: with it neither the size of the
+    # reward nor the temperature would mean anything.
+    one_of("update", update, get_args(GroupUpdate))
+    given = {**settings, "beta": settings["temperature"], "temperature": 1.0}
+    kinds: dict[str, tuple[Any, Any, dict[str, Any]]] = {
+        "rloo": (_SilentRLOO, RLOOConfig, {}),
+        "grpo": (_SilentGRPO, GRPOConfig, {"scale_rewards": "none"}),
+    }
+    trainer, config, own = kinds[update]
+    room = given["max_completion_length"]
+    rows = _prompt_rows(prompts, tokenizer, model.config.max_position_embeddings, room)
+    tokenizer.padding_side = "left"  # prompts are continued on their right
+    with upstream(), quiet():
+        return trainer(
+            model=model,
+            reward_funcs=reward_function(reward, pessimism=pessimism),
+            args=config(**given, **own),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+
+
+def _prompt_rows(prompts: Sequence[Text], tokenizer: Any, most: int, room: int) -> Any:
+    """Return the prompts that leave room, as trl reads them: as messages under a template."""
+    encoder = DialogueTokens(tokenizer, most)
+    rows = [
+        {"prompt": _asked(prompt, tokenizer)}
+        for prompt in prompts
+        if len(encoder.prompt(prompt, room=-most)) + room <= most
+    ]
+    if not rows:
+        raise DataError(
+            f"No prompt leaves room for an answer of {room} tokens. Nothing was trained. Choose "
+            "fewer new tokens, or a model with a longer context."
+        )
+    return datasets.Dataset.from_list(rows)
+
+
+def _asked(prompt: Text, tokenizer: Any) -> Any:
+    """Return a prompt as one turn of the user, where a template says what a turn is."""
+    if tokenizer.chat_template is None or not isinstance(prompt, str):
+        return prompt
+    return [{"role": "user", "content": prompt}]
+
 
 Progress = Callable[[int, int], None]
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
@@ -18,17 +17,18 @@ from datasets import Dataset
 from transformers import Trainer
 
 from sordino.errors import ConvergenceError, PrivacyError, UsageError
-from sordino.language.models.checkpoints import context_length
+from sordino.language.models.checkpoints import (
+    context_length,
+    is_adapted,
+    plain,
+    refuse_unknown_adapters,
+)
 from sordino.language.models.loading import upstream
-from sordino.language.models.promises import CheckpointPromise, Kind
+from sordino.language.models.promises import CheckpointPromise, Kind, folder_promises, resumable
 from sordino.language.models.tokens import Dialogue, DialogueTokens
-from sordino.language.models.trained_models import is_adapted, plain, refuse_unknown_adapters
-from sordino.language.references.texts_read import TextsRead
+from sordino.language.references.texts import TextsRead
+from sordino.language.training.settings import PrivateTrainingSettings
 from sordino.preferences.pairs import Pairs, PrivatePairs
-
-from .policy_promises import folder_promises
-from .resuming import resumable
-from .settings import PrivateTrainingSettings
 
 Row: TypeAlias = Callable[[Dialogue, Dialogue], dict[str, list[int]]]
 """From the preferred and the other answer to the columns of a data set."""
@@ -73,7 +73,7 @@ def covering(promise: CheckpointPromise, pairs: PrivatePairs) -> CheckpointPromi
         raise PrivacyError(
             "eval_dataset holds judgments that are not randomized, and a checkpoint carries the "
             "metrics on them. Nothing was trained. Randomize them as well, or measure the saved "
-            "model with sordino.language.judging.contests, where you alone see the result."
+            "model with sordino.language.judging, where you alone see the result."
         )
     return promise.with_those_of(CheckpointPromise.of(pairs, kind=promise.kind))
 
@@ -226,17 +226,12 @@ class PrivateTraining(Trainer):
         self._promise.write(folder, title=f"A private {self.kind}")
 
 
-_HOMES = {
-    "reward": ("reward_trainer", "CentralRewardTrainer"),
-    "policy": ("dpo_trainer", "CentralDPOTrainer"),
-}
-
-
 def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
     """Return a trainer on raw pairs."""
-    from sordino.language.dp_sgd.privacy_terms import CentralPrivacy  # noqa: PLC0415 (a circle)
+    from sordino.language.dp_sgd import privacy as terms  # noqa: PLC0415 (a circle)
+    from sordino.language.dp_sgd import trainers  # noqa: PLC0415 (a circle)
 
-    if not isinstance(privacy, CentralPrivacy):
+    if not isinstance(privacy, terms.CentralPrivacy):
         raise UsageError(
             "privacy must be CentralPrivacy(epsilon, delta, unit=..., neighbors=..., "
             f"sampling_probability=..., steps=..., expected_batch=...), got {privacy!r}: an "
@@ -249,6 +244,5 @@ def central_trainer(kind: str, *given: Any, privacy: Any, **named: Any) -> Any:
             "A metric on raw pairs is a release of its own, and none is made here. Nothing was "
             "trained. Leave eval_dataset out, and measure on public pairs afterwards."
         )
-    home, name = _HOMES[kind]
-    trainer = getattr(import_module(f"sordino.language.dp_sgd.{home}"), name)
-    return trainer(*given, privacy=privacy, **named)
+    made = trainers.CentralRewardTrainer if kind == "reward" else trainers.CentralDPOTrainer
+    return made(*given, privacy=privacy, **named)

@@ -1,16 +1,14 @@
-"""Settings that every private trainer shares, and those of trl that it refuses.
-
-Public settings of training: on randomized answers, and against a private reward.
-"""
+"""Public settings of every private trainer, and those of transformers and trl that it refuses."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Literal, Self, TypeVar, get_args
 
 import torch
+from transformers import TrainingArguments
 
 from sordino import _validate
 from sordino._validate import integer, non_negative, one_of, positive
@@ -154,3 +152,115 @@ class PolicyTerms:
         for name in ("steps", "batch_size", "max_new_tokens", "log_every"):
             integer(name, getattr(self, name), at_least=1)
         integer("seed", self.seed, at_least=0)
+
+
+_METRIC = "metrics on raw pairs are releases, and none is made here"
+_WHOLE = "units are clipped one by one already, and noise is added once for every step"
+_EXACT = "gradients are found in 32-bit floats"
+_ALONE = "what is computed of a text must not depend on what was computed before it"
+_COIN = "who takes part in a step is decided by a coin for each, drawn by the operating system"
+_UNCLIPPABLE: Mapping[str, tuple[Any, str]] = {
+    "max_grad_norm": (0.0, _WHOLE),
+    "gradient_accumulation_steps": (1, _WHOLE),
+    "per_device_train_batch_size": (8, "units are read one at a time, whatever it says"),
+    "bf16": (False, _EXACT),
+    "fp16": (False, _EXACT),
+    "torch_compile": (False, _ALONE),
+    "use_liger_kernel": (False, "its kernels are not tried here"),
+    "neftune_noise_alpha": (None, _ALONE),
+    "auto_find_batch_size": (False, "a second attempt would draw again"),
+    "eval_strategy": ("no", _METRIC),
+    "eval_on_start": (False, _METRIC),
+    "load_best_model_at_end": (False, _METRIC),
+    "deepspeed": (None, "every process holds the whole model, or gradients would be in pieces"),
+    "train_sampling_strategy": ("random", _COIN),
+    "dataloader_drop_last": (False, _COIN),
+    "data_seed": (None, _COIN),
+    "skip_memory_metrics": (True, "the memory that is taken tells who takes part"),
+}
+
+
+@dataclass
+class CentralConfig(PrivateTrainingSettings, TrainingArguments):
+    """Settings that trainers on raw pairs share; those of transformers and these."""
+
+    bf16: bool | None = field(default=False)  # refused: gradients are found in 32-bit floats
+    max_grad_norm: float = field(default=0.0)  # 0: units are clipped one by one
+    max_steps: int = field(default=-1)  # that of the privacy settings; to be left out
+
+    refused: ClassVar[Mapping[str, tuple[Any, str]]] = {
+        **PrivateTrainingSettings.refused,
+        **_UNCLIPPABLE,
+    }
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used."""
+        super().check()
+        _validate.one_of(
+            "save_strategy",
+            getattr(self.save_strategy, "value", self.save_strategy),
+            ("no", "steps"),
+        )
+        if self.debug:
+            raise UsageError(
+                "debug must be left out: it prints what a model makes of raw pairs. Nothing was "
+                "trained. Look for overflows on public pairs."
+            )
+
+    def with_steps(self, steps: int) -> Self:
+        """Return the settings, which end after so many steps from now on."""
+        if self.max_steps not in {-1, steps}:
+            raise UsageError(
+                f"max_steps is that of the privacy settings, {steps}, got {self.max_steps}: the "
+                "noise was calibrated for it. Nothing was trained. Leave it out."
+            )
+        self.max_steps = steps
+        self.ignore_data_skip = True  # who takes part is drawn anew in every step
+        return self
+
+
+@dataclass
+class CentralRewardConfig(CentralConfig):
+    """Settings of :class:`CentralRewardTrainer`; those of transformers and these.
+
+    Args:
+        reward_bound: Rewards are clipped to ± this in use.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    reward_bound: float = field(default=10.0)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("reward_bound", self.reward_bound)
+
+
+@dataclass
+class CentralDPOConfig(CentralConfig):
+    """Settings of :class:`CentralDPOTrainer`; those of transformers and these.
+
+    Args:
+        temperature: KL strength, in units of reward; trl calls it beta. The policy that is aimed
+            at is the reference tilted by reward / temperature.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    temperature: float = field(default=0.1)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.positive("temperature", self.temperature)

@@ -1,38 +1,45 @@
-"""What one person adds to an update: the gradient of a loss that knows of nobody else.
-
-What the people of one batch are shown, and what it is worth to each of them.
-
-Updates on batches of people: paid for, answered, clipped, summed, noised.
-"""
+"""A policy that learns from batches of people, each with a private prompt and private rewards."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple, Self, cast, get_args
 
 import torch
-from transformers import Trainer
+from transformers import Trainer, set_seed
 from transformers.trainer_utils import TrainOutput
 
-from sordino import _random
+from sordino import _random, _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
-from sordino.language.dp_sgd.dpo_trainer import log_ratio_gaps, with_reference
-from sordino.language.dp_sgd.training import CentralTraining, invented_units
-from sordino.language.dp_sgd.unit_rows import TokenPair, UnitPairs
-from sordino.language.models.generation import sample_completions
+from sordino.language.dp_sgd.trainers import log_ratio_gaps, with_reference_gaps
+from sordino.language.dp_sgd.training import CentralTraining, TokenPair, UnitPairs, invented_units
+from sordino.language.models.checkpoints import matching_tokenizer, starting_policy, with_reference
+from sordino.language.models.generation import prompt_room, sample_completions
 from sordino.language.models.loading import upstream
-from sordino.language.models.model_digests import weights_digest
+from sordino.language.models.promises import folder_promises, reward_promises, weights_digest
 from sordino.language.models.tokens import DialogueTokens
-from sordino.language.rewards.reward_functions import RewardCallable, summed_rewards
+from sordino.language.references.texts import TextsRead
+from sordino.language.rewards.reward_functions import (
+    RewardCallable,
+    listed_functions,
+    summed_rewards,
+)
+from sordino.language.rewards.reward_functions import RewardFunction as PrivateReward
+from sordino.language.training.settings import CentralConfig, own_settings
+from sordino.language.user_level.slots import (
+    BatchRun,
+    Person,
+    SlotPrivacy,
+    batches_of,
+    reserve_batch,
+)
 from sordino.preferences.records import Text
-
-from .slot_privacy import BatchRun, reserve_batch
-from .slots import Person
+from sordino.privacy.ledger import Ledger
 
 PolicyUpdate = Literal["pg", "rebel"]
 UPDATES: Final = ("pg", "rebel")
@@ -117,7 +124,7 @@ class PersonRounds:
             worth = [self._worth(*shown) for shown in present]
         units: list[UnitPairs] = [(_pair(*both),) for _, both in present]
         padding = int(self.tokenizer.pad_token_id)
-        known = with_reference(policy, units, padding=padding)
+        known = with_reference_gaps(policy, units, padding=padding)
         return [(PersonAnswers(unit[0], own),) for unit, own in zip(known, worth, strict=True)]
 
     def _drawn(self, policy: Any, one: Person, entropy: Entropy) -> tuple[_Shown, _Shown]:
@@ -260,3 +267,256 @@ class PersonTraining(CentralTraining):
 
     def _save_rng_state(self, output_dir: str) -> None:
         """Write no state of a generator: reward functions may have moved it for each answer."""
+
+
+PolicySamples = Literal["on_policy", "reference"]
+
+
+@dataclass
+class CentralPolicyConfig(CentralConfig):
+    """Settings of :class:`CentralPolicyTrainer`; those of transformers and these.
+
+    ``optim`` may be any optimizer: it reads noised gradients alone.
+
+    Args:
+        update: ``"pg"``, the policy gradient, or ``"rebel"``, regression on relative rewards.
+        samples: Who gives the first of the two answers: the policy (``"on_policy"``) or, with
+            ``"rebel"``, a fixed one (``"reference"``). The policy gives the second.
+        step: Of REBEL: how far a batch moves the log-odds of two answers, per unit of reward.
+        reward_bound: R; every reward is clipped to ±R.
+        max_completion_length: Most tokens of an answer, its end included.
+        overlong: What happens to a prompt that leaves no room for an answer: ``"refuse"`` or
+            ``"drop"``, which leaves that person's slot empty.
+        save_batches: Batches between two checkpoints. Whoever resumes pays anew for every batch
+            after the last one.
+        save_total_limit: How many checkpoints are kept.
+
+    Raises:
+        UsageError: A setting cannot be used.
+    """
+
+    update: PolicyUpdate = field(default="pg")
+    samples: PolicySamples = field(default="on_policy")
+    step: float = field(default=1.0)
+    reward_bound: float = field(default=1.0)
+    max_completion_length: int = field(default=128)
+    learning_rate: float = field(default=1e-5)
+    save_batches: int = field(default=1)
+    save_total_limit: int | None = field(default=2)
+
+    def check(self) -> None:
+        """Refuse settings that cannot be used.
+
+        Raises:
+            UsageError: There is one.
+        """
+        super().check()
+        _validate.one_of("update", self.update, get_args(PolicyUpdate))
+        _validate.one_of("samples", self.samples, get_args(PolicySamples))
+        for name in ("step", "reward_bound"):
+            _validate.positive(name, getattr(self, name))
+        for name in ("max_completion_length", "save_batches"):
+            _validate.integer(name, getattr(self, name), at_least=1)
+        if self.update == "pg" and self.samples == "reference":
+            raise UsageError(
+                "A policy gradient is about answers of the policy itself: samples='reference' "
+                "needs update='rebel'. Nothing was trained."
+            )
+
+    def with_batches(self, privacy: SlotPrivacy) -> Self:
+        """Return the settings, which end with the last batch and save between batches.
+
+        Args:
+            privacy: For which the noise was calibrated.
+
+        Raises:
+            UsageError: They say otherwise.
+        """
+        each = privacy.updates_per_batch
+        if each > 1 and self.update == "pg":
+            raise UsageError(
+                f"After one update the answers are not the policy's any more: updates_per_batch="
+                f"{each} needs update='rebel'. Nothing was trained."
+            )
+        self.save_steps = self.save_batches * each
+        return self.with_steps(privacy.steps)
+
+    def public_settings(self) -> dict[str, Any]:
+        """Return what a reader of a checkpoint needs to know."""
+        names = ("update", "samples", "step", "reward_bound", "max_completion_length")
+        return {name: getattr(self, name) for name in names}
+
+
+class CentralPolicyTrainer(PersonTraining):
+    """Improves a policy on people's own prompts and rewards so that no person shows in it.
+
+    People have fixed slots in batches. Everybody in a batch is shown two answers of the policy as
+    it is, and says, or is measured for, what each is worth. The gradient of each person is
+    clipped as a whole, the sum over the batch gets Gaussian noise, and is divided by the number
+    of slots. Nobody is in two batches, so the policies after every batch are together as private
+    as the worst batch. No loss, reward, length or divergence is logged, and no answer is written.
+
+    Every policy on the way may be published: what a person is shown is a function of such a
+    policy and of the person's own prompt, so all others together learn no more of anybody than
+    the policies tell (joint differential privacy, by the billboard lemma). The answers that a
+    person is shown depend on that person's prompt, and belong to that person alone.
+
+    A batch is paid for on the ledger before any noise of it is drawn, and before that nothing but
+    answers is: a reward function that fails, or returns what is no finite number, stops the run
+    with nothing spent on the batch. That it stopped may tell of a person, and no guarantee covers
+    it: a reward function should always return a number. It sees one person at a time, and must
+    not remember those it saw before.
+
+    Args:
+        model: The folder of a causal language model, or such a model, in 32-bit floats.
+        args: Settings; defaults if left out.
+        reward_funcs: One function or several, which are summed: of ``prompts``, ``completions``,
+            ``persons`` and others by name, to one finite number for each completion, as trl takes
+            them. They are called once for every person, with both answers of that person.
+        train_dataset: Rows with ``person``, a public id, and ``prompt``: a text, chat messages, or
+            None for an empty slot. The order of ids decides who has which slot; only the first
+            row of a person counts.
+        privacy: What is promised, and what it takes.
+        ledger: Its budget must be for persons under the same relation.
+        processing_class: The tokenizer; that of the folder if left out.
+        reference: With ``samples="reference"``, who gives the first answer: a folder, a model, or
+            the policy as it is now if left out.
+        peft_config: Adapters to train instead of the whole model.
+        callbacks: As in transformers; they see noised gradients only.
+        optimizers: An optimizer and a schedule, as in transformers.
+        declare_unread: Whether you declare that neither start, reference nor rewards have read
+            these prompts before. It is needed where that is not known, as of every function of
+            your own, and becomes a caveat.
+        simulate_seed: A seed for study; the guarantee then says ``simulated``.
+
+    Raises:
+        PrivacyError: The ledger counts something else, or a row does not say whose it is; or a
+            start has read these prompts, or nobody knows what it has read.
+        UsageError: A setting cannot be used, or there are fewer people than slots.
+        DataError: A prompt is empty, too long or no text; which one is not said.
+        FileSystemError: There is no such folder.
+
+    Guarantee:
+        What ``privacy`` says, for the policies after all batches together; after interruptions,
+        the maximum over batches of what the entries of a batch promise, which every checkpoint
+        carries. What the start, the reference and the rewards promise is added. Unit
+        ``"person"``, trust ``"central"``, caveats ``real-arithmetic`` and ``timing``. Shown by
+        tests/language/test_central_policy.py.
+
+    Source:
+        docs/policy_optimization.md, "Setting and privacy unit" and "Updates".
+    """
+
+    kind = "policy"
+    _fixed: Any = None
+
+    def __init__(  # noqa: PLR0913 (each is one choice of the user)
+        self,
+        model: Any,
+        args: CentralPolicyConfig | None = None,
+        *,
+        reward_funcs: RewardCallable | Sequence[RewardCallable],
+        train_dataset: Any,
+        privacy: SlotPrivacy,
+        ledger: Ledger,
+        processing_class: Any = None,
+        reference: Any = None,
+        peft_config: Any = None,
+        callbacks: Sequence[Any] | None = None,
+        optimizers: tuple[Any, Any] = (None, None),
+        declare_unread: bool = False,
+        simulate_seed: int | None = None,
+    ) -> None:
+        """Set everything up; nothing is spent yet, and nobody was asked."""
+        args = own_settings(args, CentralPolicyConfig).with_batches(privacy)
+        functions = listed_functions(reward_funcs)
+        privacy.refuse_other_units(ledger)
+        self._privacy, self._ledger, self._seed = privacy, ledger, simulate_seed
+        carried = [*folder_promises(model, reference), *reward_promises(functions)]
+        policy, tokenizer = starting_policy(model, processing_class)
+        tokenizer = matching_tokenizer(policy, tokenizer)
+        self._start(policy, args, tokenizer)
+        self._people = self._seated(train_dataset, policy, args)
+        self._read = TextsRead.on(policy, tokenizer)  # before adapters are put into it
+        policy, adapters, known = self._with_explorer(policy, reference, peft_config, args)
+        caveats = self._caveats_of_starts(functions, declared=declare_unread)
+        known |= {**args.public_settings(), "max_length": self._tokens.max_length}
+        known["privacy"] = privacy.to_dict()
+        people = [[one.id for one in batch] for batch in self._people]
+        promise = privacy.promise(simulate_seed).with_caveats(*caveats)
+        self._run = BatchRun(privacy, promise, known, carried, ledger, people)
+        self._promise = self._run.checkpoint()
+        self._rounds = PersonRounds(
+            tokenizer=tokenizer,
+            functions=functions,
+            reward_bound=float(args.reward_bound),
+            max_completion_length=args.max_completion_length,
+            explorer=self._exploring if args.samples == "reference" else None,
+        )
+        given = {"callbacks": list(callbacks or []), "optimizers": optimizers}
+        self._set_up(policy, args, tokenizer, adapters, **given)
+
+    def _caveats_of_starts(
+        self, functions: Sequence[RewardCallable], *, declared: bool
+    ) -> tuple[str, ...]:
+        """Return what is qualified; refuse a start, or a reward, that has read the prompts."""
+        rewards = [getattr(one, "reward", None) for one in functions]
+        asked = [
+            part
+            for one in rewards
+            for part in (getattr(one, "model", None), getattr(one, "tokenizer", None))
+        ]
+        asked += [one for one in functions if type(one) is not PrivateReward]  # do not say it
+        prompts = (one.prompt for batch in self._people for one in batch)
+        private = TextsRead.of_prompts(one for one in prompts if one is not None)
+        self._read = self._read.with_those_of(TextsRead.on(self._fixed, *asked))
+        return self._read.caveats(private, declared=declared)
+
+    def _seated(self, rows: Any, policy: Any, args: CentralPolicyConfig) -> list[list[Person]]:
+        """Return the people of every batch, all of whose prompts leave room for an answer."""
+        prompt_room(policy, self._tokens.tokenizer, args.max_completion_length)
+        room = self._tokens.max_length - args.max_completion_length
+        if room < 1:
+            raise UsageError(
+                f"max_completion_length={args.max_completion_length} leaves no room for a prompt "
+                f"within max_length={self._tokens.max_length}. Nothing was trained. Lower it."
+            )
+        return batches_of(
+            rows,
+            self._privacy,
+            length=lambda prompt: len(self._tokens.prompt(prompt)),
+            room=room,
+            overlong=args.overlong,
+        )
+
+    def _with_explorer(
+        self, policy: Any, reference: Any, adapters: Any, args: CentralPolicyConfig
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """The policy, adapters that are still to be put on it, and what is public of both."""
+        # Keep the fixed policy that explores, unless it is the policy without its adapters.
+        if args.samples == "on_policy":
+            if reference is None:
+                return policy, adapters, {}
+            raise UsageError(
+                "A reference is asked with samples='reference' alone. Nothing was trained. Leave "
+                "it out, or choose that (with update='rebel')."
+            )
+        start = weights_digest(policy)
+        set_seed(args.seed)  # new adapters start at random, which is public
+        policy, self._fixed = with_reference(policy, reference, adapters)
+        if self._fixed is None:
+            return policy, None, {"reference": start}
+        return policy, None, {"reference": weights_digest(self._fixed.to(args.device))}
+
+    def _held(self) -> list[Any]:
+        """Return the models that an update reads: the policy, and who else explores."""
+        return [*super()._held(), *([] if self._fixed is None else [self._fixed])]
+
+    @contextmanager
+    def _exploring(self, policy: Any) -> Iterator[Any]:
+        """Yield the fixed policy that explores, which may be the policy without its adapters."""
+        if self._fixed is not None:
+            yield self._fixed
+            return
+        with policy.disable_adapter():
+            yield policy

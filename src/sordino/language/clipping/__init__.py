@@ -1,1 +1,0 @@
-"""Gradients of whole pairs, clipped before they are summed: what central privacy rests on."""

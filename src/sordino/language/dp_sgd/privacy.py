@@ -1,0 +1,431 @@
+"""What training on clipped gradients promises, who is drawn, and what a run pays part by part.
+
+A part is the steps up to the next checkpoint. Its entry is written before anything of it is drawn.
+Whoever resumes finds the last checkpoint and pays anew for every step after it: what was drawn
+there before the run was killed is never drawn again, and stays paid for.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, asdict, dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from functools import lru_cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args
+
+import numpy as np
+
+from sordino import _validate
+from sordino._random import Entropy, new_release_id
+from sordino._validate import positive
+from sordino.errors import LedgerMismatch, PrivacyError, UsageError
+from sordino.language.models.promises import (
+    LAST_WRITTEN,
+    Answers,
+    CheckpointPromise,
+    Kind,
+    complete_checkpoint,
+)
+from sordino.privacy.accounting import calibrated_noise_multiplier, composed_epsilon
+from sordino.privacy.events import Event, PoissonGaussianEvent
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_SPECIAL,
+    Guarantee,
+    NeighboringRelation,
+)
+from sordino.privacy.ledger import Ledger, Reservation
+from sordino.privacy.ledger_chain import Row
+from sordino.privacy.spend import event_of
+from sordino.rewards.release_checks import refuse_large_delta
+
+Unit = TypeVar("Unit")
+
+_WORDS: Final = 2**64
+_CHUNK: Final = 1 << 16
+
+
+def sampling_threshold(probability: float) -> int:
+    """Return how many of the 2^64 words draw a unit: rounded down, so never more than stated."""
+    stated = positive("sampling_probability", probability)
+    least = min(Fraction(stated), Fraction(Decimal(repr(stated))))
+    threshold = int(least * _WORDS)
+    if not 1 <= threshold <= _WORDS:
+        raise UsageError(
+            f"sampling_probability must be in (0, 1] and at least 2^-64, got {probability!r}."
+        )
+    return threshold
+
+
+def poisson_sample(units: Iterable[Unit], probability: float, *, entropy: Entropy) -> list[Unit]:
+    """Return the units that take part: each with the same chance, whoever else does.
+
+    Guarantee:
+        None by itself: with chance at most q each unit is in the sample, independently, which is
+        what :class:`~sordino.privacy.events.PoissonGaussianEvent` counts on. Who is drawn must
+        stay secret, and so must how many. Shown by tests/language/test_poisson_batches.py.
+    """
+    # One word is drawn for each unit, and it takes part exactly when the word lies below a
+    # threshold, so that nothing is rounded. The number of those that do is random: it may be 0, and
+    # no data set is too small. Nothing is shuffled, and nothing but the units is looked at.
+    # Source: Abadi et al. (2016), Algorithm 1.
+    threshold = sampling_threshold(probability)
+    chosen: list[Unit] = []
+    for some in _parts(units):
+        words = entropy.words(len(some))
+        drawn = np.ones(len(some), bool) if threshold == _WORDS else words < np.uint64(threshold)
+        chosen.extend(unit for unit, takes_part in zip(some, drawn, strict=True) if takes_part)
+    return chosen
+
+
+def _parts(units: Iterable[Unit]) -> Iterator[list[Unit]]:
+    """Yield the units in their order, some at a time."""
+    rest = iter(units)
+    while some := list(islice(rest, _CHUNK)):
+        yield some
+
+
+CentralUnit = Literal["record", "person"]
+
+_MARGIN: Final = 1 + 1e-6  # so that steps that are recorded in parts fit the budget of the whole
+
+
+@dataclass(frozen=True)
+class CentralPrivacy:
+    """Public settings of training on noised sums of clipped gradients; choose them before the data.
+
+    In every step each unit is drawn alone with one chance, its gradient is clipped, and noise is
+    added to the sum. The sum is divided by a number that the user gives: dividing by the size of
+    the data set, or of the sample, would tell it.
+
+    Args:
+        epsilon: Bound on the loss of all steps together; finite, greater than 0.
+        delta: Probability that the bound may fail, in (0, 1); far below one over the number of
+            units.
+        unit: Whose change is hidden: ``"record"`` or ``"person"`` (all their pairs together).
+        neighbors: What one change is: ``ADD_OR_REMOVE_ONE`` or ``REPLACE_SPECIAL``.
+        sampling_probability: Chance of a unit to take part in a step; in (0, 1].
+        steps: Number of steps; at least 1.
+        expected_batch: What noised sums are divided by: a public guess of how many units take
+            part in a step. A wrong one scales the learning rate, and nothing else.
+        clip: C, bound on the norm of what one unit adds to a sum.
+        cap: For unit ``"person"``, and needed there: the most pairs of one person that are used,
+            the first ones in the order of the data.
+
+    Raises:
+        UsageError: A setting is out of range.
+
+    Guarantee:
+        (ε, δ) for one unit under the relation, for all steps and everything computed from them,
+        trust ``"central"``; caveats ``real-arithmetic`` and ``timing``. Shown by
+        tests/language/test_central_privacy.py and tests/language/test_central_training.py.
+
+    Source:
+        docs/privacy.md, "Poisson-sampled Gaussian".
+    """
+
+    epsilon: float
+    delta: float
+    _: KW_ONLY
+    unit: CentralUnit
+    neighbors: NeighboringRelation
+    sampling_probability: float
+    steps: int
+    expected_batch: float
+    clip: float = 1.0
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what nothing can be promised with."""
+        for name in ("epsilon", "clip", "expected_batch"):
+            _validate.positive(name, getattr(self, name))
+        _validate.failure_probability("delta", self.delta, zero=False)
+        _validate.one_of("unit", self.unit, get_args(CentralUnit))
+        _validate.one_of("neighbors", self.neighbors, (ADD_OR_REMOVE_ONE, REPLACE_SPECIAL))
+        _validate.integer("steps", self.steps, at_least=1)
+        sampling_threshold(self.sampling_probability)
+        if (self.cap is None) == (self.unit == "person"):
+            raise UsageError(
+                "cap is the most pairs of one person: give it with unit='person', and leave it "
+                f"out with unit='record'; got cap={self.cap!r} with unit={self.unit!r}."
+            )
+        if self.cap is not None:
+            _validate.integer("cap", self.cap, at_least=1)
+        refuse_large_delta(self.guarantee, None)
+        guess = self.expected_batch / self.sampling_probability
+        if self.delta * guess >= 1:
+            raise UsageError(
+                f"delta must be below one over the {guess:,.0f} {self.unit}s that expected_batch "
+                f"and sampling_probability speak of, got {self.delta!r}: so large a delta would "
+                "permit to publish somebody's judgments as they are. Choose it far smaller."
+            )
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Return the standard deviation of the noise over C: the least that keeps the promise.
+
+        Raises:
+            PrivacyError: No noise is shown to keep it.
+        """
+        terms = (self.epsilon, self.delta, self.sampling_probability, self.steps, self.neighbors)
+        return _noise_multiplier(*terms)
+
+    def event(self, steps: int) -> PoissonGaussianEvent:
+        """Return what so many steps do, for the ledger."""
+        return PoissonGaussianEvent(self.noise_multiplier, self.sampling_probability, steps)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return what all steps promise together."""
+        return Guarantee(
+            self.epsilon,
+            delta=self.delta,
+            unit=self.unit,
+            neighbors=self.neighbors,
+            trust="central",
+            caveats=("real-arithmetic", "timing"),
+        )
+
+    def promise(self, simulate_seed: int | None) -> Guarantee:
+        """Return what all steps promise, with every caveat; nothing of the data enters.
+
+        Args:
+            simulate_seed: A seed for study, or None.
+
+        Raises:
+            UsageError: The seed is no whole number of at least 0.
+        """
+        promise = self.guarantee
+        if self.unit == "record":  # whether records name persons is as private as all else of them
+            promise = promise.with_caveats("person-group")
+        if simulate_seed is None:
+            return promise
+        _validate.integer("simulate_seed", simulate_seed, at_least=0)
+        return replace(promise.with_caveats("simulated"), randomness="simulated")
+
+    def refuse_other_units(self, ledger: Any) -> None:
+        """Refuse a ledger that counts something else than what is hidden.
+
+        Raises:
+            UsageError: It is none.
+            PrivacyError: Its unit or relation is another.
+        """
+        if not isinstance(ledger, Ledger):
+            raise UsageError(f"ledger must be a Ledger, got {type(ledger).__name__}.")
+        unit, neighbors = ledger.budget.unit, ledger.budget.neighbors
+        if (unit, neighbors) != (self.unit, self.neighbors):
+            raise PrivacyError(
+                f"{ledger.path.name} counts unit={unit!r}, {neighbors.name}, and the privacy "
+                f"settings hide unit={self.unit!r}, {self.neighbors.name}. Nothing was trained."
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the settings as JSON holds them; all of them are public."""
+        noise = {"noise_multiplier": self.noise_multiplier}
+        return {**asdict(self), "neighbors": self.neighbors.name, **noise}
+
+
+@lru_cache
+def _noise_multiplier(
+    epsilon: float, delta: float, chance: float, steps: int, neighbors: NeighboringRelation
+) -> float:
+    """Return the calibrated noise, which takes seconds to find, once for all equal settings."""
+    least = calibrated_noise_multiplier(
+        epsilon, delta, sampling_probability=chance, steps=steps, neighbors=neighbors
+    )
+    return least * _MARGIN
+
+
+def counted_once(own: Answers, others: Iterable[Answers]) -> tuple[Answers, ...]:
+    """Return what a run paid for, and then everything else that its weights were trained on."""
+    # A model says what it was trained on, and so do its folder and its checkpoints: the same run
+    # may be found several times, each time with the entries that it had by then. The last counts.
+    different = [one for one in dict.fromkeys(others) if not _is_earlier(one, own)]
+    apart = (one for one in different if not any(_covers(more, one) for more in different))
+    return (own, *apart)
+
+
+def with_caveats_of(promise: Guarantee, before: Guarantee, rows: Iterable[Row]) -> Guarantee:
+    """Return a promise that is qualified as what it goes on from: seeds and caveats add up."""
+    for row in rows:
+        before = before.with_caveats(*json.loads(row.payload)["caveats"])
+        before = replace(before, randomness="simulated") if row.randomness != "system" else before
+    randomness = "simulated" if before.simulated else promise.randomness
+    return replace(promise.with_caveats(*before.caveats), randomness=randomness)
+
+
+def _is_earlier(one: Answers, own: Answers) -> bool:
+    """Return whether this is a run before it drew anything, or our own at an earlier time."""
+    if not one.release_ids:
+        return _is_run(one) and not one.artifact and one.guarantee.epsilon == 0
+    return set(one.release_ids) <= set(own.release_ids)
+
+
+def _covers(more: Answers, one: Answers) -> bool:
+    """Return whether both are of one other run, and the first at a later time."""
+    if not (_is_run(more) and _is_run(one) and one.release_ids):
+        return False
+    ids, later = set(one.release_ids), set(more.release_ids)
+    same = ids == later and one != more and one.artifact in {"", more.artifact}
+    return (ids < later or same) and _promises_no_more(more.guarantee, one.guarantee)
+
+
+def _promises_no_more(more: Guarantee, one: Guarantee) -> bool:
+    """Return whether a promise owns up to everything that another one does."""
+    return (
+        more.epsilon >= one.epsilon
+        and more.delta >= one.delta
+        and set(more.caveats) >= set(one.caveats)
+        and (more.unit, more.neighbors) == (one.unit, one.neighbors)
+        and more.trust == one.trust
+        and (more.simulated or not one.simulated)
+    )
+
+
+def _is_run(one: Answers) -> bool:
+    """Return whether gradients were noised: answers that people randomized say no such thing."""
+    # Of those, two parts of one release may be different answers of the same person.
+    return "real-arithmetic" in one.guarantee.caveats
+
+
+def steps_taken(folder: Path) -> int:
+    """Return how many steps a complete checkpoint took."""
+    return int(json.loads((folder / LAST_WRITTEN).read_bytes())["global_step"])
+
+
+def refuse_other_settings(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
+    """Refuse to go on with other settings than those that were paid for."""
+    differ = sorted(name for name in {*found, *wanted} if found.get(name) != wanted.get(name))
+    if differ:
+        raise UsageError(
+            f"The checkpoint was made with another {' and '.join(differ)}. Nothing was trained. "
+            "Use the settings that it was started with, or another checkpoint."
+        )
+
+
+def reserve_steps(
+    privacy: CentralPrivacy,
+    promise: Guarantee,
+    *,
+    ledger: Ledger,
+    run: str,
+    first: int,
+    steps: int,
+) -> Reservation:
+    """Return the permission to take so many steps, after recording what they spend.
+
+    Guarantee:
+        That of :class:`~sordino.language.dp_sgd.privacy.CentralPrivacy` for its steps;
+        nothing is drawn here. Shown by tests/language/test_central_training.py.
+    """
+    details = {"run": run, "first_step": first}
+    return ledger.reserve(privacy.event(steps), promise=promise, details=details)
+
+
+class CentralRun:
+    """One run: its random name, the entries that pay for it, and what they promise together."""
+
+    def __init__(
+        self,
+        promise: Guarantee,
+        training: Mapping[str, Any],
+        starts: Iterable[CheckpointPromise],
+        ledger: Ledger,
+        *,
+        kind: Kind,
+    ) -> None:
+        """Start a run that has spent nothing."""
+        self._kind = kind
+        self.promise, self._training, self._ledger = promise, dict(training), ledger
+        self._starts: tuple[Answers, ...] = ()
+        self.start_from(starts)
+        self.name = new_release_id()
+        self._open: Reservation | None = None
+        self._paid: list[tuple[str, Event]] = []
+        self._known: tuple[list[tuple[str, Event]], float] = [], 0.0
+
+    def start_from(self, starts: Iterable[CheckpointPromise]) -> None:
+        """Take in what else the weights were trained on: from now on the run speaks for it."""
+        more = (source for one in starts for source in one.sources)
+        self._starts = tuple(dict.fromkeys((*self._starts, *more)))
+
+    @property
+    def spent(self) -> float:
+        """Return the epsilon of everything that is paid for so far."""
+        if self._known[0] != self._paid:  # a loss distribution takes a while
+            events = [(event, 1) for _, event in self._paid]
+            neighbors, delta = self.promise.neighbors, self.promise.delta
+            loss = composed_epsilon(events, neighbors=neighbors, delta=delta)
+            self._known = list(self._paid), loss
+        return self._known[1]
+
+    def add(self, reservation: Reservation, event: Event) -> None:
+        """Take in an entry that was written."""
+        self._open = reservation
+        self._paid.append((reservation.release_id, event))
+
+    def state(self) -> tuple[Any, ...]:
+        """What every process of a run knows of it: its name, what was paid, what it is for."""
+        # The permission to draw is not part of it; that stays with the process that paid.
+        return self.name, self.promise, tuple(self._paid), self._starts
+
+    def take(self, state: tuple[Any, ...]) -> None:
+        """Know of the run what the process that pays for it knows."""
+        self.name, self.promise, paid, self._starts = state
+        self._paid = list(paid)
+
+    def commit(self, digest: str) -> None:
+        """Record the SHA-256 of weights on the entry that paid for them last."""
+        if self._open is None and self._paid:
+            last = self._paid[-1][0]
+            known = {row.release_id for row in self._ledger.rows if row.kind == "commit"}
+            if last in known:
+                self._ledger.repeat(last, digest)
+            else:  # killed between the checkpoint and its row
+                self._open = Reservation(self._ledger, last)
+        if self._open is not None:
+            self._open.commit(digest)
+        self._open = None
+
+    def checkpoint(self, digest: str = "") -> CheckpointPromise:
+        """What a checkpoint promises now: all entries of the run, and what it started from."""
+        answers = Answers(
+            guarantee=replace(self.promise, epsilon=self.spent),
+            release_ids=tuple(entry for entry, _ in self._paid),
+            artifact=digest,
+        )
+        known = {**self._training, "run": self.name}
+        sources = counted_once(answers, self._starts)
+        return CheckpointPromise(kind=self._kind, sources=sources, training=known)
+
+    def resume(self, wanted: str | Path | bool, output: str | Path) -> tuple[str, int]:  # noqa: FBT001 (transformers')
+        """Go on with the run of a checkpoint, and return its folder and how many steps it took."""
+        # All entries of that run count from now on, also those whose steps were lost, and so does
+        # every caveat of theirs: what was drawn with a known seed stays so.
+        folder = complete_checkpoint(wanted, output)
+        found = CheckpointPromise.read(folder)
+        settings = dict(found.training)
+        name = str(settings.pop("run", ""))
+        refuse_other_settings(settings, self._training)
+        rows, own = _entries(self._ledger, name), found.sources[0]
+        if not rows or not {row.release_id for row in rows}.issuperset(own.release_ids):
+            raise LedgerMismatch(
+                f"{self._ledger.path.name} did not pay for the checkpoint {str(folder)!r}. Nothing "
+                "was trained. Use the ledger that the run was started on."
+            )
+        self.name, self._open = name, None
+        self._paid = [(row.release_id, event_of(row)) for row in rows]
+        self.promise = with_caveats_of(self.promise, own.guarantee, rows)
+        self.start_from([found])  # its own part is in what was paid
+        return str(folder), steps_taken(folder)
+
+
+def _entries(ledger: Ledger, run: str) -> list[Row]:
+    """Return every entry of a run, oldest first, as the file of the ledger has them."""
+    rows = Ledger.read(ledger.path).spends
+    details = {row.release_id: json.loads(row.payload).get("details") for row in rows}
+    return [row for row in rows if (details[row.release_id] or {}).get("run") == run]

@@ -1,1 +1,0 @@
-"""How much better a policy is than its reference, by a judge that did not train it."""

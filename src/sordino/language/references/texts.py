@@ -1,0 +1,431 @@
+"""Texts that a model is taught, and whether they tell the judgments or the records that are hidden.
+
+Noise on gradients hides a record from what training makes of it. It hides nothing that the start
+knew before: a model or a tokenizer that was made from the texts of a data set gives words of every
+record away with its first weights. So training that hides whole records or people asks what its
+start has read. The digests are of texts that somebody published as they are; of records that are to
+be hidden they are compared, and never written.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import unicodedata
+import warnings
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+from jaxtyping import Bool
+
+from sordino._validate import failure_probability
+from sordino.errors import DataError, PrivacyError, PrivacyWarning
+from sordino.language.models.promises import TEXTS_READ, tokenizer_digest
+from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.features import caveats_of_reading
+from sordino.preferences.files import every_line, read_mappings
+from sordino.preferences.rankings import Rankings
+from sordino.preferences.records import Text, read_text
+
+Document: TypeAlias = Text | tuple[Text, Text] | Mapping[str, Any]
+"""A text; chat messages; (prompt, answer); or an object with ``messages``, with ``text``, or with
+``prompt`` and ``completion``."""
+
+_ASKING = frozenset({"user", "human", "system", "developer", "tool"})
+_BREAK = re.compile(r"\n|<\|[^|<>]{1,40}\|>|</?s>|\[/?INST\]")
+_SPEAKER = re.compile(r"[\s#*]*\w{1,20}[\s*]*:[\s*]*")
+_PAIR = ("prompt", "completion")
+_LARGEST = 1 << 20  # characters of one block of a plain text
+_WANTED = (
+    "a text, chat messages, (prompt, answer), or an object with 'messages', with 'text', or with "
+    "'prompt' and 'completion'"
+)
+
+
+class Spoken(NamedTuple):
+    """What a document teaches a model to say."""
+
+    texts: list[str]  # everything that the model learns to say, to search in
+    pieces: list[str]  # parts of it that may each be one whole answer
+
+
+def spoken(document: Document, where: str = "the document") -> Spoken:
+    """Return what a document teaches a model to say."""
+    # Of chat messages, that is every turn but those of who asks. A plain text does not say where an
+    # answer begins, so each of its lines may be one, with or without a speaker's name before it.
+    if isinstance(document, tuple) and len(document) == len(_PAIR):
+        document = dict(zip(_PAIR, document, strict=True))
+    row = document if isinstance(document, Mapping) else {"messages": document}
+    named = [name for name in ("messages", "completion", "text") if name in row]
+    if not named or ("completion" in row and "prompt" not in row):
+        raise DataError(f"{where}: expected {_WANTED}.")
+    parts = [_part(read_text(row, name, where), plain=name != "completion") for name in named]
+    return Spoken(*(list(chain.from_iterable(column)) for column in zip(*parts, strict=True)))
+
+
+def _part(text: Text, *, plain: bool) -> tuple[list[str], list[str]]:
+    """Return what one field teaches to say, and the pieces of it."""
+    if not isinstance(text, str):
+        turns = [turn["content"] for turn in text if turn["role"] not in _ASKING]
+        return turns, turns
+    return [text], [text, *lines(text)] if plain else [text]
+
+
+def lines(text: str) -> Iterator[str]:
+    """Yield each line of a plain text as it is, and without the name of a speaker."""
+    for line in _BREAK.split(text):
+        if line and not line.isspace():
+            yield line
+            if speaker := _SPEAKER.match(line):
+                yield line[speaker.end() :]
+
+
+def read_documents(path: str | Path) -> Iterator[Document]:
+    """Return the documents of a file, one at a time; ``.gz`` is unpacked."""
+    # A name that ends in `.txt` (or that and `.gz`) is plain text, whose documents stand apart by
+    # blank lines; every other is JSON Lines, with one object of `Document` on each line.
+    path = Path(path)
+    if path.name.lower().removesuffix(".gz").endswith(".txt"):
+        return _some(_blocks(every_line(path)))
+    return _checked(read_mappings(path))
+
+
+def _checked(rows: Iterable[tuple[str, Mapping[str, Any]]]) -> Iterator[Document]:
+    """Yield objects; refuse the first that teaches nothing that we can read."""
+    for where, row in rows:
+        spoken(row, where)
+        yield row
+
+
+def _blocks(lines: Iterable[tuple[int, bytes]]) -> Iterator[str]:
+    """Yield what stands between blank lines, or 1 MiB of it."""
+    block: list[str] = []
+    size = 0
+    for number, line in chain(lines, [(0, b"")]):
+        try:
+            text = line.decode()
+        except UnicodeDecodeError:
+            text = None
+        if text is None:
+            raise DataError(f"line {number}: not valid UTF-8.")
+        if block and (size > _LARGEST or not text.strip()):
+            yield "".join(block)
+            block, size = [], 0
+        if text.strip():
+            block.append(text)
+            size += len(text)
+
+
+def _some(blocks: Iterator[str]) -> Iterator[str]:
+    """Yield blocks; refuse a text without any."""
+    first = next(blocks, None)
+    if first is None:
+        raise DataError("The input is empty: no text in it.")
+    yield first
+    yield from blocks
+
+
+_TELLING: Final = 40  # characters that two texts do not share by chance
+_START = re.compile(r"(?<!\w)\S")
+_Places: TypeAlias = list[tuple[int, int]]  # rows, and 0 for the first answer or 1
+
+
+class AnswerSearch:
+    """The answers of all pairs, each looked for until it is found: no text is read twice."""
+
+    # Texts are compared without regard to case, line breaks and the width of spaces (NFC). A short
+    # answer occurs if it is one whole turn or line. A longer one occurs already if its beginning
+    # does, up to 40 characters past where it parts from every other answer: so it does not matter
+    # where the text, or the answer, was cut, nor that many answers open with the same words.
+
+    def __init__(self, pairs: Comparisons) -> None:
+        """Index every answer as a whole, and every long one by its beginning."""
+        if pairs.given is not None:
+            raise DataError(
+                "A reference is trained on texts, and these pairs hold feature vectors."
+            )
+        self.found: Bool[np.ndarray, "n 2"] = np.zeros((len(pairs), 2), dtype=bool)
+        self._whole: dict[str, _Places] = defaultdict(list)
+        for row, both in enumerate(zip(pairs.first, pairs.second, strict=True)):
+            for side, answer in enumerate(both):
+                self._whole[_answer(answer)].append((row, side))
+        self._beginnings: dict[str, dict[int, dict[str, _Places]]] = {}
+        for answer, parting in _partings(self._whole):
+            beginning = answer[: parting + _TELLING]
+            if len(beginning) >= _TELLING and len(answer) > parting:
+                sizes = self._beginnings.setdefault(beginning[:_TELLING], {})
+                sizes.setdefault(len(beginning), {})[beginning] = self._whole[answer]
+
+    def look_in(self, said: Spoken) -> None:
+        """Mark the answers that occur; what was found is not looked for again."""
+        for piece in said.pieces:
+            self._mark(self._whole.pop(plain(piece), []))
+        for text in map(plain, said.texts):
+            for start in _START.finditer(text):
+                self._look_at(text, start.start())
+
+    def _look_at(self, text: str, start: int) -> None:
+        """Mark the answers whose beginning stands at one place of a text."""
+        sizes = self._beginnings.get(text[start : start + _TELLING], {})
+        for size, beginnings in sizes.items():
+            self._mark(beginnings.pop(text[start : start + size], []))
+
+    def _mark(self, places: _Places) -> None:
+        """Mark answers as found."""
+        for row, side in places:
+            self.found[row, side] = True
+
+
+def _partings(answers: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yield different answers, with the number of characters that another one begins with too."""
+    ordered = sorted(answers)
+    shared = [len(os.path.commonprefix(pair)) for pair in pairwise(ordered)]  # noqa: RUF071 (by character is meant)
+    yield from zip(ordered, map(max, [0, *shared], [*shared, 0]), strict=True)
+
+
+def _answer(text: Text) -> str:
+    """Return what an answer says, as one line."""
+    return plain(text if isinstance(text, str) else " ".join(spoken(text).texts))
+
+
+def plain(text: str) -> str:
+    """Return a text in one case and one form, with single spaces."""
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+_FEWEST = 10
+
+
+@dataclass(frozen=True)
+class OneSided:
+    """How many pairs have both answers, exactly one, or neither in a text; no label is in it."""
+
+    both: int  # pairs whose answers both occur
+    one: int  # pairs of which exactly one answer occurs
+    none: int  # pairs of which neither does
+
+    @property
+    def n(self) -> int:
+        """Return the number of pairs."""
+        return self.both + self.one + self.none
+
+    @property
+    def share(self) -> float:
+        """Return the share of pairs of which exactly one answer occurs."""
+        return self.one / self.n if self.n else 0.0
+
+    def __str__(self) -> str:
+        """Return the shares in one sentence."""
+        return (
+            f"exactly one of the two answers occurs in the text for {self.one} of {self.n} pairs "
+            f"({100 * self.share:.1f} %), both for {self.both}, neither for {self.none}"
+        )
+
+
+def one_sided_share(documents: Iterable[Document], pairs: Comparisons) -> OneSided:
+    """Return of how many pairs exactly one answer occurs in a text; no label is looked at."""
+    # What counts as an occurrence is said at `AnswerSearch`: cuts, case and spaces do not matter.
+    # What this cannot see: a text that holds both answers but tells them apart, by order or by how
+    # often they occur; and answers that were rewritten.
+    answers = AnswerSearch(pairs)
+    for index, document in enumerate(documents):
+        answers.look_in(spoken(document, f"document {index}"))
+    counts = np.bincount(answers.found.sum(axis=1), minlength=3)
+    return OneSided(both=int(counts[2]), one=int(counts[1]), none=int(counts[0]))
+
+
+def warn_of_labels(
+    documents: Iterable[Document],
+    pairs: Comparisons,
+    *,
+    strict: bool = False,
+    threshold: float = 0.05,
+) -> OneSided:
+    """Warn if a text seems to hold the preferred answers only; return what was found."""
+    # Text in which both answers of every pair occur gives a share of 0. Text of another source has
+    # few short answers by chance: the preferred answers of 2,100 dialogues gave 2.3 % on 2,313
+    # other pairs of the same people. Preferred answers themselves give nearly 100 %. One answer of
+    # every pair that was chosen without looking at a label leaks nothing and is warned of all the
+    # same, because no label is looked at here either.
+    # Warns:
+    #     PrivacyWarning: The share is above the threshold.
+    limit = failure_probability("threshold", threshold)
+    found = one_sided_share(documents, pairs)
+    if found.one < _FEWEST or found.share <= limit:
+        return found
+    message = (
+        f"The text seems to tell the judgments: {found}. If what people preferred decided which, "
+        "then a model trained on it has seen their labels before any noise is drawn, and no "
+        "epsilon covers that. Train on both answers of every pair in canonical order (sordino "
+        "language tiny), or on other text."
+    )
+    if strict:
+        raise PrivacyError(f"{message} Nothing was done.")
+    warnings.warn(message, PrivacyWarning, stacklevel=2)
+    return found
+
+
+_SIZE: Final = 8  # bytes of a digest: a million texts meet another million with chance 5e-8
+_SHARED: Final = frozenset({"system", "developer", "tool"})  # turns that many people's chats share
+
+
+@dataclass(frozen=True)
+class TextsRead:
+    """Texts that weights or a vocabulary were made from, as they were."""
+
+    # Of each text that does not occur elsewhere by chance; see `of`.
+    digests: frozenset[bytes] = frozenset()
+    short: frozenset[bytes] = frozenset()  # of prompts that may
+    complete: bool = False  # whether nothing else was read
+
+    @classmethod
+    def of(cls, pairs: Comparisons | Rankings) -> TextsRead:
+        """Return what somebody has read who read prompts and answers, and nothing else."""
+        # Told apart are whole questions (a prompt with both answers), prompts, and every text or
+        # line of at least 40 characters, all without regard to case, line breaks and spaces: a part
+        # of the pairs, more of them, or others in between, in any order, under any name, are
+        # recognized.
+        if isinstance(pairs, Rankings):
+            return cls.of_prompts([*pairs.prompts, *pairs.candidates])
+        rows = zip(pairs.prompts, pairs.first, pairs.second, strict=True)
+        digests = frozenset(chain.from_iterable(map(_of_question, rows)))
+        return cls(digests, frozenset(_short(pairs.prompts)), complete=True)
+
+    @classmethod
+    def of_prompts(cls, prompts: Iterable[Text]) -> TextsRead:
+        """Return what somebody has read who read these prompts."""
+        texts = list(prompts)
+        digests = frozenset(chain.from_iterable(map(_long, texts)))
+        return cls(digests, frozenset(_short(texts)), complete=True)
+
+    @classmethod
+    def on(cls, *marked: Any) -> TextsRead:
+        """Return what models and tokenizers have read together, as far as they say so."""
+        # A mark lists everything only as long as its weights, or rules, are those that it was made
+        # for: whatever was trained further by others may have read more.
+        found = [_marked(one) for one in marked if one is not None]
+        return reduce(TextsRead.with_those_of, found, cls(complete=True))
+
+    def with_those_of(self, other: TextsRead) -> TextsRead:
+        """Return what two have read together."""
+        complete = self.complete and other.complete
+        return TextsRead(self.digests | other.digests, self.short | other.short, complete=complete)
+
+    def beside(self, private: TextsRead) -> dict[str, bool]:
+        """Return what :func:`~sordino.preferences.features.caveats_of_reading` asks of a reader."""
+        known = self.complete and self.digests.isdisjoint(private.short)
+        return {"known": known, "read": not self.digests.isdisjoint(private.digests)}
+
+    def caveats(self, private: TextsRead, *, declared: bool) -> tuple[str, ...]:
+        """The caveats of private training by what has read these; refuse what knows it all."""
+        return caveats_of_reading(**self.beside(private), declared=declared)
+
+    def unread(self, pairs: Comparisons) -> list[int]:
+        """Return the rows of pairs of which no text is among these; each row is judged alone."""
+        known = self.digests | self.short
+        rows = enumerate(zip(pairs.prompts, pairs.first, pairs.second, strict=True))
+        return [
+            row
+            for row, texts in rows
+            if known.isdisjoint([*_of_question(texts), *_short(texts[:1])])
+        ]
+
+    def mark(self, thing: Any) -> None:
+        """Add it to the config of a model, or the settings of a tokenizer: copies keep it."""
+        known = self.digests | self.short | _marked(thing).digests
+        mark = {
+            "texts": b"".join(sorted(known)).hex(),
+            "made": _made(thing) if self.complete else "",
+            "heads": sorted(_heads(thing)),
+        }
+        if hasattr(thing, "init_kwargs"):
+            thing.init_kwargs[TEXTS_READ] = mark
+        else:
+            setattr(thing.config, TEXTS_READ, mark)
+
+
+def _marked(thing: Any) -> TextsRead:
+    """Return what one model or tokenizer says."""
+    kept = getattr(thing, "init_kwargs", None)
+    config = getattr(thing, "config", None)
+    mark = getattr(config, TEXTS_READ, None) if kept is None else kept.get(TEXTS_READ)
+    if mark is None:
+        return TextsRead()
+    try:
+        raw, made, heads = bytes.fromhex(mark["texts"]), mark["made"], set(mark["heads"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError("The mark that says what a model has read is malformed.") from error
+    digests = frozenset(raw[at : at + _SIZE] for at in range(0, len(raw), _SIZE))
+    same = bool(made) and made == _made(thing)
+    return TextsRead(digests, complete=same and heads.issuperset(_heads(thing)))
+
+
+def _made(thing: Any) -> str:
+    """Return what changes when a vocabulary, or the body of a model, does; heads are apart."""
+    if hasattr(thing, "init_kwargs"):
+        return tokenizer_digest(thing)
+    return _of_weights(sorted(thing.base_model.state_dict().items()))
+
+
+def _heads(thing: Any) -> Iterator[str]:
+    """Yield the digests of weights outside the body; one that is all 0 has learned nothing yet."""
+    if not hasattr(thing, "init_kwargs"):
+        body = {tensor.data_ptr() for tensor in thing.base_model.state_dict().values()}
+        for tensor in thing.state_dict().values():
+            if tensor.data_ptr() not in body and tensor.any():
+                yield _of_weights([("", tensor)])
+
+
+def _of_weights(named: Iterable[tuple[str, Any]]) -> str:
+    """Return a SHA-256 over tensors as 32-bit floats."""
+    digest = hashlib.sha256()
+    for name, tensor in named:
+        digest.update(f"\0{name} {tuple(tensor.shape)}\0".encode())
+        digest.update(tensor.detach().cpu().float().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _of_question(row: tuple[Text, Text, Text]) -> Iterator[bytes]:
+    """Yield the digests of a prompt with two answers."""
+    prompt, *answers = map(_whole, row)
+    yield _digest("question", "\0".join([prompt, *sorted(answers)]))
+    yield from chain.from_iterable(map(_long, row))
+
+
+def _short(prompts: Iterable[Text]) -> Iterator[bytes]:
+    """Yield the digests of prompts that are too short to tell where they are from."""
+    for prompt in map(_whole, prompts):
+        if len(prompt) < _TELLING:
+            yield _digest("prompt", prompt)
+
+
+def _whole(text: Text) -> str:
+    """Return what was said, in one line."""
+    return " ".join(map(plain, _turns(text)))
+
+
+def _long(text: Text) -> Iterator[bytes]:
+    """Yield the digests of all parts of a text that are long enough to tell where they are from."""
+    parts = chain.from_iterable((turn, *lines(turn)) for turn in _turns(text))
+    for part in (_whole(text), *map(plain, parts)):
+        if len(part) >= _TELLING:
+            yield _digest("text", part)
+
+
+def _turns(text: Text) -> list[str]:
+    """Return a text, or what people and models said in a chat."""
+    if isinstance(text, str):
+        return [text]
+    return [turn["content"] for turn in text if turn["role"] not in _SHARED]
+
+
+def _digest(kind: str, text: str) -> bytes:
+    """Return the short digest of a text."""
+    return hashlib.sha256(f"{kind}\0{text}".encode("utf-8", "surrogatepass")).digest()[:_SIZE]
