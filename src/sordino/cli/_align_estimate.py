@@ -1,25 +1,40 @@
-"""Labels behind one noised sum: prompts, answers and persons are public, and used as such.
+"""Noise on the estimate: a curator reads raw judgments and releases one noised estimate of them.
 
-Whole records behind a tilted fit: nothing is told that prompts, answers or labels decide.
-
-Noise on the estimate: a curator reads raw judgments and releases one noised estimate of them.
+What differs is what is hidden (a label, all labels of a person, a whole record), what was judged
+(pairs, rankings) and where the judgments are (in memory, in many files that are read in chunks).
 """
 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
 
-from sordino.errors import BudgetExceeded
-from sordino.mechanisms.gaussian import GaussianMechanism
+from sordino.engines.engine import Engine
+from sordino.errors import BudgetExceeded, UsageError
+from sordino.mechanisms.gaussian import GaussianMechanism, SecondMoment, joint_mechanisms
 from sordino.mechanisms.label_sum import LabelGaussian
+from sordino.mechanisms.objective_perturbation import ObjectivePerturbation
+from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
+from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.policies.gibbs import CandidatePolicy
+from sordino.preferences.chunk_reading import judgments
+from sordino.preferences.chunk_survey import ChunkSurvey, survey_chunks
+from sordino.preferences.chunks import Chunks
+from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs
+from sordino.preferences.rankings import Rankings
+from sordino.privacy import accounting
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, Guarantee, merge
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.result import (
     describe_fit_settings,
     describe_guarantee_and_caveats,
@@ -27,351 +42,838 @@ from sordino.reporting.result import (
     measure_decisive,
     predict_utility,
 )
-from sordino.rewards.estimation import fit_released, fit_reward
+from sordino.rewards.chunk_fit import fit_released_chunks
+from sordino.rewards.confidence import least_ridge
+from sordino.rewards.estimation import EXPECTED_PASSES, fit_released, fit_reward
 from sordino.rewards.label_release import (
-    ReleasedLabels,
     countable_rows,
     label_promise,
+    promise_of,
+    release_chunks,
     release_labels,
 )
 from sordino.rewards.metrics import legible, measure_statistic
 from sordino.rewards.model import RewardModel
-from sordino.rewards.private_metric_releases import measure_labels, measure_records
-from sordino.rewards.private_metrics import PrivateMetrics, held_out_rows, refuse_one_sided
+from sordino.rewards.private_metric_releases import (
+    METRICS_PASSES,
+    measure_label_chunks,
+    measure_labels,
+    measure_records,
+    record_metrics_mechanism,
+)
+from sordino.rewards.private_metrics import (
+    SHARE,
+    PrivateMetrics,
+    held_out_rows,
+    refuse_one_sided,
+)
+from sordino.rewards.ranking_release import ranking_promise
+from sordino.rewards.record_release import fit_record_chunks
 from sordino.rewards.release_checks import entropy_of, record_promise
 
-from ._accounts import Limit, future_ledger, open_ledger, spending_limit, with_spend
-from ._align_inputs import Inputs, Learned, Noise, records_of
-from ._align_settings import Settings
-from ._options import Unit
-from ._policy_choice import (
+from ._accounts import Limit, with_spend
+from ._align_run import (
     NO_METRICS,
     NO_WINS,
+    AlignRun,
+    Inputs,
+    Learned,
+    LearningRun,
     describe_distrust,
     describe_policy,
     make_policy,
+    questions_of_one_person,
     show_examples,
 )
+from ._align_settings import Align
+from ._app import Bar
+from ._settings import Passes, Unit
+
+_METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own
+_ROOM = 1 + 1e-6
+_ITEM = 1.0  # norm of the vector of an item that has one weight
+_REPEATS = "repeats-not-linked"
 
 
-def learn_from_labels(
-    settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger, *, public: Pairs | None
-) -> Learned:
-    """Return what one noised sum of labels teaches, and what is free or was bought besides."""
-    held_out = None if noise.metrics is None else held_out_rows(pairs)
-    released = _released(settings, pairs, noise, ledger, held_out)
-    asked: dict[str, Any] = {"ridge": settings.ridge, "ball": settings.ball}
-    reward = fit_released(released, **asked)
-    paid = _bought(settings, reward, pairs, noise, ledger, held_out)
-    if paid is None:
-        measured = legible(measure_statistic(released.evidence, **asked))
-        wins = {**NO_WINS}
+def noised_estimate(settings: Align, inputs: Inputs, started: float) -> AlignRun:
+    """Return the run for what is hidden, what was judged, and where that is."""
+    kind: type[_Estimate]
+    if isinstance(inputs.data, Rankings):
+        kind = _OfRankings
+    elif isinstance(inputs.data, Chunks):
+        kind = _OfRecordChunks if settings.hides_texts else _OfLabelChunks
     else:
-        reward, measured, wins = with_bought(reward, paid, ledger)
-    policy = make_policy(reward, **settings.policy_terms)
-    differences = pairs.differences(reward.features)
-    findings = describe_findings(settings, policy, reward, differences, n=len(pairs))
-    findings["policy"] |= {**wins, "pessimism": describe_distrust(policy, pairs)}
-    findings["examples"] = show_examples(policy, public=public, released=None)
-    parts = {
-        "mechanism": noise.describe(),
-        "metrics": noise.describe_metrics(paid),
-        "data": _data(ledger.data, pairs, len(released.evidence), held_out),
-        "reward": {**measured, **describe_fit_settings(reward)},
-        **findings,
-    }
-    return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=True)
+        kind = _OfRecords if settings.hides_texts else _OfLabels
+    return kind(settings=settings, inputs=inputs, started=started)
 
 
-def _released(
-    settings: Settings,
-    pairs: Pairs,
-    noise: Noise,
-    ledger: Ledger,
-    held_out: Bool[np.ndarray, " n"] | None,
-) -> ReleasedLabels:
-    """Return the noised sum of the labels that the fit may see."""
-    assert isinstance(noise.estimate, LabelGaussian)  # noqa: S101 - for the type checker
-    return release_labels(
-        pairs,
-        noise.estimate,
-        ledger=ledger,
-        features=settings.features(len(pairs)),
-        held_out=held_out,
-        simulate_seed=settings.simulate_seed,
-    )
+@dataclass(frozen=True, kw_only=True)
+class _Noise:
+    """All mechanisms of one run."""
+
+    # What hides a label, a ballot or a record in the reward.
+    estimate: LabelGaussian | ObjectivePerturbation | RankingGaussian | RankingObjectivePerturbation
+    # The other half of the estimate, for records; None if it stays hidden.
+    second_moment: SecondMoment | None = None
+    # What hides it in held-out metrics; None if none are bought.
+    metrics: LabelGaussian | GaussianMechanism | None = None
+    metrics_epsilon: float | None = None  # what those may cost
+
+    @classmethod
+    def for_labels(cls, settings: Align, *, most: int | None, n: int | None) -> _Noise:
+        """Return noise for labels, made for their number where that is known."""
+        delta, wanted = settings.failure, settings.metrics_epsilon
+        if n is None:
+            estimate = LabelGaussian(settings.total, delta=delta, records_per_person=most)
+        else:
+            features = settings.features(n)
+            estimate = LabelGaussian.for_sizes(
+                settings.total,
+                n=n,
+                d=features.dimension,
+                feature_bound=features.feature_bound,
+                delta=delta,
+                records_per_person=most,
+            )
+        metrics = None
+        if wanted is not None:
+            metrics = LabelGaussian(wanted, delta=delta, records_per_person=most)
+        return cls(estimate=estimate, metrics=metrics, metrics_epsilon=wanted)
+
+    @classmethod
+    def for_records(cls, settings: Align, *, n: int | None, d: int) -> _Noise:
+        """Return noise for whole records; nothing of the data enters."""
+        wanted, delta = settings.metrics_epsilon, settings.failure
+        spared = 0.0 if wanted is None else delta * _METRICS_SHARE
+        estimate, moment = _perturbations(settings, delta - spared, n, d)
+        metrics = None
+        if wanted is not None:
+            metrics = record_metrics_mechanism(wanted, delta=spared, neighbors=settings.relation)
+        return cls(estimate=estimate, second_moment=moment, metrics=metrics, metrics_epsilon=wanted)
+
+    def epsilon(self, settings: Align, delta: float) -> float:
+        """Return the loss of everything together."""
+        events = [(self.estimate.event, 1)]
+        if self.metrics is not None:
+            events.append((self.metrics.event, 1))
+        return accounting.composed_epsilon(events, neighbors=settings.relation, delta=delta)
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is known of the noise of the estimate."""
+        names = {
+            LabelGaussian: "label-gaussian",
+            ObjectivePerturbation: "objective-perturbation",
+            RankingGaussian: "ranking-gaussian",
+            RankingObjectivePerturbation: "ranked-perturbation",
+        }
+        fields = {
+            LabelGaussian: ("mu", "shaped", "longest", "records_per_person"),
+            ObjectivePerturbation: ("bound", "ridge", "standard_deviation", "second_moment_mu"),
+            RankingGaussian: ("mu", "statistic", "shaped", "records_per_person"),
+            RankingObjectivePerturbation: (
+                "bound",
+                "candidates",
+                "dimension",
+                "ridge",
+                "standard_deviation",
+            ),
+        }
+        kind = type(self.estimate)
+        said = {name: getattr(self.estimate, name) for name in ("epsilon", "delta", *fields[kind])}
+        if said.get("longest") == math.inf:
+            said["longest"] = None
+        if kind is ObjectivePerturbation:
+            said["second_moment"] = self.second_moment is not None
+        return {"name": names[kind], **said}
+
+    def describe_metrics(self, paid: PrivateMetrics | None = None) -> dict[str, Any] | None:
+        """Return what is known of held-out metrics, if they are bought."""
+        if self.metrics is None:
+            return None
+        return {
+            "name": "label-gaussian" if isinstance(self.metrics, LabelGaussian) else "gaussian",
+            "epsilon": self.metrics_epsilon,
+            "delta": self.metrics.delta,
+            "mu": self.metrics.event.mu,
+            "share": SHARE,
+            "pairs": None if paid is None else paid.pairs,
+            "reason": None if paid is None else paid.reason,
+        }
 
 
-def _bought(
-    settings: Settings,
-    reward: RewardModel,
-    pairs: Pairs,
-    noise: Noise,
-    ledger: Ledger,
-    held_out: Bool[np.ndarray, " n"] | None,
-) -> PrivateMetrics | None:
-    """Return metrics on labels that the fit did not see, if the user pays for them."""
-    if held_out is None or not isinstance(noise.metrics, LabelGaussian):
-        return None
-    return measure_labels(
-        reward,
-        pairs,
-        noise.metrics,
-        held_out=held_out,
-        ledger=ledger,
-        temperature=settings.temperature,
-        simulate_seed=settings.other_seed,
-    )
-
-
-def with_bought(
-    reward: RewardModel, paid: PrivateMetrics, ledger: Ledger
-) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
-    """Return the reward with the promise of both, what is said of it, and of its policy's wins."""
-    measured = paid.to_dict()
-    wins = {name: measured.pop(name) for name in NO_WINS}
-    return paid.attached(reward, ledger), measured, wins
-
-
-def _data(
-    name: str, pairs: Pairs, used: int, held_out: Bool[np.ndarray, " n"] | None
-) -> dict[str, Any]:
-    """Return what was used, in public numbers."""
-    rows = countable_rows(pairs)
-    seen = len(rows) if held_out is None else int((~held_out[rows]).sum())
-    capped = seen - used
-    people = {} if pairs.persons is None else {"persons": len(set(pairs.persons))}
-    return {
-        "name": name,
-        "pairs": len(pairs) - capped,
-        "dropped_identical": pairs.dropped,
-        "capped": capped,
-        **people,
-    }
-
-
-def describe_findings(
-    settings: Settings, policy: CandidatePolicy, reward: RewardModel, differences: Any, *, n: int
-) -> dict[str, Any]:
-    """Return the policy, and what the page shows besides metrics, from public vectors."""
-    margins = np.asarray(differences @ reward.weights)
-    return {
-        "policy": {
-            **describe_policy(policy),
-            "kl": mean_kl(margins, policy.temperature),
-            "temperature": policy.temperature,
-            **NO_WINS,
-            "pessimism": None,
-        },
-        "utility": _utility(settings, n, differences),
-        "decisive": measure_decisive(reward, differences, source="comparisons"),
-        "examples": None,
-        "calibration": [],
-    }
-
-
-def _utility(settings: Settings, pairs: int, differences: Any) -> dict[str, Any] | None:
-    """Return the accuracy foreseen at several epsilons; None for persons, who give any number."""
-    if settings.unit is Unit.person:
-        return None
-    return predict_utility(
-        pairs,
-        differences,
-        chosen=settings.total,
-        noise="label-estimate",
-        delta=settings.failure,
-    )
-
-
-def learn_from_records(
-    settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger, *, public: Pairs | None
-) -> Learned:
-    """Return what a tilted fit of records teaches, and what was bought besides."""
-    reward = fit_reward(
-        pairs,
-        mechanism=noise.estimate,
-        second_moment=noise.second_moment,
-        ledger=ledger,
-        features=settings.features(records_of(settings, pairs)),
-        ball=settings.ball,
-        ellipsoid=settings.confidence is not None,
-        held_out=None if noise.metrics is None else held_out_rows(pairs),
-        simulate_seed=settings.simulate_seed,
-    )
-    paid = _bought_of_records(settings, reward, pairs, noise, ledger)
-    return describe_learned(settings, reward, paid, noise, ledger, public=public)
-
-
-def describe_learned(
-    settings: Settings,
-    reward: RewardModel,
-    paid: PrivateMetrics | None,
-    noise: Noise,
-    ledger: Ledger,
-    *,
-    public: Pairs | None,
-) -> Learned:
-    """Return what is told of a fit of records, and of what was bought besides."""
-    measured = {**NO_METRICS, **NO_WINS}
-    if paid is not None:
-        reward, measured = paid.attached(reward, ledger), paid.to_dict()
-    policy = make_policy(reward, **settings.policy_terms)
-    wins = {name: measured.pop(name) for name in NO_WINS}
-    parts = {
-        "mechanism": noise.describe(),
-        "metrics": noise.describe_metrics(paid),
-        "data": {
-            "name": ledger.data,
-            "pairs": reward.pairs,
-            "dropped_identical": None,
-            "capped": None,
-        },
-        "reward": {**measured, **describe_fit_settings(reward)},
-        **_findings(policy, reward, wins, public),
-    }
-    # a time tells how many records there were, and how long their texts
-    return Learned(reward=reward, policy=policy, ledger=ledger, parts=parts, timed=False)
-
-
-def _bought_of_records(
-    settings: Settings, reward: RewardModel, pairs: Pairs, noise: Noise, ledger: Ledger
-) -> PrivateMetrics | None:
-    """Return metrics on records that the fit did not see, if the user pays for them."""
-    if not isinstance(noise.metrics, GaussianMechanism):
-        return None
-    return measure_records(
-        reward,
-        pairs,
-        noise.metrics,
-        held_out=held_out_rows(pairs),
-        ledger=ledger,
-        temperature=settings.temperature,
-        simulate_seed=settings.other_seed,
-    )
-
-
-def _findings(
-    policy: CandidatePolicy, reward: RewardModel, wins: dict[str, Any], public: Pairs | None
-) -> dict[str, Any]:
-    """Return the policy, and what the page shows besides metrics, from a public file alone."""
-    decisive = None
-    if public is not None:
-        differences = public.differences(reward.features)
-        decisive = measure_decisive(reward, differences, source="public")
-    return {
-        "policy": {
-            **describe_policy(policy),
-            "temperature": policy.temperature,
-            **wins,
-            "kl": None,
-            "pessimism": None,
-        },
-        "utility": None,
-        "decisive": decisive,
-        "examples": show_examples(policy, public=public, released=None),
-        "calibration": [],
-    }
-
-
-def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
-    """Return what a run would spend; nothing is touched.
-
-    Raises:
-        BudgetExceeded: The ledger has not enough left.
-        DataError: Nothing could be held out for metrics.
-    """
-    pairs = _raw(inputs)
-    noise = Noise.of(settings, pairs)
-    ledger = planned_ledger(settings, noise)
-    if noise.metrics is not None and not settings.hides_texts:
-        refuse_one_sided(held_out_rows(pairs))
-    promise = _promise(settings, pairs, noise, ledger)
-    check_spends(noise, ledger, promise)
-    counted = settings.relation != ADD_OR_REMOVE_ONE
-    return {
-        "spend": promise.epsilon,
-        "pairs": len(pairs) + (pairs.dropped if settings.hides_texts else 0) if counted else None,
-        "dropped_identical": None if settings.hides_texts else pairs.dropped,
-        "mechanism": noise.describe(),
-        "metrics": noise.describe_metrics(),
-        **describe_guarantee_and_caveats(promise),
-    }
-
-
-def open_account(settings: Settings, inputs: Inputs) -> Ledger:
-    """Return the ledger of a run."""
-    return opened_ledger(settings, Noise.of(settings, _raw(inputs)))
-
-
-def learn(settings: Settings, inputs: Inputs, ledger: Ledger) -> Learned:
-    """Return what one noised estimate teaches."""
-    pairs = _raw(inputs)
-    noise = Noise.of(settings, pairs)
-    if settings.hides_texts:
-        return learn_from_records(settings, pairs, noise, ledger, public=inputs.public)
-    return learn_from_labels(settings, pairs, noise, ledger, public=inputs.public)
-
-
-def _raw(inputs: Inputs) -> Pairs:
-    """Return the raw judgments; reading refused all others."""
-    assert isinstance(inputs.pairs, Pairs)  # noqa: S101 - for the type checker
-    return inputs.pairs
-
-
-def planned_ledger(settings: Settings, noise: Noise) -> Ledger:
-    """Return the ledger of a run as it would be, for planning: nothing on disk is touched."""
-    limit = _limit(settings, noise)
-    ledger = future_ledger(settings.ledger_path, settings.data, limit, request=settings.request)
-    ledger.check_data(settings.data, None)
-    return ledger
-
-
-def opened_ledger(settings: Settings, noise: Noise) -> Ledger:
-    """Return the ledger of a run, made if there is none."""
-    limit = _limit(settings, noise)
-    return open_ledger(settings.ledger_path, settings.data, limit)
-
-
-def check_spends(noise: Noise, ledger: Ledger, promise: Guarantee) -> None:
-    """Refuse what a ledger has no room for."""
-    after = with_spend(ledger, noise.estimate.event, promise)
-    if noise.metrics is not None:
-        with_spend(after, noise.metrics.event, promise)
-
-
-def _limit(settings: Settings, noise: Noise) -> Limit:
-    """Return the limit of a new ledger: what this run spends."""
-    return spending_limit(
-        noise.epsilon(settings),
-        settings.budget,
-        unit=settings.unit.whose,
-        trust="central",
-        delta=settings.failure,
-        neighbors=settings.relation,
-    )
-
-
-def _promise(settings: Settings, pairs: Pairs, noise: Noise, ledger: Ledger) -> Guarantee:
-    """Return what everything together would promise."""
-    entropy = entropy_of(settings.simulate_seed)
-    if isinstance(noise.estimate, LabelGaussian):
-        alone = label_promise(pairs, noise.estimate, ledger, entropy)
-    else:
-        alone = record_promise(noise.estimate, ledger, entropy, n=len(pairs) + pairs.dropped)
-    return promise_together(settings, noise, ledger, alone)
-
-
-def promise_together(
-    settings: Settings, noise: Noise, ledger: Ledger, alone: Guarantee
-) -> Guarantee:
-    """Return what a reward promises together with its metrics, from what it promises alone."""
-    # a reward and metrics are stated together, at the delta of the ledger that paid for both
-    delta = settings.failure if noise.metrics is None else ledger.budget.delta
-    epsilon = noise.epsilon(settings, delta)
-    if math.isinf(epsilon):
-        raise BudgetExceeded(
-            f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
-            f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or raise the "
-            "limit with --budget-delta, which the ledger records."
+def _perturbations(
+    settings: Align, delta: float, n: int | None, d: int
+) -> tuple[ObjectivePerturbation, SecondMoment | None]:
+    """Return what hides a record in the weights and, where it is wanted, in the second moment."""
+    bound, neighbors, total = settings.clip, settings.relation, settings.total
+    if settings.ridge is None:
+        alone = ObjectivePerturbation.for_sizes(
+            total, n=n, d=d, delta=delta, bound=bound, neighbors=neighbors
         )
-    return merge([alone], epsilon=epsilon, delta=delta)
+    else:
+        alone = ObjectivePerturbation(
+            total, ridge=settings.ridge, delta=delta, bound=bound, neighbors=neighbors
+        )
+    if settings.confidence is None and not settings.second_moment:
+        return alone, None
+
+    def both(ridge: float | None) -> tuple[ObjectivePerturbation, SecondMoment]:
+        return joint_mechanisms(total, ridge=ridge, delta=delta, bound=bound, neighbors=neighbors)
+
+    first = both(alone.ridge)
+    if settings.confidence is None or settings.ridge is not None:
+        return first
+    least = least_ridge(first[1], d=d, ball=settings.ball)
+    ridge = first[0].ridge
+    # a larger ridge leaves the moment less noise, so that what sufficed for more noise suffices
+    return first if ridge is not None and ridge >= least else both(least * _ROOM)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Fitted:
+    """A released reward, and what was bought or came free with it."""
+
+    reward: RewardModel
+    metrics: dict[str, Any]  # of the reward
+    wins: dict[str, Any]  # of its policy
+    paid: PrivateMetrics | None = None
+    vectors: Any = None  # public differences to look at; None where none are public
+
+    @classmethod
+    def of(
+        cls,
+        reward: RewardModel,
+        paid: PrivateMetrics | None,
+        ledger: Ledger,
+        *,
+        free: Mapping[str, Any] = NO_METRICS,
+        vectors: Any = None,
+    ) -> _Fitted:
+        """Return a reward with what is said of it: what was paid for, or else what is free."""
+        if paid is None:
+            return cls(reward=reward, metrics={**free}, wins={**NO_WINS}, vectors=vectors)
+        measured = paid.to_dict()
+        wins = {name: measured.pop(name) for name in NO_WINS}
+        both = paid.attached(reward, ledger)
+        return cls(reward=both, metrics=measured, wins=wins, paid=paid, vectors=vectors)
+
+
+class _Estimate(LearningRun):
+    """What all of them do alike."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> _Noise:
+        """Return the mechanisms that keep what the user asked for."""
+
+    @abstractmethod
+    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+        """Return what the reward promises without metrics."""
+
+    @abstractmethod
+    def counts(self) -> dict[str, Any]:
+        """Return what a plan may tell of how much there is."""
+
+    @abstractmethod
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Release the estimate, fit it, and buy metrics if they are wanted; all that spends."""
+
+    @abstractmethod
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return ``data`` and what the page shows besides metrics, from what is public alone."""
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: what this run spends."""
+        asked = self.settings
+        return self.central_limit(self.noise.epsilon(asked, asked.failure))
+
+    def refuse_unusable(self) -> None:
+        """Refuse what only the judgments can tell, before a ledger is looked at."""
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what a run would spend; nothing is touched."""
+        ledger.check_data(self.settings.data, None)
+        self.refuse_unusable()
+        promise = self._promise(ledger)
+        after = with_spend(ledger, self.noise.estimate.event, promise)
+        if self.noise.metrics is not None:
+            with_spend(after, self.noise.metrics.event, promise)
+        return {
+            "spend": promise.epsilon,
+            **self.counts(),
+            "mechanism": self.noise.describe(),
+            "metrics": self.noise.describe_metrics(),
+            **describe_guarantee_and_caveats(promise),
+        }
+
+    def _promise(self, ledger: Ledger) -> Guarantee:
+        """Return what a reward promises together with its metrics."""
+        alone = self.promise_alone(ledger, self.settings.simulate_seed)
+        # a reward and metrics are stated together, at the delta of the ledger that paid for both
+        bought = self.noise.metrics is not None
+        delta = ledger.budget.delta if bought else self.settings.failure
+        epsilon = self.noise.epsilon(self.settings, delta)
+        if math.isinf(epsilon):
+            raise BudgetExceeded(
+                f"A reward and its metrics have no finite epsilon at the delta={delta!r} of "
+                f"{ledger.path.name}. Nothing was released. Leave --metrics-epsilon out, or raise "
+                "the limit with --budget-delta, which the ledger records."
+            )
+        return merge([alone], epsilon=epsilon, delta=delta)
+
+    def learn(self, ledger: Ledger) -> Learned:
+        """Return what one noised estimate teaches, and what is free or was bought besides."""
+        fitted = self.fitted(ledger)
+        policy = make_policy(fitted.reward, **self.settings.policy_terms)
+        told = self.findings(fitted, policy)
+        parts = {
+            "mechanism": self.noise.describe(),
+            "metrics": self.noise.describe_metrics(fitted.paid),
+            "data": {"name": ledger.data, **told.pop("data")},
+            "reward": {**fitted.metrics, **describe_fit_settings(fitted.reward)},
+            "policy": {
+                **describe_policy(policy),
+                "temperature": policy.temperature,
+                "kl": None,
+                **fitted.wins,
+                "pessimism": None,
+                **told.pop("policy", {}),
+            },
+            "utility": None,
+            "decisive": None,
+            "examples": None,
+            "calibration": [],
+            **told,
+        }
+        # of records a time tells how many there were, and how long their texts
+        timed = not self.settings.hides_texts
+        return Learned(reward=fitted.reward, policy=policy, parts=parts, timed=timed)
+
+
+# Labels behind one noised sum: prompts, answers and persons are public, and used as such.
+
+
+class _Labels(_Estimate):
+    """What is told of labels, wherever they are."""
+
+    def vector_findings(self, fitted: _Fitted, policy: CandidatePolicy, n: int) -> dict[str, Any]:
+        """Return what public vectors show besides metrics."""
+        asked, reward, differences = self.settings, fitted.reward, fitted.vectors
+        utility = None
+        if asked.unit is not Unit.person:  # persons give any number of labels
+            utility = predict_utility(
+                n,
+                differences,
+                chosen=asked.total,
+                noise="label-estimate",
+                delta=asked.failure,
+            )
+        margins = np.asarray(differences @ reward.weights)
+        return {
+            "policy": {"kl": mean_kl(margins, policy.temperature)},
+            "utility": utility,
+            "decisive": measure_decisive(reward, differences, source="comparisons"),
+        }
+
+    @property
+    def mechanism(self) -> LabelGaussian:
+        """Return what noises the sum."""
+        assert isinstance(self.noise.estimate, LabelGaussian)  # noqa: S101 - for the type checker
+        return self.noise.estimate
+
+
+class _OfLabels(_Labels):
+    """Labels of pairs in memory."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """Return the raw judgments; reading refused all others."""
+        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    @cached_property
+    def noise(self) -> _Noise:
+        """Return what hides a label, or all labels of a person."""
+        most = None
+        if self.settings.unit is Unit.person:
+            most = self.settings.cap or questions_of_one_person(self.pairs)
+        return _Noise.for_labels(self.settings, most=most, n=len(self.pairs))
+
+    @cached_property
+    def held_out(self) -> Bool[np.ndarray, " n"] | None:
+        """Return which rows the fit may not see; None where no metrics are bought."""
+        return None if self.noise.metrics is None else held_out_rows(self.pairs)
+
+    def refuse_unusable(self) -> None:
+        """Refuse to hold out what could not be scored."""
+        if self.held_out is not None:
+            refuse_one_sided(self.held_out)
+
+    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+        """Return what one noised sum promises."""
+        return label_promise(self.pairs, self.mechanism, ledger, entropy_of(seed))
+
+    def counts(self) -> dict[str, Any]:
+        """Return how many pairs there are, which is public."""
+        return {"pairs": len(self.pairs), "dropped_identical": self.pairs.dropped}
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what one noised sum of labels teaches, and what is free or was bought besides."""
+        settings, held_out = self.settings, self.held_out
+        released = release_labels(
+            self.pairs,
+            self.mechanism,
+            ledger=ledger,
+            features=settings.features(len(self.pairs)),
+            held_out=held_out,
+            simulate_seed=settings.simulate_seed,
+        )
+        reward = fit_released(released, ridge=settings.ridge, ball=settings.ball)
+        vectors = self.pairs.differences(reward.features)
+        if held_out is None or not isinstance(self.noise.metrics, LabelGaussian):
+            free = measure_statistic(released.evidence, ridge=settings.ridge, ball=settings.ball)
+            return _Fitted.of(reward, None, ledger, free=legible(free), vectors=vectors)
+        paid = measure_labels(
+            reward,
+            self.pairs,
+            self.noise.metrics,
+            held_out=held_out,
+            ledger=ledger,
+            temperature=settings.policy_temperature,
+            simulate_seed=settings.other_seed,
+        )
+        return _Fitted.of(reward, paid, ledger, vectors=vectors)
+
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return what public texts show, and what was used."""
+        pairs, rows = self.pairs, countable_rows(self.pairs)
+        seen = len(rows) if self.held_out is None else int((~self.held_out[rows]).sum())
+        capped = seen - (fitted.reward.pairs or 0)
+        people = {} if pairs.persons is None else {"persons": len(set(pairs.persons))}
+        data = {
+            "pairs": len(pairs) - capped,
+            "dropped_identical": pairs.dropped,
+            "capped": capped,
+            **people,
+        }
+        shown = self.vector_findings(fitted, policy, len(pairs))
+        shown["policy"]["pessimism"] = describe_distrust(policy, pairs)
+        examples = show_examples(policy, public=self.inputs.public, released=None)
+        return {"data": data, **shown, "examples": examples}
+
+
+# Many files, read in chunks: first what is public of them, then what is summed.
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Surveyed:
+    """Many files of which all that is public was read once."""
+
+    survey: ChunkSurvey  # what was found
+    engine: Engine  # what reads them again
+    taken: Passes  # shows how far it is
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OfChunks(_Estimate):
+    """Judgments in many files."""
+
+    surveyed: _Surveyed | None = None
+
+    @property
+    def chunks(self) -> Chunks:
+        """Return the files."""
+        assert isinstance(self.inputs.data, Chunks)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    @property
+    def survey(self) -> ChunkSurvey | None:
+        """Return what is public of the files, if it was read."""
+        return None if self.surveyed is None else self.surveyed.survey
+
+    @property
+    def read(self) -> _Surveyed:
+        """Return what was read of the files, which a run does first."""
+        assert self.surveyed is not None  # noqa: S101 - for the type checker
+        return self.surveyed
+
+    @property
+    def expected_passes(self) -> int | None:
+        """Return how often the files will be read, about; None where that would tell of records."""
+        return None
+
+    def features(self, n: int | None) -> HashedText | None:
+        """Return the features of texts; None for files that hold vectors."""
+        return self.settings.features(n) if self.chunks.dimension is None else None
+
+    @contextmanager
+    def ready(self) -> Iterator[AlignRun]:
+        """Read all that is public of the files once, with an engine that stays until the end."""
+        self.planned()
+        asked = self.settings
+        with asked.started_engine() as engine, Bar.shown("Reading") as bar:
+            taken = Passes(bar, self.expected_passes)
+            with survey_chunks(
+                self.chunks,
+                engine,
+                most=asked.cap,
+                hold_out=asked.metrics_epsilon is not None,
+                scratch=asked.scratch,
+                taken=taken,
+            ) as survey:
+                yield replace(self, surveyed=_Surveyed(survey=survey, engine=engine, taken=taken))
+
+    def refuse_unusable(self) -> None:
+        """Refuse settings that vectors in files cannot meet, and an engine that is not there."""
+        asked, dimension = self.settings, self.chunks.dimension
+        if dimension is not None:
+            if asked.dimension not in (None, dimension):
+                raise UsageError(
+                    f"--dimension {asked.dimension}: these files hold vectors of {dimension} "
+                    "numbers, and no text to make features of. Nothing was done. Leave it out."
+                )
+            asked.refuse_matrices(dimension)
+        if self.surveyed is None:
+            asked.refuse_missing_engine()
+
+
+class _OfLabelChunks(_OfChunks, _Labels):
+    """Labels of pairs in many files."""
+
+    @property
+    def noise(self) -> _Noise:
+        """Return what hides a label, or all labels of a person."""
+        survey = self.survey
+        n = survey.counted if survey is not None and self.chunks.dimension is None else None
+        return _Noise.for_labels(self.settings, most=self.settings.cap, n=n)
+
+    @property
+    def expected_passes(self) -> int:
+        """Return how often the files will be read, about."""
+        return EXPECTED_PASSES + (0 if self.settings.metrics_epsilon is None else METRICS_PASSES)
+
+    def _parts(self, survey: ChunkSurvey) -> tuple[ChunkSurvey, ChunkSurvey | None]:
+        """Return what the fit may see, and what is held out for metrics, if they are bought."""
+        return (survey, None) if self.settings.metrics_epsilon is None else survey.divided()
+
+    @cached_property
+    def _linked(self) -> bool:
+        """Return whether the first records say who answered; all others must do as they do."""
+        if self.survey is not None:
+            return self.survey.linked
+        blocks = (rows for chunk in self.chunks.chunks for rows in judgments(self.chunks, chunk))
+        first = next((rows for rows in blocks if len(rows)), None)
+        return first is not None and first.persons is not None
+
+    def refuse_unusable(self) -> None:
+        """Refuse what the files cannot meet; also a cap where it is not known who answered."""
+        super().refuse_unusable()
+        if self.survey is not None:
+            self._parts(self.survey)
+        if self.settings.cap is not None and not self._linked:
+            refuse_unlinked(f"a limit of {self.settings.cap} records of one person")
+
+    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+        """Return what one noised sum promises."""
+        survey = self.survey
+        return promise_of(
+            self.mechanism,
+            ledger,
+            entropy_of(seed),
+            linked=self._linked,
+            repeats=survey is not None and survey.repeats,
+            n=None if survey is None else survey.n,
+        )
+
+    def counts(self) -> dict[str, Any]:
+        """Return what is known: before all was read not how many there are, nor of repeats."""
+        survey = self.survey
+        return {
+            "pairs": None if survey is None else survey.counted,
+            "dropped_identical": None if survey is None else survey.dropped,
+            "files": self.settings.describe_files(self.chunks, passes=self.expected_passes),
+            "possible_caveats": [_REPEATS] if survey is None and not self._linked else [],
+        }
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what one noised sum of the labels in many files teaches, and what was bought."""
+        settings, read = self.settings, self.read
+        seen, held_out = self._parts(read.survey)
+        released = release_chunks(
+            seen,
+            self.mechanism,
+            ledger=ledger,
+            engine=read.engine,
+            features=self.features(seen.counted),
+            simulate_seed=settings.simulate_seed,
+            taken=read.taken,
+        )
+        reward = fit_released_chunks(released, ridge=settings.ridge, ball=settings.ball)
+        paid = None
+        if held_out is not None and isinstance(self.noise.metrics, LabelGaussian):
+            paid = measure_label_chunks(
+                reward,
+                held_out,
+                self.noise.metrics,
+                ledger=ledger,
+                engine=read.engine,
+                temperature=settings.policy_temperature,
+                simulate_seed=settings.other_seed,
+                taken=read.taken,
+            )
+        return _Fitted.of(reward, paid, ledger, vectors=released.evidence.sample)
+
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return what a sample of the public vectors shows, and what was used."""
+        survey = self.read.survey
+        data = {
+            "pairs": survey.counted,
+            "records": survey.n,
+            "dropped_identical": survey.dropped,
+            "capped": None,  # not told from repeats, which do not count either
+            "files": survey.chunks.chunks[-1].file + 1,
+            "looked_at": len(fitted.vectors),
+        }
+        return {"data": data, **self.vector_findings(fitted, policy, survey.counted)}
+
+
+# Whole records behind a tilted fit: nothing is told that prompts, answers or labels decide.
+
+
+class _Records(_Estimate):
+    """What is told of whole records, wherever they are."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int | None:
+        """Return the length of vectors; None for texts."""
+
+    @property
+    @abstractmethod
+    def known_number(self) -> int | None:
+        """Return how many records there are, dropped ones too; None if they were not counted."""
+
+    @property
+    def n(self) -> int | None:
+        """Return how many records there are; None where that is private, or not counted yet."""
+        private = self.settings.relation == ADD_OR_REMOVE_ONE
+        return None if private else self.known_number
+
+    @cached_property
+    def noise(self) -> _Noise:
+        """Return what hides a record."""
+        d = self.dimension or self.settings.features(self.n).dimension
+        return _Noise.for_records(self.settings, n=self.n, d=d)
+
+    @property
+    def mechanism(self) -> ObjectivePerturbation:
+        """Return what perturbs the fit."""
+        assert isinstance(self.noise.estimate, ObjectivePerturbation)  # noqa: S101 - for the type checker
+        return self.noise.estimate
+
+    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+        """Return what a tilted fit promises."""
+        return record_promise(self.mechanism, ledger, entropy_of(seed), n=self.known_number)
+
+    def counts(self) -> dict[str, Any]:
+        """Return how many records there are, where one change leaves that as it is."""
+        return {"pairs": self.n, "dropped_identical": None}
+
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return what a public file shows, and nothing of the records."""
+        reward, public = fitted.reward, self.inputs.public
+        decisive = None
+        if public is not None:
+            differences = public.differences(reward.features)
+            decisive = measure_decisive(reward, differences, source="public")
+        return {
+            "data": {"pairs": reward.pairs, "dropped_identical": None, "capped": None},
+            "decisive": decisive,
+            "examples": show_examples(policy, public=public, released=None),
+        }
+
+
+class _OfRecords(_Records):
+    """Records in memory."""
+
+    @property
+    def dimension(self) -> None:
+        """Return no length: there are texts."""
+
+    @property
+    def pairs(self) -> Pairs:
+        """Return the raw judgments; reading refused all others."""
+        assert isinstance(self.inputs.data, Pairs)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    @property
+    def known_number(self) -> int:
+        """Return how many records there are."""
+        return len(self.pairs) + self.pairs.dropped
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what a tilted fit of records teaches, and what was bought besides."""
+        settings, pairs, noise = self.settings, self.pairs, self.noise
+        held_out = None if noise.metrics is None else held_out_rows(pairs)
+        reward = fit_reward(
+            pairs,
+            mechanism=self.mechanism,
+            second_moment=noise.second_moment,
+            ledger=ledger,
+            features=settings.features(self.n),
+            ball=settings.ball,
+            ellipsoid=settings.confidence is not None,
+            held_out=held_out,
+            simulate_seed=settings.simulate_seed,
+        )
+        paid = None
+        if held_out is not None and isinstance(noise.metrics, GaussianMechanism):
+            paid = measure_records(
+                reward,
+                pairs,
+                noise.metrics,
+                held_out=held_out,
+                ledger=ledger,
+                temperature=settings.policy_temperature,
+                simulate_seed=settings.other_seed,
+            )
+        return _Fitted.of(reward, paid, ledger)
+
+
+class _OfRecordChunks(_OfChunks, _Records):
+    """Records in many files."""
+
+    @property
+    def dimension(self) -> int | None:
+        """Return the length of vectors: no option says it."""
+        return self.chunks.dimension
+
+    @property
+    def known_number(self) -> int | None:
+        """Return how many records there are."""
+        return None if self.survey is None else self.survey.n + self.survey.dropped
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what a tilted fit of the records in many files teaches."""
+        settings, read = self.settings, self.read
+        read.taken.stop_counting("Fitting")
+        fit = fit_record_chunks(
+            read.survey,
+            self.mechanism,
+            second_moment=self.noise.second_moment,
+            ledger=ledger,
+            engine=read.engine,
+            features=self.features(self.n),
+            ball=settings.ball,
+            ellipsoid=settings.confidence is not None,
+            simulate_seed=settings.simulate_seed,
+        )
+        return _Fitted.of(RewardModel(**vars(fit)), None, ledger)
+
+
+class _OfRankings(_Estimate):
+    """Rankings: ballots of an election, or ordered answers to prompts."""
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: what was asked for."""
+        return self.central_limit(self.settings.total)
+
+    @property
+    def rankings(self) -> Rankings:
+        """Return the rankings."""
+        assert isinstance(self.inputs.data, Rankings)  # noqa: S101 - for the type checker
+        return self.inputs.data
+
+    @cached_property
+    def mechanism(self) -> RankingGaussian | RankingObjectivePerturbation:
+        """Return what hides a ballot, all ballots of a person, or a whole record."""
+        settings, items = self.settings, self.rankings.items
+        if settings.hides_texts:
+            if items is None:
+                raise UsageError(
+                    "--unit record needs a public list of items that everybody ranks; here every "
+                    "ballot has candidates of its own. Nothing was done. Use --unit label, or "
+                    "RankingObjectivePerturbation in Python with a public limit on candidates."
+                )
+            return RankingObjectivePerturbation(
+                settings.total,
+                delta=settings.failure,
+                bound=_ITEM if settings.bound is None else settings.bound,
+                candidates=len(items),
+                dimension=len(items),
+                neighbors=settings.relation,
+                ridge=settings.ridge,
+            )
+        most = None
+        if settings.unit is Unit.person:
+            known = questions_of_one_person(self.rankings)
+            most = settings.cap or known
+        return RankingGaussian(
+            settings.total, delta=settings.failure, statistic="borda", records_per_person=most
+        )
+
+    @property
+    def noise(self) -> _Noise:
+        """Return the one mechanism: rankings are not scored."""
+        return _Noise(estimate=self.mechanism)
+
+    def promise_alone(self, ledger: Ledger, seed: int | None) -> Guarantee:
+        """Return what the release promises."""
+        entropy = entropy_of(seed)
+        if isinstance(self.mechanism, RankingGaussian):
+            return ranking_promise(self.rankings, self.mechanism, ledger, entropy)
+        return record_promise(self.mechanism, ledger, entropy, n=len(self.rankings))
+
+    def counts(self) -> dict[str, Any]:
+        """Return how many ballots there are, where one change leaves that as it is."""
+        private = self.settings.relation == ADD_OR_REMOVE_ONE
+        ballots = None if private else len(self.rankings)
+        return {"pairs": None, "ballots": ballots, "dropped_identical": None}
+
+    def fitted(self, ledger: Ledger) -> _Fitted:
+        """Return what one noised sum of rankings, or a tilted fit of them, teaches."""
+        settings = self.settings
+        reward = fit_reward(
+            self.rankings,
+            mechanism=self.mechanism,
+            ledger=ledger,
+            features=None if self.rankings.items else HashedText(dimension=settings.text_dimension),
+            ridge=None if settings.hides_texts else settings.ridge,
+            ball=settings.ball,
+            simulate_seed=settings.simulate_seed,
+        )
+        return _Fitted.of(reward, None, ledger)
+
+    def findings(self, fitted: _Fitted, policy: CandidatePolicy) -> dict[str, Any]:
+        """Return the items, best first, how often the policy picks each, and what was used."""
+        reward, items = fitted.reward, self.rankings.items
+        capped = None
+        if not self.settings.hides_texts:
+            capped = int(np.sum(self.rankings.first_rows())) - (reward.pairs or 0)
+        worths = None
+        if reward.items is not None:  # with 95% intervals where these are known; last without data
+            worths = [
+                {"name": name, "worth": worth, "interval": None if low is None else [low, high]}
+                for name, worth, low, high in reward.worths()
+            ]
+        return {
+            "data": {
+                **self.counts(),
+                "items": None if items is None else len(items),
+                "capped": capped,
+            },
+            "policy": {"choices": _choices(policy, reward)},
+            "items": worths,
+        }
+
+
+def _choices(policy: CandidatePolicy, reward: RewardModel) -> list[dict[str, Any]] | None:
+    """Return how often the policy picks each item, best first."""
+    if reward.items is None or reward.features is not None:
+        return None
+    rows = np.eye(len(reward.items)) if reward.item_features is None else reward.item_features
+    (chances,) = policy.probabilities(None, [rows])
+    order = sorted(zip(reward.items, chances.tolist(), strict=True), key=lambda pair: -pair[1])
+    return [{"name": name, "probability": chance} for name, chance in order]

@@ -1,191 +1,150 @@
-"""One run of the main job, step by step: read, learn, measure, write."""
+"""One run of ``align``: what it reads, the policy it makes of what is learned, what it writes."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from sordino import _random
-from sordino._files import (
-    atomic_draft,
-    clear,
-    explained,
-    finite,
-    refuse_existing,
-    refuse_output,
-    refuse_unwritable,
-    sole_holder,
-    to_json,
-)
+from sordino._files import finite, to_json
 from sordino._version import __version__
 from sordino.auditing.runs.stored import RESULT_FORMAT, RESULT_VERSION
 from sordino.certificates import certify
-from sordino.errors import SordinoError
+from sordino.environments.annotators import TrueReward
+from sordino.policies.gibbs import CandidatePolicy, gibbs_policy
+from sordino.policies.pessimism import ConfidencePolicy, pessimistic_policy
 from sordino.preferences.chunks import Chunks
 from sordino.preferences.comparisons import Comparisons
+from sordino.preferences.pairs import Pairs, PrivatePairs, most_questions
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.ledger import Ledger
+from sordino.privatization.randomization import refuse_unlinked
 from sordino.reporting.html import render_report
 from sordino.reporting.result import (
     describe_guarantee_and_caveats,
     describe_ledger_rows,
+    measure_confidence,
+    measure_examples,
     measure_public,
     measure_truth,
 )
 from sordino.reporting.summary import summarize
+from sordino.rewards.model import RewardModel
 
-from . import (
-    _align_draws,
-    _align_estimate,
-    _align_files,
-    _align_labels,
-    _align_rankings,
-    _align_record_files,
-)
-from ._align_inputs import Inputs, Learned
-from ._align_settings import NoiseOn, Settings
+from ._accounts import Limit, spending_limit
+from ._align_settings import Align
+from ._run import Run
 
+NO_METRICS = {
+    f"{metric}{of}": None
+    for metric in ("accuracy", "negative_log_likelihood", "calibration_slope")
+    for of in ("", "_standard_error")
+}
+"""What is said of a reward where nothing paid for more."""
 
-def plan(settings: Settings, inputs: Inputs) -> dict[str, Any]:
-    """Return what a run would spend; nothing is touched.
-
-    Raises:
-        BudgetExceeded: The ledger has not enough left.
-    """
-    planned: dict[str, Any] = _way(settings, inputs).plan(settings, inputs)
-    return planned
+NO_WINS = {"win_rate": None, "win_rate_interval": None}
+"""What is said of a policy's wins where nothing paid for them."""
 
 
-def _way(settings: Settings, inputs: Inputs) -> Any:
-    """Return the module that plans, opens the ledger and learns."""
-    if isinstance(inputs.pairs, Rankings):
-        return _align_rankings
-    if isinstance(inputs.pairs, Chunks):
-        return _align_record_files if settings.hides_texts else _align_files
-    ways = {
-        NoiseOn.labels: _align_labels,
-        NoiseOn.estimate: _align_estimate,
-        NoiseOn.draws: _align_draws,
-    }
-    return ways[settings.noise]
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """Everything that a run reads, checked before anything is spent, and how pairs were read."""
+
+    data: Pairs | PrivatePairs | Rankings | Chunks
+    public: Pairs | None = None
+    truth: TrueReward | None = None
+    drop_identical: bool
+    source: Path | None = None
 
 
-@contextmanager
-def made_folder(path: Path) -> Iterator[None]:
-    """Make the folder of a run and hold it; a failure takes it away if it is still empty."""
-    lock = path / ".sordino.lock"
-    busy = (
-        f"Another run is writing into {path.name or path}. Nothing was done. Try again when it "
-        "is done, or give another folder."
-    )
-    made = not path.exists()
-    with explained(f"{path.name} cannot be made"):
-        path.mkdir(parents=True, exist_ok=True)
-    try:
-        with sole_holder(lock, f"{path.name or path} cannot be written", busy):
-            if made and any(not found.name.startswith(".") for found in path.iterdir()):
-                refuse_existing(path, force=False)
-            yield
-    except BaseException:
-        if made:
-            with suppress(OSError):
-                path.rmdir()
-        raise
+@dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a kind of noise made of its inputs."""
+
+    reward: RewardModel  # the private reward
+    policy: CandidatePolicy  # made from it
+    parts: dict[str, Any]  # the fields of `result.json` that differ from kind to kind
+    timed: bool  # whether the time that a run took may be told
 
 
-def publish(folder: Path, files: Mapping[str, str], *, force: bool) -> None:
-    """Write files that belong together: all of them or, short of a power cut, none."""
-    names = list(files)
-    with ExitStack() as stack:
-        drafts = []
-        for name in reversed(names):  # a stack closes the other way round
-            drafts.append(stack.enter_context(atomic_draft(folder / name, force=force)))
-            drafts[-1].file.write(files[name].encode())
-        for draft in drafts:
-            draft.finish()
-        clear(folder / names[-1], force=force)  # no old result beside a new reward
+@dataclass(frozen=True, kw_only=True)
+class AlignRun(Run):
+    """A run on judgments, wherever its noise is."""
 
+    settings: Align
+    inputs: Inputs
+    started: float  # when, by the clock of `_random`
 
-def run(settings: Settings, inputs: Inputs, *, started: float) -> dict[str, Any]:
-    """Do the whole job after the inputs were read; return what ``result.json`` holds."""
-    # Whatever can be refused is refused before anything is spent.
-    plan(settings, inputs)
-    if isinstance(inputs.pairs, Chunks) and inputs.surveyed is None:
-        with _align_files.surveyed(settings, inputs) as surveyed:
-            return run(settings, surveyed, started=started)
-    way = _way(settings, inputs)
-    with made_folder(settings.out):
-        refuse_output(settings.out / "result.json", force=settings.force)  # nobody writes now
-        settings = replace(settings, force=settings.force or settings.was_interrupted)
-        refuse_unwritable(settings.out / "result.json")
-        ledger = way.open_account(settings, inputs)
-        if way is _align_draws:
-            return _prepared(settings, way.describe(settings, inputs, ledger))
-        with add_spend_to_errors(ledger), ledger.attempt(settings.request):
-            return _written(settings, inputs, way.learn(settings, inputs, ledger), started)
+    @property
+    def request(self) -> str | None:
+        """Return the name of the command."""
+        return self.settings.request
 
-
-def _prepared(settings: Settings, result: dict[str, Any]) -> dict[str, Any]:
-    """Write down how draws will be made; nothing was spent, and nothing else leaves."""
-    publish(settings.out, {"result.json": to_json(result)}, force=settings.force)
-    return result
-
-
-@contextmanager
-def add_spend_to_errors(ledger: Ledger) -> Iterator[None]:
-    """Add to an error that the spend before it stays recorded."""
-    try:
-        yield
-    except SordinoError as error:
-        problem = error
-    else:
-        return
-    stays = f" What was spent before stays on {ledger.path.name}." if ledger.spends else ""
-    raise type(problem)(f"{problem}{stays}")
-
-
-def _written(
-    settings: Settings, inputs: Inputs, learned: Learned, started: float
-) -> dict[str, Any]:
-    """Measure what public files allow, certify, and write everything."""
-    certificate = certify(learned.policy, learned.ledger, for_study=True)
-    model = to_json(learned.reward.to_dict())
-    result: dict[str, Any] = finite(
-        {
-            "format": RESULT_FORMAT,
-            "version": RESULT_VERSION,
-            "sordino": __version__,
-            "noise": settings.noise.value,
-            **describe_guarantee_and_caveats(certificate.guarantee),
-            **learned.parts,
-            **_extras(settings, inputs, learned),
-            "certificate": certificate.to_dict(),
-            "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
-            "seconds": round(_random.clock() - started, 3) if learned.timed else None,
-        }
-    )
-    files = {"reward.json": model, "report.html": page(result, learned.ledger)}
-    files["result.json"] = to_json(result)
-    publish(settings.out, files, force=settings.force)
-    return result
-
-
-def _extras(settings: Settings, inputs: Inputs, learned: Learned) -> dict[str, Any]:
-    """Return the metrics that need a public file or a known truth."""
-    extras: dict[str, Any] = {}
-    if inputs.public is not None:
-        extras["public_evaluation"] = measure_public(
-            learned.reward, inputs.public, learned.policy.temperature
+    def central_limit(self, epsilon: float) -> Limit:
+        """Return the limit of a curator's new ledger."""
+        asked = self.settings
+        return spending_limit(
+            epsilon,
+            asked.limits,
+            unit=asked.unit.whose,
+            trust="central",
+            delta=asked.failure,
+            neighbors=asked.relation,
         )
-    if inputs.truth is not None:
-        known = inputs.public if settings.hides_texts else inputs.pairs
-        assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
-        extras["truth"] = measure_truth(learned.policy, known, inputs.truth)
-    return extras
+
+    @contextmanager
+    def ready(self) -> Iterator[AlignRun]:
+        """Yield the run with all that is public of many files read, if that takes long."""
+        yield self
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRun(AlignRun):
+    """A run that releases a reward, and a policy made of it."""
+
+    @abstractmethod
+    def learn(self, ledger: Ledger) -> Learned:
+        """Spend, and return what that teaches."""
+
+    def release(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Learn, measure what public files allow, and certify."""
+        learned = self.learn(ledger)
+        certificate = certify(learned.policy, ledger, for_study=True)
+        model = to_json(learned.reward.to_dict())
+        result: dict[str, Any] = finite(
+            {
+                "format": RESULT_FORMAT,
+                "version": RESULT_VERSION,
+                "sordino": __version__,
+                "noise": self.settings.noise.value,
+                **describe_guarantee_and_caveats(certificate.guarantee),
+                **learned.parts,
+                **self._measured(learned),
+                "certificate": certificate.to_dict(),
+                "reward_sha256": hashlib.sha256(model.encode()).hexdigest(),
+                "seconds": round(_random.clock() - self.started, 3) if learned.timed else None,
+            }
+        )
+        return result, {"reward.json": model, "report.html": page(result, ledger)}
+
+    def _measured(self, learned: Learned) -> dict[str, Any]:
+        """Return the metrics that need a public file or a known truth."""
+        measured: dict[str, Any] = {}
+        public, truth = self.inputs.public, self.inputs.truth
+        if public is not None:
+            measured["public_evaluation"] = measure_public(
+                learned.reward, public, learned.policy.temperature
+            )
+        if truth is not None:
+            known = public if self.settings.hides_texts else self.inputs.data
+            assert isinstance(known, Comparisons)  # noqa: S101 - for the type checker
+            measured["truth"] = measure_truth(learned.policy, known, truth)
+        return measured
 
 
 def page(result: dict[str, Any], ledger: Ledger) -> str:
@@ -194,3 +153,57 @@ def page(result: dict[str, Any], ledger: Ledger) -> str:
         result, calibration=result["calibration"], ledger=describe_ledger_rows(ledger)
     )
     return render_report(summary)
+
+
+def questions_of_one_person(data: Pairs | Rankings) -> int:
+    """Return the most different questions that one person answered; it is public."""
+    if data.persons is None:
+        refuse_unlinked("a budget for each person")
+    return most_questions(data.persons, data.keys)
+
+
+def make_policy(
+    reward: RewardModel, *, temperature: float, confidence: float | None, scale: float | None
+) -> CandidatePolicy:
+    """Return the Gibbs policy, or with a confidence the pessimistic one."""
+    if confidence is None:
+        return gibbs_policy(reward, temperature=temperature)
+    return pessimistic_policy(
+        reward,
+        temperature=temperature,
+        confidence=confidence,
+        scale=1.0 if scale is None else scale,
+    )
+
+
+def remake_policy(
+    reward: RewardModel, described: Mapping[str, Any], *, temperature: float | None
+) -> CandidatePolicy:
+    """Return the policy of an earlier run, at its own temperature unless another is given."""
+    return make_policy(
+        reward,
+        temperature=described["temperature"] if temperature is None else temperature,
+        confidence=described.get("confidence"),
+        scale=described.get("scale"),
+    )
+
+
+def describe_policy(policy: CandidatePolicy) -> dict[str, Any]:
+    """Return what :func:`make_policy` needs to make it again, and whether it is proved."""
+    if not isinstance(policy, ConfidencePolicy):
+        return {"kind": "gibbs", "confidence": None, "scale": None}
+    return {"kind": policy.kind, "confidence": policy.confidence, "scale": policy.scale}
+
+
+def describe_distrust(policy: CandidatePolicy, pairs: Comparisons) -> dict[str, Any] | None:
+    """Return what a pessimistic policy does on public texts; None if it is not one."""
+    return measure_confidence(policy, pairs) if isinstance(policy, ConfidencePolicy) else None
+
+
+def show_examples(
+    policy: CandidatePolicy, *, public: Pairs | None, released: PrivatePairs | None
+) -> dict[str, Any] | None:
+    """Return examples from texts that are public or were released before; None without such."""
+    if public is not None:
+        return measure_examples(policy, public, source="public")
+    return None if released is None else measure_examples(policy, released, source="released")

@@ -1,13 +1,13 @@
-"""What the user chose for one run, refused where it cannot be met before a file is opened."""
+"""What the user chose for one run of ``align``, refused where it cannot be met; what it reads."""
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from sordino import _validate
 from sordino._files import refuse_existing
@@ -17,15 +17,37 @@ from sordino.preferences.features import HashedText, usable_dimension, usual_fea
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import NeighboringRelation
 from sordino.rewards.answer_fit import METHODS
+from sordino.rewards.evidence import MOST_FEATURES
 
-from ._accounts import Budget
-from ._options import Neighbors, Place, Unit, refuse_records, refuse_relation
-from ._policy_choice import refuse_settings
+from ._settings import (
+    DELTA,
+    FIT,
+    JUDGMENTS,
+    PRIVACY,
+    Argument,
+    Cap,
+    Fitting,
+    IntoFolder,
+    ManyFiles,
+    Neighbors,
+    Option,
+    Reading,
+    Unit,
+    refuse_foreign,
+    refuse_given,
+    refuse_records,
+    refuse_relation,
+)
 
-DELTA = 1e-6
 _TEMPERATURE = 0.5
 _BOUND = 1.0  # hashed answers to one prompt share words: nearly all differences are shorter
 _USUAL_LENGTH = 0.6  # of a difference: a longer bound costs noise, and teaches less
+_FOREIGN = {
+    "labels": "--noise labels randomizes single labels, which needs none of it and measures for "
+    "free",
+    "estimate": "--noise estimate releases one noised estimate, which has no use for it",
+    "draws": "--noise draws prepares draws and releases nothing by itself",
+}
 
 
 class NoiseOn(StrEnum):
@@ -37,55 +59,162 @@ class NoiseOn(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
-    """What the user chose for one run."""
+class Align(IntoFolder, Fitting, Reading, ManyFiles):
+    """What the user chose for one run; None where an option was left out."""
 
-    # Attributes are the options of `sordino align`; None where one was left out. `request` is the
-    # name of the command, by which it finds what it paid for before it was interrupted.
-
-    out: Path
-    noise: NoiseOn
-    epsilon: float | None
-    delta: float | None
-    unit: Unit
-    neighbors: Neighbors | None
-    cap: int | None
-    bound: float | None
-    second_moment: bool
-    metrics_epsilon: float | None
-    budget: Budget
-    ledger: Path | None
-    data: str
-    asked_dimension: int | None
-    asked_temperature: float | None
-    draws: int | None
-    ridge: float | None
-    method: str
-    ball: float
-    confidence: float | None
-    scale: float | None
-    simulate_seed: int | None
-    force: bool
-    place: Place
-    request: str | None = None
-    all_offered: bool = False
-    named_offered: bool = False
+    prefs: Annotated[
+        list[Path],
+        Argument(
+            "Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl. Or many "
+            "files: .parquet, .jsonl, or folders of them.",
+            metavar="DATA...",
+        ),
+    ]
+    noise: Annotated[
+        NoiseOn,
+        Option(
+            "Where the noise is: on every single label; on one estimate that a curator makes of "
+            "raw judgments; or nowhere but in the draws of choose.",
+            panel=PRIVACY,
+        ),
+    ] = NoiseOn.labels
+    epsilon: Annotated[
+        float | None,
+        Option("Privacy loss allowed, per --unit; needed for raw judgments.", panel=PRIVACY),
+    ] = None
+    delta: Annotated[
+        float | None,
+        Option(
+            "Failure probability allowed with --noise estimate, below 1 in the number of records. "
+            "1e-6 by default.",
+            panel=PRIVACY,
+            noise=("estimate", "draws"),
+        ),
+    ] = None
+    unit: Annotated[
+        Unit,
+        Option(
+            "What --epsilon is about: one label, all labels of one person together (needs person "
+            "ids), or one whole record, prompt and answers included (central only).",
+            panel=PRIVACY,
+        ),
+    ] = Unit.label
+    cap: Cap = None
+    neighbors: Annotated[
+        Neighbors | None,
+        Option(
+            "What one change is. Labels are replaced; records are made empty (zero-out) unless "
+            "you say otherwise. Under add-remove their number is private too.",
+            panel=PRIVACY,
+        ),
+    ] = None
+    bound: Annotated[
+        float | None,
+        Option(
+            "Norm to which the features of every record are shortened, with --unit record. By "
+            "default 0.6 with --noise estimate, and 1 for a confidence set or --noise draws.",
+            panel=PRIVACY,
+            noise=("estimate", "draws"),
+        ),
+    ] = None
+    second_moment: Annotated[
+        bool,
+        Option(
+            "With --unit record: also release the noised second moment of the records, which "
+            "others can plan with. --confidence needs it and brings it along.",
+            panel=PRIVACY,
+            noise=("estimate",),
+        ),
+    ] = False
+    metrics_epsilon: Annotated[
+        float | None,
+        Option(
+            "With --noise estimate: hold out one question in five, and spend this much more on "
+            "measuring the result on them. Without it, what is not free is not told.",
+            panel=PRIVACY,
+            noise=("estimate",),
+            metavar="EPSILON",
+        ),
+    ] = None
+    draws: Annotated[
+        int | None,
+        Option(
+            "With --noise draws: how many answers choose may draw for --epsilon together.",
+            panel=PRIVACY,
+            noise=("draws",),
+            why="only with --noise draws does each draw spend; here all are free",
+        ),
+    ] = None
+    dimension: Annotated[
+        int | None,
+        Option(
+            "Number of hashed text features. By default 512; for --noise estimate 28, without "
+            "words, unless 20,000 judgments or more can teach words.",
+            panel=FIT,
+        ),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        Option(
+            "KL strength of the policy, in units of reward. 0.5 by default; with --noise draws "
+            "and --ridge, the least that --epsilon allows.",
+            panel=FIT,
+        ),
+    ] = None
+    confidence: Annotated[
+        float | None,
+        Option(
+            "Make the policy pessimistic: trust the reward as far as a confidence set of this "
+            "level allows. Without it, the reward is taken at its word.",
+            panel=FIT,
+            noise=("labels", "estimate"),
+        ),
+    ] = None
+    scale: Annotated[
+        float | None,
+        Option(
+            "Share of the proved bonus that is used; below 1 it is a heuristic.",
+            panel=FIT,
+            noise=("labels", "estimate"),
+        ),
+    ] = None
+    evaluate: Annotated[
+        Path | None,
+        Option("Judgments that you declare public.", panel=JUDGMENTS, metavar="PUBLIC"),
+    ] = None
+    truth: Annotated[
+        Path | None, Option("True reward of simulated judgments.", panel=JUDGMENTS)
+    ] = None
+    all_offered: Annotated[
+        bool,
+        Option(
+            "Of ballots without a field 'offered': everybody could list every item. Items that a "
+            "ballot leaves out tie below the others, and which they are stays private.",
+            panel=JUDGMENTS,
+        ),
+    ] = False
+    named_offered: Annotated[
+        bool,
+        Option(
+            "Of ballots without a field 'offered': each was offered just the items it names, "
+            "which makes public what it names (not the order). With neither option ballots must "
+            "name every item, and that they do is public.",
+            panel=JUDGMENTS,
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         """Refuse unusable settings before a file is opened."""
-        _validate.positive("--temperature", self.temperature)
-        usable_dimension("--dimension", self.dimension)
-        if self.ridge is not None:
-            _validate.workable("--ridge", self.ridge)
-        _validate.workable("--ball", self.ball)
-        _validate.one_of("--method", self.method, METHODS)
-        self._refuse_other_way()
-        refuse_settings(
-            confidence=self.confidence,
-            scale=self.scale,
-            method=self.method,
-            dimension=self.dimension,
-        )
+        _validate.positive("--temperature", self.policy_temperature)
+        usable_dimension("--dimension", self.text_dimension)
+        self.refuse_unworkable(METHODS)
+        refuse_foreign(self, self.noise, _FOREIGN[self.noise])
+        {
+            NoiseOn.labels: self._refuse_on_labels,
+            NoiseOn.estimate: self._refuse_on_estimate,
+            NoiseOn.draws: self._refuse_on_draws,
+        }[self.noise]()
+        self.refuse_matrices(self.text_dimension)
         if self.all_offered and self.named_offered:
             raise UsageError(
                 "--all-offered and --named-offered exclude each other. Nothing was done. Give one."
@@ -106,59 +235,33 @@ class Settings:
         names = (path.name for path in self.out.iterdir())
         return self.was_interrupted or all(name.startswith((".", own)) for name in names)
 
-    def _refuse_other_way(self) -> None:
-        """Refuse settings that belong to another way."""
-        if self.noise is NoiseOn.draws:
-            self._refuse_in_intrinsic_way()
-            return
-        draws = {"--draws": self.draws}
-        refuse_given(draws, "only with --noise draws does each draw spend; here all are free")
-        if self.noise is NoiseOn.labels:
-            self._refuse_in_local_way()
-        else:
-            self._refuse_in_central_way()
-
-    def _refuse_in_local_way(self) -> None:
-        """Refuse what single randomized labels have no use for."""
-        refuse_relation(self.neighbors or Neighbors.replace_one)
+    def _refuse_on_labels(self) -> None:
+        """Refuse what single randomized labels cannot keep."""
+        refuse_relation(self.neighbors)
         refuse_records(self.unit)
-        refuse_given(
-            {
-                "--delta": self.delta,
-                "--bound": self.bound,
-                "--second-moment": self.second_moment or None,
-                "--metrics-epsilon": self.metrics_epsilon,
-            },
-            "--noise labels randomizes single labels, which needs none of it and measures for free",
-        )
         if self.epsilon is not None:
             RandomizedResponse(self.epsilon)
 
-    def _refuse_in_central_way(self) -> None:
-        """Refuse what one noised release has no use for, or cannot keep."""
+    def _refuse_on_estimate(self) -> None:
+        """Refuse what one noised release cannot keep."""
         _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure, zero=False)
         if self.metrics_epsilon is not None:
             _validate.telling("--metrics-epsilon", self.metrics_epsilon)
-        if self.method != "auto":
-            raise UsageError(
-                f"--method {self.method} is for answers that were randomized one by one, which "
-                "--noise estimate does not do. Nothing was done. Leave it out."
-            )
         if self.unit is not Unit.person:
             refuse_given({"--cap": self.cap}, "A cap is for --unit person")
         if self.unit is Unit.record:
             _validate.positive("--bound", self.clip)
             return
-        refuse_relation(self.neighbors or Neighbors.replace_one)
+        refuse_relation(self.neighbors)
         refuse_given(
-            {"--bound": self.bound, "--second-moment": self.second_moment or None},
-            f"--unit {self.unit.value} protects labels; prompts and answers are public then, and "
+            {"--bound": self.bound, "--second-moment": self.second_moment},
+            f"--unit {self.unit} protects labels; prompts and answers are public then, and "
             "their moments with them",
         )
 
-    def _refuse_in_intrinsic_way(self) -> None:
-        """Refuse what a withheld reward has no use for, or cannot keep."""
+    def _refuse_on_draws(self) -> None:
+        """Refuse what a withheld reward cannot keep."""
         if self.unit is Unit.person:
             raise UsageError(
                 "--unit person: a withheld reward bounds what one label or one record shows. "
@@ -167,37 +270,51 @@ class Settings:
         _validate.telling("--epsilon", self.total)
         _validate.failure_probability("--delta", self.failure)
         _validate.integer("--draws", self.count, at_least=1)
-        given = {
-            "--method": None if self.method == "auto" else self.method,
-            "--confidence": self.confidence,
-            "--scale": self.scale,
-            "--cap": self.cap,
-            "--second-moment": self.second_moment or None,
-            "--metrics-epsilon": self.metrics_epsilon,
-            "--simulate-seed": self.simulate_seed,
-        }
-        refuse_given(given, "--noise draws prepares draws and releases nothing by itself")
+        refuse_given({"--simulate-seed": self.simulate_seed}, _FOREIGN["draws"])
         if self.unit is Unit.label:
-            refuse_relation(self.neighbors or Neighbors.replace_one)
+            refuse_relation(self.neighbors)
             refuse_given(
                 {"--bound": self.bound}, "it is for --unit record; labels are hidden alone"
             )
 
+    def refuse_matrices(self, dimension: int) -> None:
+        """Refuse settings of a policy that no reward could meet, before anything is spent."""
+        if self.scale is not None and math.isinf(_validate.non_negative("--scale", self.scale)):
+            raise UsageError("--scale must be finite, got inf. Nothing was done.")
+        square = "--method mixture" if self.confidence is None else "--confidence"
+        wanted = self.confidence is not None or self.method == "mixture"
+        if wanted and dimension > MOST_FEATURES:
+            raise UsageError(
+                f"{square} needs a matrix of features by features: --dimension may be at most "
+                f"{MOST_FEATURES}, got {dimension}. Nothing was done."
+            )
+        if self.confidence is None:
+            if self.scale is not None:
+                raise UsageError(
+                    "--scale is for the bonus of a pessimistic policy: give --confidence too, or "
+                    "leave it out. Nothing was done."
+                )
+            return
+        _validate.failure_probability("--confidence", self.confidence, zero=False)
+        if self.method == "mixture":
+            raise UsageError(
+                "--confidence needs the debiased estimate, which its set is proved for: leave "
+                "--method mixture out. Nothing was done."
+            )
+
     @property
-    def dimension(self) -> int:
+    def text_dimension(self) -> int:
         """Return the number of text features; chosen here if it was left out."""
-        return 512 if self.asked_dimension is None else self.asked_dimension
+        return 512 if self.dimension is None else self.dimension
 
     def features(self, n: int | None) -> HashedText:
         """Return the features of a curator's reward."""
-        if self.asked_dimension is None:
-            return usual_features(n)
-        return HashedText(dimension=self.asked_dimension)
+        return usual_features(n) if self.dimension is None else HashedText(dimension=self.dimension)
 
     @property
-    def temperature(self) -> float:
+    def policy_temperature(self) -> float:
         """Return the temperature of the policy; chosen here if it was left out."""
-        return _TEMPERATURE if self.asked_temperature is None else self.asked_temperature
+        return _TEMPERATURE if self.temperature is None else self.temperature
 
     @property
     def count(self) -> int:
@@ -236,7 +353,7 @@ class Settings:
     @property
     def relation(self) -> NeighboringRelation:
         """Return what one change is: labels are replaced, records made empty if nothing is said."""
-        usual = Neighbors.zero_out if self.unit is Unit.record else Neighbors.replace_one
+        usual = Neighbors.zero_out if self.hides_texts else Neighbors.replace_one
         return (self.neighbors or usual).relation
 
     @property
@@ -262,24 +379,7 @@ class Settings:
     def policy_terms(self) -> dict[str, Any]:
         """Return what a policy is made with."""
         return {
-            "temperature": self.temperature,
+            "temperature": self.policy_temperature,
             "confidence": self.confidence,
             "scale": self.scale,
         }
-
-    @property
-    def fitted_by(self) -> str:
-        """Return the method of the fit: confidence sets are about the debiased estimate."""
-        return self.method if self.confidence is None else "debiased"
-
-    @property
-    def ledger_path(self) -> Path:
-        """Return where the spend is recorded."""
-        return self.ledger or self.out / "spend.db"
-
-
-def refuse_given(options: Mapping[str, Any], why: str) -> None:
-    """Refuse options that have no meaning here."""
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")

@@ -53,10 +53,10 @@ from ._accounts import (
     warn_if_vacuous,
     with_spend,
 )
-from ._align_run import add_spend_to_errors, made_folder, publish
-from ._align_settings import refuse_given
 from ._app import Bar
-from ._options import Neighbors, Unit, named_option, split_names
+from ._options import split_names
+from ._run import add_spend_to_errors, made_folder, publish
+from ._settings import Neighbors, Unit, named_option, refuse_given
 
 _MOST_DRAWS = 10_000_000
 _BOTH = 2

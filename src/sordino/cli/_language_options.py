@@ -19,8 +19,7 @@ from sordino._files import refuse_existing
 from sordino.errors import FileSystemError, MissingExtra, UsageError
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation
 
-from ._align_settings import DELTA, refuse_given
-from ._options import Neighbors, Unit
+from ._settings import DELTA, Neighbors, Unit, refuse_given
 
 
 class Architecture(StrEnum):

@@ -41,11 +41,10 @@ from sordino.privatization.stream import (
 from sordino.reporting.result import describe_guarantee_and_caveats
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
-from ._align_inputs import refuse_randomized
-from ._align_run import add_spend_to_errors, made_folder
-from ._align_settings import refuse_given
 from ._app import Bar, finish
 from ._language_options import CentralChoice, language_module, refuse_folder
+from ._run import add_spend_to_errors, made_folder, refuse_randomized
+from ._settings import refuse_given
 from ._tables import describe_promise, plan_rows
 
 

@@ -42,9 +42,9 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.training_curves import write_training_curves
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit, with_spend
-from ._align_run import publish
-from ._align_settings import DELTA
 from ._language_options import language_module
+from ._run import publish
+from ._settings import DELTA
 
 
 def judge_promise(judge: Path) -> Guarantee:

@@ -22,8 +22,6 @@ from sordino.privatization.stream import FileSettings
 from . import _language_options as chosen
 from . import _options as options
 from ._accounts import Budget
-from ._align_run import made_folder
-from ._align_settings import refuse_given
 from ._app import Bar, finish, grid
 from ._language_options import language_module
 from ._language_study import (
@@ -35,6 +33,8 @@ from ._language_study import (
     refuse_texts,
     unlinked,
 )
+from ._run import made_folder
+from ._settings import refuse_given
 from ._tables import describe_promise
 
 _TITLE = "sordino language table"

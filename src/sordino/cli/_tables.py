@@ -14,8 +14,6 @@ from typing import Any
 from sordino.privacy.guarantee import Guarantee, never_less, never_more
 from sordino.privacy.ledger import Ledger
 
-from ._options import files_rows
-
 _UNBOUGHT = "not measured (--metrics-epsilon buys it)"
 UNREAD = "not measured: files are read in pieces"
 _UNSCORED = "not measured: rankings are not scored"
@@ -263,8 +261,19 @@ def plan_rows(plan: Mapping[str, Any]) -> dict[str, str]:
             f"({plan['largest_person_labels']} labels)"
         )
     if "files" in plan:
-        rows |= files_rows(plan["files"])
+        rows |= _files_rows(plan["files"])
     return rows | {"touched": "nothing (dry run)"}
+
+
+def _files_rows(planned: Mapping[str, Any]) -> dict[str, str]:
+    """Return lines on files that will be read in chunks."""
+    rows, passes = planned["rows"], planned["passes"]
+    size = "packed" if rows is None else f"{rows:,} rows"  # lines of JSON Lines
+    read = "" if rows is None else f": {rows * passes:,} rows read in all"
+    return {
+        "files": f"{planned['files']:,}, {size}, in {planned['blocks']:,} blocks",
+        "passes": f"about {passes}{read} (engine {planned['engine']})",
+    }
 
 
 def _planned_caveats(plan: Mapping[str, Any]) -> str:

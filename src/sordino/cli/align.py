@@ -3,159 +3,184 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
-
-import typer
 
 from sordino import _random
-from sordino.cli import _options as options
-from sordino.cli._accounts import Budget, name_of_command
-from sordino.cli._app import app
-from sordino.rewards.answer_fit import BALL
+from sordino.environments.annotators import TrueReward
+from sordino.errors import DataError, PrivacyError, UsageError
+from sordino.preferences.chunks import find_chunks
+from sordino.preferences.pairs import Pairs, PrivatePairs, read_pairs
+from sordino.preferences.ranking_files import holds_rankings, read_rankings
+from sordino.privacy.events import UNDECIDED
+from sordino.rewards.evidence import refuse_too_few
 
-from ._align_inputs import read_inputs
-from ._align_run import plan, run
-from ._align_settings import NoiseOn, Settings
-from ._app import finish
-from ._options import Address, EngineOption, Place, Scratch
+from ._align_run import AlignRun, Inputs
+from ._align_settings import Align, NoiseOn
+from ._app import Bar, app, finish
+from ._run import refuse_randomized
+from ._settings import Unit, command, named_option, refuse_given
 from ._tables import align_rows, plan_rows, prepared_rows
 
 
-@app.command()
-def align(
-    prefs: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="DATA...",
-            help="Judgments (.jsonl, .csv or .tsv, also .gz); privatized ones as .jsonl. Or many "
-            "files: .parquet, .jsonl, or folders of them.",
-        ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the results.")],
-    noise: Annotated[
-        NoiseOn,
-        typer.Option(
-            "--noise",
-            help="Where the noise is: on every single label; on one estimate that a curator "
-            "makes of raw judgments; or nowhere but in the draws of choose.",
-        ),
-    ] = NoiseOn.labels,
-    epsilon: Annotated[
-        float | None,
-        typer.Option(
-            "--epsilon", help="Privacy loss allowed, per --unit; needed for raw judgments."
-        ),
-    ] = None,
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            "--temperature",
-            help="KL strength of the policy, in units of reward. 0.5 by default; with --noise "
-            "intrinsic and --ridge, the least that --epsilon allows.",
-        ),
-    ] = None,
-    draws: Annotated[
-        int | None,
-        typer.Option(
-            "--draws",
-            help="With --noise draws: how many answers choose may draw for --epsilon together.",
-        ),
-    ] = None,
-    dimension: options.AskedDimension = None,
-    confidence: Annotated[
-        float | None,
-        typer.Option(
-            "--confidence",
-            help="Make the policy pessimistic: trust the reward as far as a confidence set of this "
-            "level allows. Without it, the reward is taken at its word.",
-        ),
-    ] = None,
-    scale: Annotated[
-        float | None,
-        typer.Option(
-            "--scale", help="Share of the proved bonus that is used; below 1 it is a heuristic."
-        ),
-    ] = None,
-    method: options.Method = "auto",
-    ball: options.Ball = BALL,
-    ridge: options.Ridge = None,
-    evaluate: Annotated[
-        Path | None,
-        typer.Option("--evaluate", metavar="PUBLIC", help="Judgments that you declare public."),
-    ] = None,
-    truth: Annotated[
-        Path | None, typer.Option("--truth", help="True reward of simulated judgments.")
-    ] = None,
-    ledger: options.LedgerPath = None,
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    data: options.Data = "preferences",
-    unit: options.AlignUnit = options.Unit.label,
-    cap: options.Cap = None,
-    neighbors: options.AlignNeighbors = None,
-    delta: options.Delta = None,
-    bound: options.Bound = None,
-    second_moment: options.Moment = False,
-    metrics_epsilon: options.MetricsEpsilon = None,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    all_offered: options.AllOffered = False,
-    named_offered: options.NamedOffered = False,
-    simulate_seed: options.Seed = None,
-    engine: EngineOption = None,
-    address: Address = None,
-    scratch: Scratch = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
-    as_json: options.AsJson = False,
-) -> None:
+@command(app, Align)
+def align(settings: Align) -> None:
     """Learn a private reward and policy from judgments, with ledger and report."""
-    request = name_of_command("align", locals())
     started = _random.clock()
-    settings = Settings(
-        out=out,
-        noise=noise,
-        epsilon=epsilon,
-        delta=delta,
-        unit=unit,
-        neighbors=neighbors,
-        cap=cap,
-        bound=bound,
-        second_moment=second_moment,
-        metrics_epsilon=metrics_epsilon,
-        budget=Budget(budget, budget_delta),
-        ledger=ledger,
-        data=data,
-        asked_dimension=dimension,
-        asked_temperature=temperature,
-        draws=draws,
-        ridge=ridge,
-        method=method,
-        ball=ball,
-        confidence=confidence,
-        scale=scale,
-        simulate_seed=simulate_seed,
-        force=force,
-        all_offered=all_offered,
-        named_offered=named_offered,
-        place=Place(kind=engine, address=address, scratch=scratch),
-        request=request,
-    )
-    inputs = read_inputs(
-        prefs,
-        settings,
-        evaluate=evaluate,
-        truth=truth,
-        drop_identical=drop_identical,
-        person_field=person_field,
-    )
-    simulated, prepared = simulate_seed is not None, settings.noise is NoiseOn.draws
-    if dry_run:
-        spend = plan(settings, inputs)
-        rows = prepared_rows(spend, None) if prepared else plan_rows(spend)
-        finish("sordino align", rows, spend, as_json=as_json, simulated=simulated)
+    run = _run(settings, _inputs(settings), started)
+    prepared, title = settings.noise is NoiseOn.draws, "sordino align"
+    if settings.dry_run:
+        plan = run.planned()
+        rows = prepared_rows(plan, None) if prepared else plan_rows(plan)
+        simulated = settings.simulate_seed is not None
+        finish(title, rows, plan, as_json=settings.as_json, simulated=simulated)
         return
-    result = run(settings, inputs, started=started)
+    with run.ready() as ready:
+        result, _ = ready.perform()
+    rows = prepared_rows(result, settings.out) if prepared else align_rows(result, settings.out)
     simulated = result["guarantee"]["randomness"] == "simulated"
-    rows = prepared_rows(result, out) if prepared else align_rows(result, out)
-    finish("sordino align", rows, result, as_json=as_json, simulated=simulated)
+    finish(title, rows, result, as_json=settings.as_json, simulated=simulated)
+
+
+def _run(settings: Align, inputs: Inputs, started: float) -> AlignRun:
+    """Return the run of the noise that was asked for; the others are not even imported."""
+    if settings.noise is NoiseOn.estimate:
+        from ._align_estimate import noised_estimate  # noqa: PLC0415
+
+        return noised_estimate(settings, inputs, started)
+    if settings.noise is NoiseOn.draws:
+        from ._align_draws import DrawNoise  # noqa: PLC0415
+
+        return DrawNoise(settings=settings, inputs=inputs, started=started)
+    from ._align_labels import LabelNoise  # noqa: PLC0415
+
+    return LabelNoise(settings=settings, inputs=inputs, started=started)
+
+
+def _inputs(settings: Align) -> Inputs:
+    """Return the inputs of a run, after refusing what they cannot be used for."""
+    offers = {"--all-offered": settings.all_offered, "--named-offered": settings.named_offered}
+    if settings.reads_chunks(settings.prefs):
+        refuse_given(offers, "only a file of ballots over items has items to offer")
+        _refuse_for_chunks(settings)
+        chunks = find_chunks(
+            settings.prefs,
+            hides_records=settings.hides_texts,
+            drop_identical=settings.drop_identical,
+            person_field=settings.person_field,
+        )
+        return Inputs(data=chunks, drop_identical=settings.drop_identical)
+    (source,) = settings.prefs
+    if holds_rankings(source):
+        _refuse_for_rankings(settings)
+        with Bar.shown("Reading") as bar:
+            ballots = read_rankings(
+                source,
+                person_field=settings.person_field,
+                offered=settings.offered,
+                hides_records=settings.hides_texts,
+                progress=bar,
+            )
+        return Inputs(data=ballots, drop_identical=False)
+    refuse_given(offers, "only ballots over items have items to offer, and these are pairs")
+    return _pairs(settings, source)
+
+
+def _pairs(settings: Align, source: Path) -> Inputs:
+    """Return pairs of one file, with what they will be held against."""
+    evaluate, truth = settings.evaluate, settings.truth
+    if settings.noise is NoiseOn.draws:
+        for name, path in {"--evaluate": evaluate, "--truth": truth}.items():
+            if path is not None:
+                raise UsageError(
+                    f"{name} measures a reward, and with --noise draws it is withheld. Nothing "
+                    "was done. Leave it out."
+                )
+    drop_identical = settings.drop_identical or settings.hides_texts  # a record that says nothing
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            source,
+            drop_identical=drop_identical,
+            person_field=settings.person_field,
+            hides_records=settings.hides_texts,
+            progress=bar,
+        )
+    if settings.noise is NoiseOn.labels:
+        refuse_too_few(pairs)
+    else:
+        refuse_randomized(pairs)
+    if truth is not None and evaluate is None and settings.hides_texts:
+        raise UsageError(
+            "--truth compares the policy with the truth on the prompts of the data, which --unit "
+            "record protects. Nothing was done. Give public ones: --evaluate PUBLIC."
+        )
+    return Inputs(
+        data=pairs,
+        public=None if evaluate is None else _public(evaluate, pairs, settings),
+        truth=None if truth is None else TrueReward.load(truth),
+        drop_identical=drop_identical,
+        source=source,
+    )
+
+
+def _refuse_for_rankings(settings: Align) -> None:
+    """Refuse what rankings cannot be used for, before they are read."""
+    if settings.noise is not NoiseOn.estimate:
+        raise UsageError(
+            f"These are rankings, which --noise {settings.noise} has no command for. Nothing was "
+            "done. Use --noise estimate; first choices are randomized one by one by "
+            "privatize_choices in Python."
+        )
+    given = {
+        "--evaluate": settings.evaluate,
+        "--truth": settings.truth,
+        "--metrics-epsilon": settings.metrics_epsilon,
+        "--second-moment": settings.second_moment,
+        "--confidence": settings.confidence,
+    }
+    refuse_given(given, "it is for pairs, and these are rankings")
+
+
+def _refuse_for_chunks(settings: Align) -> None:
+    """Refuse what is not built for many files, before they are looked for."""
+    if settings.noise is not NoiseOn.estimate:
+        raise UsageError(
+            f"--noise {settings.noise} reads one file into memory; many files, folders and Parquet "
+            "are read in pieces (--engine), for which --noise estimate is built. Nothing was done. "
+            "Use that, or one file of JSON Lines; or randomize many with `sordino privatize` and "
+            "fit them with `sordino fit`."
+        )
+    if settings.hides_texts and settings.metrics_epsilon is not None:
+        raise UsageError(
+            "--metrics-epsilon with --unit record reads one file into memory; these are read in "
+            "pieces. Nothing was done. Leave it out."
+        )
+    if settings.unit is Unit.person and settings.cap is None:
+        raise UsageError(
+            "--unit person over many files needs --cap: how many labels of one person count. "
+            "Nothing was done."
+        )
+    refuse_given(
+        {"--evaluate": settings.evaluate, "--truth": settings.truth},
+        "a reward of files that are read in pieces is held against public ones in memory",
+    )
+
+
+def _public(path: Path, pairs: Pairs | PrivatePairs, settings: Align) -> Pairs:
+    """Return judgments that the user declares public, without questions of the private file."""
+    # Where it is private too which questions are in the private file, shared ones stay, and nothing
+    # is refused for them: either would tell. Public labels are the user's word.
+    with named_option("--evaluate"):
+        public = read_pairs(path, drop_identical=True, person_field=settings.person_field)
+    if isinstance(public, PrivatePairs):
+        raise DataError("--evaluate: a public file holds judgments, not randomized answers.")
+    if not settings.hides_texts:
+        private = set(pairs.keys)
+        if sum(key in private for key in public.keys) * 2 >= len(public):
+            raise PrivacyError(
+                "--evaluate holds the private judgments themselves: at least half of its pairs are "
+                "in both files, and their labels would show in the metrics. Nothing was done. Give "
+                "a file whose judgments are public."
+            )
+        public = public.without(private)
+    if (public.labels == UNDECIDED).all():
+        raise DataError("--evaluate: every judgment in it is undecided. Nothing was spent.")
+    return public

@@ -31,9 +31,9 @@ from sordino.reporting.html import write_audit
 
 from . import _language_options as chosen
 from . import _options as options
-from ._align_settings import DELTA
 from ._app import COMMANDS, Bar, app, finish, grid
 from ._language_options import language_module
+from ._settings import DELTA, Neighbors, Unit, refuse_records
 from ._tables import describe_promise
 
 _ORDER = ("refutes", "warning", "clear", "skipped")
@@ -174,9 +174,9 @@ def _refuse_page(out: Path | None, *, force: bool) -> None:
     refuse_output(out, force=force)
 
 
-def _refuse_person(name: str, unit: options.Unit | None) -> None:
+def _refuse_person(name: str, unit: Unit | None) -> None:
     """Refuse to play a built-in mechanism for a person: how many records count is no option."""
-    if unit is options.Unit.person and ":" not in name:
+    if unit is Unit.person and ":" not in name:
         raise UsageError(
             f"{name} is played for one {'label' if name == _COIN else 'record'}: --unit person "
             "needs a mechanism that says how many records of one person count. Nothing was "
@@ -203,7 +203,7 @@ def release(
         Path | None,
         typer.Option("--raw", help="The raw judgments, if you hold them: many more attacks."),
     ] = None,
-    unit: options.UnitOption = options.Unit.label,
+    unit: options.UnitOption = Unit.label,
     person_field: options.PersonField = "person",
     covariate: Annotated[
         list[str] | None,
@@ -218,7 +218,7 @@ def release(
     as_json: options.AsJson = False,
 ) -> None:
     """Attack a file that claims local privacy: order, ids, seeds, repeats, flip rates."""
-    options.refuse_records(unit)
+    refuse_records(unit)
     _refuse_page(out, force=force)
     with Bar.shown("Attacking") as bar:
         found = audit_release(
@@ -246,9 +246,9 @@ def mechanism(
     delta: Annotated[
         float, typer.Option("--delta", help="Failure probability that is claimed.")
     ] = 0.0,
-    neighbors: options.NeighborsOption = options.Neighbors.replace_one,
+    neighbors: options.NeighborsOption = Neighbors.replace_one,
     unit: Annotated[
-        options.Unit | None,
+        Unit | None,
         typer.Option(
             "--unit",
             help="Whose change it hides; by default label for a coin, else record.",
@@ -296,12 +296,12 @@ def _play(
     epsilon: float,
     delta: float,
     relation: NeighboringRelation,
-    unit: options.Unit | None,
+    unit: Unit | None,
     **settings: Any,
 ) -> Audit:
     """Return the audit of a mechanism by name."""
     played = build_mechanism(name, epsilon=epsilon, delta=delta, neighbors=relation)
-    usual = options.Unit.label if isinstance(played, RandomizedResponse) else options.Unit.record
+    usual = Unit.label if isinstance(played, RandomizedResponse) else Unit.record
     whose = (unit or usual).whose
     claim = Guarantee(epsilon, delta=delta, unit=whose, neighbors=relation, trust="central")
     with Bar.shown("Playing") as bar:
@@ -337,7 +337,7 @@ def training(
         ),
     ] = 32,
     delta: Annotated[float, typer.Option("--delta", help="Failure probability.")] = DELTA,
-    neighbors: options.NeighborsOption = options.Neighbors.add_remove,
+    neighbors: options.NeighborsOption = Neighbors.add_remove,
     chance: Annotated[
         float, typer.Option("--chance", help="Of each record to take part in a step.")
     ] = 0.05,

@@ -13,9 +13,9 @@ from sordino.cli._accounts import Budget
 from sordino.cli._app import app
 from sordino.cli._bandit_run import BanditRun
 
-from ._align_settings import DELTA
 from ._app import finish
 from ._bandit_run import BanditMethod, BanditSettings, read_bandit_inputs
+from ._settings import DELTA, Neighbors, Unit
 from ._tables import bandit_plan_rows, bandit_rows
 
 
@@ -69,15 +69,15 @@ def bandit(
         int, typer.Option("--draws", help="How many arms to draw, for every context.")
     ] = 1,
     unit: Annotated[
-        options.Unit,
+        Unit,
         typer.Option(
             "--unit",
             help="What one change is about: a whole record, or (label) its reward alone, if it is "
             "public who was given which arm.",
         ),
-    ] = options.Unit.record,
+    ] = Unit.record,
     neighbors: Annotated[
-        options.Neighbors | None,
+        Neighbors | None,
         typer.Option(
             "--neighbors",
             help="What one change is. Records are added or removed unless you say otherwise; "

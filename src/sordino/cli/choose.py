@@ -43,10 +43,10 @@ from sordino.rewards.release_checks import entropy_of
 from . import _options as options
 from ._accounts import describe_draw, paid_since, quiet, warn_if_vacuous
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
-from ._align_run import add_spend_to_errors
-from ._align_settings import refuse_given
+from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
-from ._policy_choice import remake_policy
+from ._run import add_spend_to_errors
+from ._settings import refuse_given
 from ._tables import chosen_rows
 
 

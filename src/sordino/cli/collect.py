@@ -32,6 +32,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_
 
 from . import _options as options
 from ._app import COMMANDS, app, finish, grid
+from ._settings import Unit, refuse_records
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
@@ -560,9 +561,9 @@ def export(
         Path, typer.Option("--out", metavar="FILE", help="Answers to write (.jsonl, .jsonl.gz).")
     ],
     unit: Annotated[
-        options.Unit,
+        Unit,
         typer.Option("--unit", help="What the manifest speaks about: one person, or one label."),
-    ] = options.Unit.person,
+    ] = Unit.person,
     forget: Annotated[
         bool,
         typer.Option(
@@ -575,7 +576,7 @@ def export(
     as_json: options.AsJson = False,
 ) -> None:
     """Write the randomized answers with a manifest that says how they were randomized."""
-    options.refuse_records(unit)
+    refuse_records(unit)
     study = read_study(path)
     exporting, invitations = map(collection_module, ("exporting", "invitations"))
     with opened(study) as engine:

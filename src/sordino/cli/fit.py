@@ -1,85 +1,116 @@
-"""``sordino fit``: a reward from a privatized file; it spends nothing."""
+"""``sordino fit``: a reward from randomized answers, in one file or in many; it spends nothing."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from sordino import _validate
 from sordino._files import refuse_output
-from sordino.cli import _options as options
-from sordino.cli._app import app
-from sordino.errors import PrivacyError
+from sordino.errors import PrivacyError, UsageError
+from sordino.preferences.chunks import find_chunks
 from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.reporting.result import describe_guarantee_and_caveats, measure_reward
-from sordino.rewards.answer_fit import BALL, METHODS, cross_fit
+from sordino.rewards.answer_fit import METHODS, cross_fit
+from sordino.rewards.chunk_fit import fit_and_measure_chunks
 from sordino.rewards.estimation import fit_answers
 from sordino.rewards.evidence import refuse_too_few
+from sordino.rewards.model import RewardModel
 
-from ._answer_files import fit_files
-from ._app import Bar, finish
-from ._options import Address, EngineOption, Place, Scratch
+from ._app import Bar, app, finish
+from ._settings import (
+    FIT,
+    Argument,
+    Fitting,
+    ManyFiles,
+    Option,
+    Output,
+    Passes,
+    Reading,
+    command,
+)
 from ._tables import describe_accuracy, describe_promise
 
 
-@app.command()
-def fit(
+@dataclass(frozen=True, kw_only=True)
+class Fit(Output, Fitting, Reading, ManyFiles):
+    """What the user chose for a fit."""
+
     answers: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
+            "Privatized file with its manifest beside it; or many, or folders of them.",
             metavar="DATA...",
-            help="Privatized file with its manifest beside it; or many, or folders of them.",
         ),
-    ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Reward to write (.json).")],
-    dimension: options.Dimension = 512,
-    method: options.Method = "auto",
-    ball: options.Ball = BALL,
-    ridge: options.Ridge = None,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    engine: EngineOption = None,
-    address: Address = None,
-    scratch: Scratch = None,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+    ]
+    out: Annotated[Path, Option("Reward to write (.json).", metavar="FILE")]
+    dimension: Annotated[int, Option("Number of hashed text features.", panel=FIT)] = 512
+
+
+@command(app, Fit)
+def fit(settings: Fit) -> None:
     """Fit a reward on answers that are randomized already."""
-    refuse_output(out, force=force)
-    _validate.workable("--ball", ball)
-    _validate.one_of("--method", method, METHODS)
-    if ridge is not None:
-        _validate.workable("--ridge", ridge)
-    reading: Any = {"drop_identical": drop_identical, "person_field": person_field}
-    place = Place(kind=engine, address=address, scratch=scratch)
-    if place.reads(answers):
-        terms: Any = {"dimension": dimension, "method": method, "force": force, "as_json": as_json}
-        fitted = {"ridge": ridge, "ball": ball}
-        fit_files(answers, out, place=place, reading=reading, asked=fitted, **terms)
-        return
-    (source,) = answers
+    refuse_output(settings.out, force=settings.force)
+    settings.refuse_unworkable(METHODS)
+    many = settings.reads_chunks(settings.answers)
+    reward, measured, more = _fitted_files(settings) if many else _fitted_file(settings)
+    reward.save(settings.out, force=settings.force)
+    promise = reward.guarantee
+    value = {**describe_guarantee_and_caveats(promise), "reward": measured, **more}
+    rows = {
+        "guarantee": describe_promise(value["guarantee"]),
+        "caveats": ", ".join(promise.caveats) or "none",
+        "accuracy": describe_accuracy(measured),
+        "written": settings.out.name,
+    }
+    finish("sordino fit", rows, value, as_json=settings.as_json, simulated=promise.simulated)
+
+
+def _fitted_file(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
+    """Return a reward of one file in memory, and what it measures."""
+    (source,) = settings.answers
     with Bar.shown("Reading") as bar:
-        pairs = read_pairs(source, progress=bar, **reading)
+        pairs = read_pairs(
+            source,
+            drop_identical=settings.drop_identical,
+            person_field=settings.person_field,
+            progress=bar,
+        )
     if isinstance(pairs, Pairs):
         raise PrivacyError(
             "These are raw judgments; a reward fitted on them would give them away. Nothing was "
             "fitted. Randomize them first with `sordino privatize`, or use `sordino align`."
         )
     refuse_too_few(pairs)
-    features = HashedText(dimension=dimension)
-    asked: dict[str, Any] = {"ridge": ridge, "ball": ball, "method": method}
-    reward, design = fit_answers(pairs, features=features, **asked)
-    measured = measure_reward(cross_fit(design, **asked))
-    reward.save(out, force=force)
-    promise = pairs.guarantee
-    value = {**describe_guarantee_and_caveats(promise), "reward": measured}
-    rows = {
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(promise.caveats) or "none",
-        "accuracy": describe_accuracy(measured),
-        "written": out.name,
-    }
-    finish("sordino fit", rows, value, as_json=as_json, simulated=promise.simulated)
+    ridge, ball, method = settings.ridge, settings.ball, settings.method
+    features = HashedText(dimension=settings.dimension)
+    reward, design = fit_answers(pairs, features=features, ridge=ridge, ball=ball, method=method)
+    return reward, measure_reward(cross_fit(design, ridge=ridge, ball=ball, method=method)), {}
+
+
+def _fitted_files(settings: Fit) -> tuple[RewardModel, dict[str, Any], dict[str, Any]]:
+    """Return a reward of many files, what it measures, and how many there are."""
+    if settings.method == "mixture":
+        raise UsageError(
+            "--method mixture reads one file into memory; many files are fitted by the debiased "
+            "likelihood. Nothing was done. Leave it out."
+        )
+    chunks = find_chunks(
+        settings.answers,
+        privatized=True,
+        drop_identical=settings.drop_identical,
+        person_field=settings.person_field,
+    )
+    features = HashedText(dimension=settings.dimension) if chunks.dimension is None else None
+    with settings.started_engine() as engine, Bar.shown("Reading") as bar:
+        reward, measured = fit_and_measure_chunks(
+            chunks,
+            features=features,
+            engine=engine,
+            ridge=settings.ridge,
+            ball=settings.ball,
+            scratch=settings.scratch,
+            taken=Passes(bar),
+        )
+    return reward, measured.to_dict(), {"files": len({chunk.file for chunk in chunks.chunks})}

@@ -16,7 +16,6 @@ from sordino.preferences.pairs import read_pairs
 from sordino.privatization.stream import FileSettings
 
 from . import _language_options as central
-from ._align_run import made_folder
 from ._app import Bar, finish
 from ._language_run import (
     AnswerTerms,
@@ -27,6 +26,7 @@ from ._language_run import (
     run_centrally,
     run_training,
 )
+from ._run import made_folder
 
 language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")

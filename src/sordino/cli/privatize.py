@@ -1,169 +1,265 @@
-"""``sordino privatize``: raw judgments to a file that anybody may read."""
+"""``sordino privatize``: raw judgments to a file, or many, that anybody may read."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from sordino._files import refuse_output, refuse_unwritable
-from sordino.cli import _options as options
-from sordino.cli._accounts import (
-    Budget,
-    future_ledger,
-    name_of_command,
-    open_ledger,
-    spending_limit,
-)
-from sordino.cli._app import app
 from sordino.errors import UsageError
-from sordino.preferences.pairs import manifest_path
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.preferences.chunk_survey import survey_chunks
+from sordino.preferences.chunks import find_chunks
+from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
+from sordino.privacy.ledger import Ledger
+from sordino.privatization.chunk_outputs import ChunkOutputs
+from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization
 from sordino.privatization.stream import (
     FileSettings,
     count_labels,
     default_ledger_path,
+    digest_of_request,
     plan_file,
     privatize_file,
     refuse_table,
 )
 
-from ._answer_files import FilesRandomization, privatize_files
-from ._app import Bar, finish
-from ._options import Address, EngineOption, Place, Scratch
+from ._accounts import Limit, future_ledger, open_ledger, spending_limit
+from ._app import Bar, app, finish
+from ._settings import (
+    PRIVACY,
+    Argument,
+    Cap,
+    LabelUnit,
+    ManyFiles,
+    Option,
+    Passes,
+    Paying,
+    Reading,
+    Unit,
+    choose_coin,
+    command,
+    refuse_records,
+)
 from ._tables import dropped_row, plan_rows, unit_rows
 
-
-def _refuse_clashes(source: Path, out: Path, ledger: Path, *, force: bool) -> None:
-    """Refuse to overwrite without leave, and to write two things under one name."""
-    refuse_table(out)
-    for path in (out, manifest_path(out)):
-        if path.absolute() in (source.absolute(), ledger.absolute()):
-            raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
-        refuse_output(path, force=force)
+_TITLE = "sordino privatize"
+_PASSES = 2  # one to see what is public, one to answer
+_BY_PERSON = 2  # more, where it is known who answered: to plan, and to answer
 
 
-@app.command()
-def privatize(
+@dataclass(frozen=True, kw_only=True)
+class Privatize(Paying, Reading, ManyFiles):
+    """What the user chose for a randomization."""
+
     sources: Annotated[
         list[Path],
-        typer.Argument(
+        Argument(
+            "Raw judgments (.jsonl, .csv or .tsv, also .gz). Or many files: .parquet, .jsonl, or "
+            "folders of them.",
             metavar="DATA...",
-            help="Raw judgments (.jsonl, .csv or .tsv, also .gz). Or many files: .parquet, .jsonl, "
-            "or folders of them.",
         ),
-    ],
-    epsilon: Annotated[float, typer.Option("--epsilon", help="Privacy loss allowed, per --unit.")],
+    ]
     out: Annotated[
         Path,
-        typer.Option(
-            "--out",
-            metavar="OUT",
-            help="Privatized file to write; for many files the folder of theirs.",
+        Option("Privatized file to write; for many files the folder of theirs.", metavar="OUT"),
+    ]
+    epsilon: Annotated[float, Option("Privacy loss allowed, per --unit.", panel=PRIVACY)]
+    unit: LabelUnit = Unit.label
+    cap: Cap = None
+    on_device: Annotated[
+        bool,
+        Option(
+            "These are my own labels and this is my own device: nobody else sees them raw.",
+            panel=PRIVACY,
         ),
-    ],
-    ledger: options.LedgerPath = None,
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    data: options.Data = "preferences",
-    unit: options.UnitOption = options.Unit.label,
-    cap: options.Cap = None,
-    on_device: options.OnDevice = False,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    simulate_seed: options.Seed = None,
-    engine: EngineOption = None,
-    address: Address = None,
-    scratch: Scratch = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Randomize every label once, and write answers with a manifest that says how."""
-    request = name_of_command("privatize", locals())
-    wanted = Budget(budget, budget_delta)
-    place = Place(kind=engine, address=address, scratch=scratch)
-    if place.reads(sources):
-        if on_device:
-            raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
-        asked = FilesRandomization(
-            out=out,
-            place=place,
-            epsilon=epsilon,
-            unit=unit,
-            cap=cap,
-            ledger=ledger,
-            budget=wanted,
-            data=data,
-            simulate_seed=simulate_seed,
-            force=force,
-            request=request,
+    ] = False
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return where the spend is recorded."""
+        return self.ledger or default_ledger_path(self.out)
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger."""
+        return spending_limit(
+            self.epsilon,
+            self.limits,
+            unit=self.unit.counted,
+            trust="local" if self.on_device else "central",
         )
-        reading = {"drop_identical": drop_identical, "person_field": person_field}
-        privatize_files(sources, asked, reading=reading, dry_run=dry_run, as_json=as_json)
-        return
-    (source,) = sources
+
+    def randomization(self, coin: RandomizedResponse) -> Randomization:
+        """Return what will be done to every label, on the ledger as it would be."""
+        return Randomization.of(
+            coin,
+            future_ledger(self.ledger_path, self.data, self.limit, request=self.request),
+            on_device=self.on_device,
+            simulate_seed=self.simulate_seed,
+            cap=self.cap,
+        )
+
+    def tell_plan(self, spend: dict[str, Any]) -> None:
+        """Say what would be spent."""
+        simulated = self.simulate_seed is not None
+        finish(_TITLE, plan_rows(spend), spend, as_json=self.as_json, simulated=simulated)
+
+
+@command(app, Privatize)
+def privatize(settings: Privatize) -> None:
+    """Randomize every label once, and write answers with a manifest that says how."""
+    if settings.reads_chunks(settings.sources):
+        _privatize_files(settings)
+    else:
+        _privatize_file(settings)
+
+
+def _privatize_file(settings: Privatize) -> None:
+    """Randomize one file as it streams by."""
+    (source,), out = settings.sources, settings.out
     if out.name in {"", ".."}:
         raise UsageError(f"--out {out} is a folder. Nothing was done. Give the name of a file.")
-    options.refuse_records(unit)
-    where = ledger or default_ledger_path(out)
+    refuse_records(settings.unit)
     # A killed run may have left a manifest whose file has not appeared.
-    force = force or (not os.path.lexists(out) and is_begun(where, request))
-    _refuse_clashes(source, out, where, force=force)
-    settings = FileSettings(drop_identical=drop_identical, person_field=person_field)
-    simulated = simulate_seed is not None
-    coin = options.choose_coin(
-        epsilon, unit=unit, cap=cap, most=lambda: count_labels(source, settings)
+    left = not os.path.lexists(out) and is_begun(settings.ledger_path, settings.request)
+    force = settings.force or left
+    refuse_table(out)
+    for path in (out, manifest_path(out)):
+        if path.absolute() in (source.absolute(), settings.ledger_path.absolute()):
+            raise UsageError("DATA, --out, its manifest and --ledger must be different files.")
+        refuse_output(path, force=force)
+    reading = FileSettings(
+        drop_identical=settings.drop_identical, person_field=settings.person_field
     )
-    limit = spending_limit(
-        epsilon, wanted, unit=unit.counted, trust="local" if on_device else "central"
+    coin = choose_coin(
+        settings.epsilon,
+        unit=settings.unit,
+        cap=settings.cap,
+        most=lambda: count_labels(source, reading),
     )
-    known = future_ledger(where, data, limit, request=request)
-    randomization = Randomization.of(
-        coin, known, on_device=on_device, simulate_seed=simulate_seed, cap=cap
-    )
+    randomization = settings.randomization(coin)
     with Bar.shown("Reading") as bar:
-        spend, surveyed = plan_file(source, randomization, settings, data=data, progress=bar)
-    if dry_run:
-        finish("sordino privatize", plan_rows(spend), spend, as_json=as_json, simulated=simulated)
+        spend, surveyed = plan_file(
+            source, randomization, reading, data=settings.data, progress=bar
+        )
+    if settings.dry_run:
+        settings.tell_plan(spend)
         return
     refuse_unwritable(out)
-    account = open_ledger(where, data, limit)
-    with account.attempt(request), Bar.shown("Randomizing") as bar:
+    account = open_ledger(settings.ledger_path, settings.data, settings.limit)
+    with account.attempt(settings.request), Bar.shown("Randomizing") as bar:
         manifest = privatize_file(
             source,
             out,
             coin,
             ledger=account,
-            settings=settings,
-            cap=cap,
-            on_device=on_device,
-            simulate_seed=simulate_seed,
+            settings=reading,
+            cap=settings.cap,
+            on_device=settings.on_device,
+            simulate_seed=settings.simulate_seed,
             force=force,
             surveyed=surveyed,
             progress=bar,
         )
-    head = account.head
+    _tell(settings, [manifest], spend, coin, account)
+
+
+def _privatize_files(settings: Privatize) -> None:
+    """Randomize every label in many files, each of which gets one of its own."""
+    if settings.on_device:
+        raise UsageError("--on-device is for one file of one's own labels. Nothing was done.")
+    refuse_records(settings.unit)
+
+    def coin_for(most: int) -> RandomizedResponse:
+        """Return the coin for one label; ``most`` are the most labels of one person."""
+        return choose_coin(
+            settings.epsilon, unit=settings.unit, cap=settings.cap, most=lambda: most
+        )
+
+    first = coin_for(1)
+    chunks = find_chunks(
+        settings.sources,
+        drop_identical=settings.drop_identical,
+        person_field=settings.person_field,
+    )
+    outputs = ChunkOutputs.of(chunks, settings.out, force=settings.force)  # refuses before reading
+    randomization = settings.randomization(first)
+    with settings.started_engine() as engine, Bar.shown("Reading") as bar, ExitStack() as stack:
+        where: Any = {"engine": engine, "scratch": settings.scratch, "taken": Passes(bar)}
+        survey = stack.enter_context(survey_chunks(chunks, **where))
+        coin = coin_for(survey.largest)
+        planned = replace(randomization, mechanism=coin)
+        request = digest_of_request(chunks, planned)
+        manifests = () if settings.dry_run else outputs.finished(request, planned.ledger)
+        if manifests and not survey.linked:  # of a person, on the other hand, all may be used up
+            spend: dict[str, Any] = {
+                "spend": 0.0,  # paid for before
+                "guarantee": {"unit": "label"},
+                "dropped_identical": survey.dropped,
+            }
+        else:
+            spend = plan_chunks(chunks, planned, data=settings.data, surveyed=survey, **where)
+        passes = _PASSES + (_BY_PERSON if "persons" in spend else 0)
+        spend["files"] = settings.describe_files(chunks, passes=passes)
+        if settings.dry_run:
+            settings.tell_plan(spend)
+            return
+        account = open_ledger(settings.ledger_path, settings.data, settings.limit)
+        with account.attempt(settings.request):
+            manifests = manifests or privatize_chunks(
+                chunks,
+                settings.out,
+                coin,
+                ledger=account,
+                cap=settings.cap,
+                simulate_seed=settings.simulate_seed,
+                force=settings.force,
+                surveyed=survey,
+                **where,
+            )
+    _tell(settings, manifests, spend, coin, account, files=len(manifests))
+
+
+def _tell(
+    settings: Privatize,
+    manifests: Sequence[Manifest],
+    spend: dict[str, Any],
+    coin: RandomizedResponse,
+    account: Ledger,
+    *,
+    files: int | None = None,
+) -> None:
+    """Say what was done, which is what all manifests say; of many files each has its own digest."""
+    said, out, head = manifests[0], settings.out, account.head
     value: dict[str, Any] = {
-        **manifest.to_dict(),
+        **said.to_dict(),
         "spend": spend["spend"],
         "dropped_identical": spend["dropped_identical"],
         "epsilon_per_label": coin.realized_epsilon,
         **{name: spend[name] for name in ("persons", "capped_questions") if name in spend},
+        **({} if files is None else {"files": files}),
         "ledger": {"head": head.digest, "rows": head.rows},
     }
+    if files is not None:
+        del value["sha256"]
     rows = {
-        "written": f"{out.name} and {manifest_path(out).name}",
-        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
-        f"trust: {manifest.trust}",
+        "written": f"{out.name} and {manifest_path(out).name}"
+        if files is None
+        else f"{files:,} files and their manifests in {out.name}",
+        "guarantee": f"epsilon={never_less(said.epsilon)} per {said.unit}, trust: {said.trust}",
         **unit_rows(spend),
-        "caveats": ", ".join(manifest.caveats) or "none",
+        "caveats": ", ".join(said.caveats) or "none",
         **dropped_row(spend["dropped_identical"]),
         "ledger head": head.digest,
         "ledger rows": f"{head.rows} (note the head elsewhere)",
     }
-    finish("sordino privatize", rows, value, as_json=as_json, simulated=simulated)
+    simulated = settings.simulate_seed is not None
+    finish(_TITLE, rows, value, as_json=settings.as_json, simulated=simulated)

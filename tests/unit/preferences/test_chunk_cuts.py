@@ -13,7 +13,8 @@ import pytest
 from pyarrow import parquet
 
 import sordino
-from sordino.cli._options import Place, describe_files, files_rows
+from sordino.cli._settings import ManyFiles
+from sordino.cli._tables import _files_rows as files_rows
 from sordino.engines.engine import InProcess
 from sordino.errors import DataError, EngineError, FileSystemError, UsageError
 from sordino.mechanisms.label_sum import ChunkedLabels, LabelGaussian
@@ -439,12 +440,12 @@ def test_a_plan_does_not_tell_how_long_labels_are(tmp_path):
     said = []
     for label in (1, "tie (bothbad)"):
         write(tmp_path / "a.jsonl", [row(i, label if i == 3 else 1) for i in range(50)])
-        plan = describe_files(find_chunks(tmp_path), Place(), passes=18)
+        plan = ManyFiles().describe_files(find_chunks(tmp_path), passes=18)
         said.append((plan, files_rows(plan)))
     assert said[0] == said[1]
     assert said[0][0]["rows"] == 50
     assert "900 rows read" in said[0][1]["passes"]
     write(tmp_path / "b.jsonl.gz", [row(60)])
-    plan = describe_files(find_chunks(tmp_path), Place(), passes=18)
+    plan = ManyFiles().describe_files(find_chunks(tmp_path), passes=18)
     assert plan["rows"] is None
     assert "packed" in files_rows(plan)["files"]

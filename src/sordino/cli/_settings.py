@@ -1,0 +1,539 @@
+"""A command's options as data: one frozen class declares each of them once.
+
+A field says what its option is called, what ``--help`` says of it and on which panel, and with
+which kinds of noise it has a meaning. :func:`command` makes a typer command of such a class, and
+:func:`refuse_foreign` refuses what does not belong where the noise is.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
+
+import typer
+
+from sordino import _validate
+from sordino.errors import SordinoError, UsageError
+from sordino.mechanisms.randomized_response import RandomizedResponse
+from sordino.privacy import guarantee
+from sordino.privacy.attempts import request_of
+from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privatization.randomization import coin_for_person
+
+from ._accounts import Budget
+from ._app import Bar
+
+if TYPE_CHECKING:
+    from sordino.engines.engine import Engine
+    from sordino.preferences.chunks import Chunks
+
+PRIVACY = "Privacy"
+JUDGMENTS = "Judgments"
+FIT = "Reward and policy"
+TRAINING = "Training"
+LEDGER = "Ledger"
+FILES = "Many files"
+_PANELS = ("", PRIVACY, JUDGMENTS, FIT, TRAINING, LEDGER, FILES)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """What a command is given without a name."""
+
+    help: str
+    metavar: str | None = None
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option, as the annotation of a field says it."""
+
+    help: str
+    _: KW_ONLY
+    panel: str = ""  # of `--help`; none for the first
+    noise: tuple[str, ...] = ()  # the kinds with which it has a meaning; none for all
+    why: str | None = None  # what is said of it elsewhere, if that is not said of all alike
+    flag: str | None = None  # made of the field's name if it is left out
+    metavar: str | None = None
+    min: int | None = None
+    max: int | None = None
+    callback: Callable[[str], str] | None = None  # refuses a value as it is read
+
+
+S = TypeVar("S")
+
+
+def _declared(settings: Any) -> list[tuple[Field[Any], Any, Argument | Option]]:
+    """Return every field with its annotation and what it declares, panel by panel."""
+    hints = get_type_hints(settings, include_extras=True)
+    known = {each.name: each for each in fields(settings)}
+    # what is a command's own comes before what it shares
+    names = (name for home in settings.__mro__ for name in inspect.get_annotations(home))
+    found = [
+        (known[name], hints[name].__origin__, hints[name].__metadata__[0])
+        for name in dict.fromkeys(names)
+        if name in known
+    ]
+    return sorted(
+        found, key=lambda one: _PANELS.index(one[2].panel) if isinstance(one[2], Option) else -1
+    )
+
+
+def _parameter(field: Field[Any], kind: Any, said: Argument | Option) -> inspect.Parameter:
+    """Return a field as typer reads it."""
+    if isinstance(said, Argument):
+        info: Any = typer.Argument(help=said.help, metavar=said.metavar)
+    else:
+        info = typer.Option(
+            _flag(field, said),
+            help=said.help,
+            metavar=said.metavar,
+            min=said.min,
+            max=said.max,
+            callback=said.callback,
+            rich_help_panel=said.panel or None,
+        )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if field.default is MISSING else field.default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _flag(field: Field[Any], said: Option) -> str:
+    """Return an option as it is typed."""
+    return said.flag or f"--{field.name.replace('_', '-')}"
+
+
+def command(
+    home: typer.Typer, settings: type[S], name: str | None = None
+) -> Callable[[Callable[[S], None]], Callable[[S], None]]:
+    """Return a decorator that makes a command of a class of settings and what is done with them."""
+
+    def registered(body: Callable[[S], None]) -> Callable[[S], None]:
+        def bound(**given: Any) -> None:
+            body(settings(**given))
+
+        parameters = [_parameter(*each) for each in _declared(settings)]
+        bound.__name__, bound.__doc__ = body.__name__, body.__doc__
+        bound.__annotations__ = {each.name: each.annotation for each in parameters}
+        bound.__dict__["__signature__"] = inspect.Signature(parameters)
+        home.command(name)(bound)
+        return body
+
+    return registered
+
+
+def refuse_foreign(settings: object, here: str, why: str) -> None:
+    """Refuse options that have no meaning where the noise is, or with the method that was chosen.
+
+    A value that is the option's default was not given.
+    """
+    wrong: dict[str, list[str]] = {}
+    for field, _, said in _declared(type(settings)):
+        if isinstance(said, Argument) or not said.noise or here in said.noise:
+            continue
+        if getattr(settings, field.name) != field.default:
+            wrong.setdefault(said.why or why, []).append(_flag(field, said))
+    for reason, names in wrong.items():
+        refuse_given(dict.fromkeys(names, True), reason)
+
+
+def refuse_given(options: Mapping[str, object], why: str) -> None:
+    """Refuse options that have no meaning here; one that was left out is None, or False."""
+    given = [name for name, value in options.items() if value is not None and value is not False]
+    if given:
+        raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")
+
+
+@contextmanager
+def named_option(option: str) -> Iterator[None]:
+    """Say in an error which option it is about."""
+    problem: SordinoError | None = None
+    try:
+        yield
+    except SordinoError as error:
+        problem = error
+    if problem is not None:
+        raise type(problem)(f"{option}: {problem}")
+
+
+# What is private, and of whom.
+
+
+class Neighbors(StrEnum):
+    """What one change is, as the command line says it."""
+
+    zero_out = "zero-out"
+    add_remove = "add-remove"
+    replace_one = "replace"
+
+    @property
+    def relation(self) -> guarantee.NeighboringRelation:
+        """Return the relation itself."""
+        return {
+            Neighbors.zero_out: guarantee.REPLACE_SPECIAL,
+            Neighbors.add_remove: guarantee.ADD_OR_REMOVE_ONE,
+            Neighbors.replace_one: REPLACE_ONE,
+        }[self]
+
+
+class Unit(StrEnum):
+    """Whose change is hidden."""
+
+    label = "label"
+    record = "record"
+    person = "person"
+
+    @property
+    def whose(self) -> guarantee.Unit:
+        """Return the unit itself."""
+        return self.value
+
+    @property
+    def counted(self) -> guarantee.Unit:
+        """Return whose changes a ledger of randomized labels counts."""
+        return "person" if self is Unit.person else "label"
+
+
+LabelUnit = Annotated[
+    Unit,
+    Option(
+        "What --epsilon is about: one label, or all labels of one person together (needs person "
+        "ids).",
+        panel=PRIVACY,
+    ),
+]
+Cap = Annotated[
+    int | None,
+    Option(
+        "Use at most M different questions of each person, chosen at random; leave out the "
+        "others. Needs person ids.",
+        panel=PRIVACY,
+        noise=("labels", "estimate"),
+        metavar="M",
+        min=1,
+    ),
+]
+DELTA = 1e-6  # the failure probability where none is given
+
+
+def refuse_relation(neighbors: Neighbors | None) -> None:
+    """Refuse a relation under which label privacy is no promise."""
+    if neighbors not in {None, Neighbors.replace_one}:
+        raise UsageError(
+            f"Labels are replaced: --neighbors {neighbors} is for whole records. Nothing was "
+            "done. Leave it out, or use --noise estimate --unit record."
+        )
+
+
+def refuse_records(unit: Unit) -> None:
+    """Refuse a unit that randomized labels say nothing about."""
+    if unit is Unit.record:
+        raise UsageError(
+            "Randomized labels protect labels, not records: prompts and answers stay as they are. "
+            "Nothing was done. Use --unit label, or --unit person for all labels of one person."
+        )
+
+
+def choose_coin(
+    epsilon: float, *, unit: Unit, cap: int | None, most: Callable[[], int]
+) -> RandomizedResponse:
+    """Return the coin for one label: all of epsilon, or the share of one label of a person."""
+    if unit is not Unit.person:
+        return RandomizedResponse(epsilon)
+    return coin_for_person(_validate.positive("epsilon", epsilon), labels=cap or most())
+
+
+# What several commands share, worded once.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """How a command answers."""
+
+    force: Annotated[bool, Option("Overwrite the output. A ledger is always kept.")] = False
+    as_json: Annotated[bool, Option("Print one JSON object and nothing else.", flag="--json")] = (
+        False
+    )
+
+
+def _data_name(name: str) -> str:
+    """Return the name of a data set; refuse one that cannot be written down."""
+    if not name or name != name.encode(errors="replace").decode():
+        raise UsageError(
+            "--data must be a name of at least one character, in valid Unicode. Nothing was done."
+        )
+    return name
+
+
+# What decides neither what is drawn nor where it goes, so that an interrupted command may change it
+_NOT_OF_THE_RELEASE = frozenset(
+    {
+        "address",
+        "as_json",
+        "budget",
+        "budget_delta",
+        "dry_run",
+        "engine",
+        "evaluate",
+        "force",
+        "scratch",
+        "truth",
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limited(Output):
+    """What a command may spend on a data set."""
+
+    budget: Annotated[
+        float | None,
+        Option(
+            "Limit on everything spent on this ledger together; by default the epsilon of its "
+            "first release. On an existing ledger this changes the limit, and the ledger records "
+            "it.",
+            panel=LEDGER,
+            metavar="EPSILON",
+        ),
+    ] = None
+    budget_delta: Annotated[
+        float | None,
+        Option(
+            "Limit on the delta of everything spent on this ledger together; by default the "
+            "delta of its first release. On an existing ledger this changes the limit, and the "
+            "ledger records it.",
+            panel=LEDGER,
+            metavar="DELTA",
+        ),
+    ] = None
+    data: Annotated[
+        str,
+        Option(
+            "The data set's name on the ledger.", panel=LEDGER, metavar="NAME", callback=_data_name
+        ),
+    ] = "preferences"
+    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
+    simulate_seed: Annotated[
+        int | None,
+        Option(
+            "Draw coins from a seed, for study: NOT PRIVATE.",
+            panel=PRIVACY,
+            min=0,
+        ),
+    ] = None
+
+    @property
+    def limits(self) -> Budget:
+        """Return what the user said of the ledger's limit."""
+        return Budget(self.budget, self.budget_delta)
+
+    @property
+    def request(self) -> str:
+        """Return the name of the command, by which it finds what it paid for before."""
+        said = {
+            each.name: getattr(self, each.name)
+            for each in fields(self)
+            if each.name not in _NOT_OF_THE_RELEASE
+        }
+        return request_of({"command": type(self).__name__, **said})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Paying(Limited):
+    """Where what a command spends is recorded."""
+
+    ledger: Annotated[
+        Path | None,
+        Option(
+            "Ledger of this data set: give the same one for every release of it. By default a "
+            "new one beside the output.",
+            panel=LEDGER,
+            metavar="DB",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class IntoFolder(Paying):
+    """Where a run goes; its ledger lies there too unless another is named."""
+
+    out: Annotated[Path, Option("Folder for the results.", metavar="DIR")]
+
+    @property
+    def ledger_path(self) -> Path:
+        """Return where the spend is recorded."""
+        return self.ledger or self.out / "spend.db"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How pairs are read."""
+
+    person_field: Annotated[
+        str, Option("Field with a public person id, if any.", panel=JUDGMENTS, metavar="FIELD")
+    ] = "person"
+    drop_identical: Annotated[
+        bool, Option("Drop pairs of identical answers; else they are refused.", panel=JUDGMENTS)
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fitting:
+    """How a reward is fitted on randomized answers, and on whatever else teaches one."""
+
+    ball: Annotated[
+        float,
+        Option(
+            "Bound on the norm of the weights. A confidence set takes it as a promise about the "
+            "truth: choose it before you look.",
+            panel=FIT,
+        ),
+    ] = 100.0
+    method: Annotated[
+        str,
+        Option(
+            "Likelihood of the fit; auto refines by the mixture where that clearly pays.",
+            panel=FIT,
+            noise=("labels",),
+            why="it is for answers that were randomized one by one, which only --noise labels does",
+            metavar="auto|debiased|mixture",
+        ),
+    ] = "auto"
+    ridge: Annotated[
+        float | None,
+        Option("Penalty of the fit; by default chosen on held-out answers.", panel=FIT),
+    ] = None
+
+    def refuse_unworkable(self, methods: Sequence[str]) -> None:
+        """Refuse settings that no fit can work with."""
+        _validate.workable("--ball", self.ball)
+        _validate.one_of("--method", self.method, methods)
+        if self.ridge is not None:
+            _validate.workable("--ridge", self.ridge)
+
+
+# Many files.
+
+
+class EngineKind(StrEnum):
+    """Where many files are read."""
+
+    process = "process"
+    ray = "ray"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManyFiles:
+    """Where many files are read."""
+
+    engine: Annotated[
+        EngineKind | None,
+        Option(
+            "Read files piece by piece, in this process or by Ray: for more judgments than memory "
+            "holds. Several files, folders and Parquet are always read so.",
+            panel=FILES,
+        ),
+    ] = None
+    address: Annotated[
+        str | None,
+        Option(
+            "With --engine ray: of a running cluster, or auto for the one that this machine "
+            "belongs to. Without it Ray is started here, and stopped afterwards.",
+            panel=FILES,
+        ),
+    ] = None
+    scratch: Annotated[
+        Path | None,
+        Option(
+            "Folder for what is exchanged between machines, which all of them see at the same "
+            "place; taken away at the end.",
+            panel=FILES,
+            metavar="DIR",
+        ),
+    ] = None
+
+    table: ClassVar[str] = ".parquet"
+
+    def reads_chunks(self, sources: Sequence[Path]) -> bool:
+        """Return whether files are read in pieces; refuse a place for them if not."""
+        if self.address is not None and self.engine is not EngineKind.ray:
+            raise UsageError("--address is for --engine ray. Nothing was done. Give both.")
+        several = len(sources) > 1 or any(
+            path.suffix == self.table or path.is_dir() for path in sources
+        )
+        if several or self.engine is not None:
+            return True
+        if self.scratch is not None:
+            raise UsageError(
+                "--scratch is for files that are read in pieces. Nothing was done. Leave it out, "
+                "or give --engine too."
+            )
+        return False
+
+    def refuse_missing_engine(self) -> None:
+        """Refuse an engine that is not installed or does not answer; none is started."""
+        if self.engine is not EngineKind.ray:
+            return
+        from sordino.engines import ray_data  # noqa: PLC0415 (only where it is asked for)
+
+        ray_data.RayData(self.address)
+        if self.address is not None:
+            ray_data.refuse_silent_address(self.address)
+
+    @contextmanager
+    def started_engine(self) -> Iterator[Engine]:
+        """Yield the engine; whatever it started is stopped afterwards."""
+        if self.engine is not EngineKind.ray:
+            from sordino.engines.engine import InProcess  # noqa: PLC0415 (only for many files)
+
+            yield InProcess()
+            return
+        from sordino.engines.ray_data import RayData  # noqa: PLC0415 (only where it is asked for)
+
+        ended = signal.getsignal(signal.SIGTERM)
+        with RayData(self.address) as started:
+            signal.signal(signal.SIGTERM, ended)  # Ray's own says neither what happened nor 143
+            yield started
+
+    def describe_files(self, chunks: Chunks, *, passes: int) -> dict[str, Any]:
+        """Return what is known of many files before a record of them is read."""
+        # Their bytes are not in it: they tell how long labels are. Lines and rows do not.
+        return {
+            "engine": (self.engine or EngineKind.process).value,
+            "files": chunks.chunks[-1].file + 1,
+            "blocks": len(chunks.chunks),
+            "rows": chunks.rows,
+            "passes": passes,
+        }
+
+
+class Passes:
+    """One bar for many passes over the same files."""
+
+    def __init__(self, bar: Bar, expected: int | None = None) -> None:
+        """Expect so many passes."""
+        self._bar = bar
+        self._of = "" if expected is None else f" of about {expected}"
+        self._passes, self._before = 0, math.inf
+
+    def __call__(self, done: int, total: int) -> None:
+        """Take note of how much of a pass is done."""
+        if done <= self._before:
+            self._passes += 1
+            self._bar.describe(f"Pass {self._passes}{self._of}")
+        self._before = done
+        self._bar(done, total)
+
+    def stop_counting(self, description: str) -> None:
+        """Say what is done from now on, where how far it is would tell of private records."""
+        self._bar.describe(description)
