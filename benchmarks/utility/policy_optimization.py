@@ -29,8 +29,8 @@ import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
 from sordino.environments.sphere import Sphere
 from sordino.mechanisms.regressions.descent import OnePassDescent
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression
-from sordino.mechanisms.regressions.least_squares import AdaptiveStatistics, GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
 
 DELTA, NEIGHBORS, STEP, BATCHES = 1e-5, sordino.REPLACE_SPECIAL, 2.0, 20

@@ -125,7 +125,7 @@ def test_how_many_words_are_drawn_does_not_depend_on_the_choices():
 
 
 def test_every_choice_gets_words_of_its_own_across_chunks(monkeypatch):
-    monkeypatch.setattr("sordino.mechanisms.randomized_response._KARY_CHUNK", 7)
+    monkeypatch.setattr("sordino.mechanisms.randomized_response._CHUNK", 7)
     coin = KaryRandomizedResponse(0.5, 3)
     found = coin.release(np.zeros(30_000, dtype=int), entropy=SimulatedEntropy(0))
     share = np.bincount(found, minlength=3) / 30_000

@@ -9,17 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.regressions import gaussian as _noised_moments
+from sordino.mechanisms.regressions import gaussian
 from sordino.mechanisms.regressions.gaussian import (
+    AdaptiveRegression,
+    AdaptiveStatistics,
     GaussianRegression,
+    GaussianStatistics,
     joint_loss,
     split_noise,
     worst_cosine,
-)
-from sordino.mechanisms.regressions.least_squares import (
-    AdaptiveRegression,
-    AdaptiveStatistics,
-    GaussianStatistics,
 )
 from sordino.privacy.gaussian import gaussian_delta
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
@@ -41,12 +39,12 @@ def made(rows, relation, *, moment=3.0, cross=4.0, least=None, **changes):
 def moved(regression, one, other):
     """How far two batches (targets last) are apart in deviations of the noise: exact sums."""
     square = Fraction(0)
-    sums, sides = regression._sums, [regression.batch(v[:, :-1], v[:, -1]) for v in (one, other)]
-    moments = [sums._moment._sum(rows).astype(object) for rows, _ in sides]
-    crosses = [sums._cross(rows, targets).astype(object) for rows, targets in sides]
+    sides = [regression.batch(v[:, :-1], v[:, -1]) for v in (one, other)]
+    moments = [np.clip(regression._moment.total(rows), -(2**62), 2**62) for rows, _ in sides]
+    crosses = [regression._cross(rows, targets).astype(object) for rows, targets in sides]
     for (first, second), step, deviation in (
-        (moments, Fraction(sums._moment.step) ** 2, regression.moment_deviation),
-        (crosses, Fraction(sums._cross_step), regression.cross_deviation),
+        (moments, Fraction(regression._moment.step) ** 2, regression.moment_deviation),
+        (crosses, Fraction(regression._cross_step), regression.cross_deviation),
     ):
         apart = sum(int(k) ** 2 for k in (first - second).ravel())
         square += apart * (step / Fraction(deviation)) ** 2
@@ -189,7 +187,7 @@ def test_targets_that_are_not_clipped_are_caught(monkeypatch):
     rows = np.array([[1.5, 40.0]])
     limit = Fraction(regression.sensitivity(REPLACE_SPECIAL)) ** 2
     assert moved(regression, rows, 0 * rows) <= limit
-    monkeypatch.setattr(_noised_moments.np, "clip", lambda values, *_: np.asarray(values))
+    monkeypatch.setattr(gaussian.np, "clip", lambda values, *_: np.asarray(values))
     monkeypatch.setattr(GaussianRegression, "batch", lambda _, rows, targets: (rows, targets))
     assert moved(regression, rows, 0 * rows) > 100 * limit
 
@@ -198,19 +196,19 @@ def test_sums_are_those_of_the_rows():
     rng = np.random.default_rng(1)
     rows, targets = rng.normal(size=(3000, 5)) * 0.3, rng.normal(size=3000) * 0.5
     regression = made(3000, REPLACE_ONE)
-    cross = regression._sums._cross(rows, targets) * regression._sums._cross_step
+    cross = regression._cross(rows, targets) * regression._cross_step
     assert cross == pytest.approx(rows.T @ targets, abs=1e-3)
     whole = np.rint(targets / 2.0 * 2**20).astype(np.int64)
-    steps = _noised_moments.clipped_rows(rows, 2**20, regression._sums._moment.step)
+    steps = gaussian.clipped_rows(rows, 2**20, regression._moment.step)
     slow = [sum(int(a) * int(b) for a, b in zip(column, whole, strict=True)) for column in steps.T]
-    assert regression._sums._cross(rows, targets).tolist() == slow
+    assert regression._cross(rows, targets).tolist() == slow
 
 
 def test_the_eigenvalue_is_that_of_the_rows_that_are_summed():
     """With coarse steps the three sums would otherwise not share one cosine."""
     regression = made(3, REPLACE_ONE, moment=2.0**31, cross=1.4, least=1.0)
     rows, _ = regression.batch(np.array([[0.3, 0.4], [0.11, -0.2], [0.7, 0.1]]), np.zeros(3))
-    seen = regression._sums.steps_of(rows) * regression._sums.step
+    seen = regression.steps_of(rows) * regression._moment.step
     assert not np.allclose(seen, rows, atol=1e-6)
     least = np.linalg.eigvalsh(seen.T @ seen)[0]
     assert abs(regression._steps_of_least(rows) * regression._step - least) <= regression._step

@@ -20,7 +20,7 @@ from scipy.stats import chi2
 
 from sordino._random import SimulatedEntropy
 from sordino.auditing.statistical.distinguishing import audit_mechanism
-from sordino.mechanisms import grid, minimum_count_release
+from sordino.mechanisms import minimum_count_release
 from sordino.mechanisms.minimum_count_release import MinimumCount
 from sordino.mechanisms.score_sensitivity import mean_range_after_test as range_of_tested
 from sordino.privacy import accounting
@@ -81,9 +81,9 @@ def law_of(draw, monkeypatch, missing, *, exponential_coins=False):
     def below(bound, _words):
         return 0 if bound == 1 else told((mpmath.mpf(1) / bound,) * bound)
 
-    monkeypatch.setattr(grid, "_below", below)
+    monkeypatch.setattr(minimum_count_release, "_below", below)
     if exponential_coins:
-        monkeypatch.setattr(grid, "_survives", survives)
+        monkeypatch.setattr(minimum_count_release, "_survives", survives)
     while left > missing:
         weight, beginning = heapq.heappop(waiting)
         script = iter(beginning)
@@ -101,7 +101,7 @@ def law_of(draw, monkeypatch, missing, *, exponential_coins=False):
 def test_a_coin_of_an_exponential_probability_is_exact(monkeypatch):
     for part, unit in ((0, 3), (1, 3), (2, 3), (1, 1)):
         found, left = law_of(
-            lambda p=part, u=unit: grid._survives(p, u, None), monkeypatch, 1 / 300
+            lambda p=part, u=unit: minimum_count_release._survives(p, u, None), monkeypatch, 1 / 300
         )
         kept = mpmath.exp(-mpmath.mpf(part) / unit)
         assert found[True] <= kept + 1e-12
@@ -112,8 +112,8 @@ def test_a_coin_of_an_exponential_probability_is_exact(monkeypatch):
 def test_with_such_coins_the_noise_is_discrete_laplace_and_nothing_else(monkeypatch, rate):
     q = mpmath.exp(-mp(rate))
     for draw, stated, missing in (
-        (grid._geometric, lambda k: (1 - q) * q**k if k >= 0 else 0, 1e-4),
-        (grid.laplace_noise, lambda z: chance(rate, z), 2e-2),
+        (minimum_count_release._geometric, lambda k: (1 - q) * q**k if k >= 0 else 0, 1e-4),
+        (minimum_count_release.laplace_noise, lambda z: chance(rate, z), 2e-2),
     ):
         found, left = law_of(
             lambda draw=draw: draw(rate, None), monkeypatch, missing, exponential_coins=True
@@ -137,7 +137,7 @@ def test_a_number_below_a_bound_is_as_likely_as_any_other(bound):
             for number in numbers
             for place in reversed(range(count))
         ]
-        return grid._below(bound, iter(digits))
+        return minimum_count_release._below(bound, iter(digits))
 
     for number in (0, 1, bound - 1, bound % last, last - 1):
         assert drawn(number) == number % bound

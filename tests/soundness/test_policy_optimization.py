@@ -21,7 +21,7 @@ from sordino.algorithms.policy_updates import Direction, GradientUpdate, UpdateB
 from sordino.algorithms.user_slots import UserSlots, interact
 from sordino.environments.interactions import bounded_contexts
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.regressions.least_squares import GaussianStatistics
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_delta

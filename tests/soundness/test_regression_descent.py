@@ -28,7 +28,7 @@ def sums(regression, values, weights, plan):
     rows, targets = regression.batch(values[:, :-1], values[:, -1])
     return [
         regression._steps_of_sum(rows[part], targets[part], weights)[0].astype(object)
-        for part in (regression._slots(k, plan) for k in range(plan.inner_batches))
+        for part in regression._parts(plan)
     ]
 
 
@@ -74,7 +74,7 @@ def test_one_change_moves_one_step_by_the_sensitivity(game, relation, inner_batc
 def test_every_row_is_in_exactly_one_inner_batch(rows, inner_batches):
     regression = made(rows, REPLACE_ONE, inner_batches=min(rows, inner_batches))
     plan = regression.plan(3)
-    read = [list(range(rows))[regression._slots(k, plan)] for k in range(plan.inner_batches)]
+    read = [list(range(rows))[part] for part in regression._parts(plan)]
     assert [row for part in read for row in part] == list(range(rows))
     assert all(read)
 

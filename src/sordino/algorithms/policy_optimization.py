@@ -28,7 +28,8 @@ from sordino import _random, _validate
 from sordino._files import read_json, refuse_unwritable, write_json
 from sordino.environments.interactions import Environment, feature_bound_of
 from sordino.errors import DataError, LedgerMismatch, UsageError
-from sordino.mechanisms.regressions.least_squares import GaussianStatistics, Oracle
+from sordino.mechanisms.regressions.base import Oracle
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy, coverage_of
 from sordino.privacy import accounting
 from sordino.privacy.events import Event

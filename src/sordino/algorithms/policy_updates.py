@@ -18,7 +18,8 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.gaussian import GaussianMechanism
-from sordino.mechanisms.regressions.least_squares import GaussianStatistics, LeastSquares, Oracle
+from sordino.mechanisms.regressions.base import LeastSquares, Oracle
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.privacy.events import Event, NonPrivateEvent
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation
 

@@ -1,17 +1,24 @@
-"""What every source of noise must say of itself."""
+"""What every source of noise must say of itself, and what all of ours share."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import numpy as np
+from jaxtyping import Float
 
+from sordino import _validate
 from sordino._random import Entropy
+from sordino.errors import UsageError
+from sordino.privacy import accounting
 from sordino.privacy.events import Event
+from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
 
-__all__ = ["Mechanism", "Repeatable", "WorstCase"]
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
@@ -80,3 +87,82 @@ class Repeatable(Protocol):
     def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> np.ndarray:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
         ...
+
+
+class Repeated(ABC):
+    """A mechanism that is told once how to draw: one release is the first of many.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by the soundness tests of each kind.
+    """
+
+    def release(self, values: np.ndarray, *, entropy: Entropy) -> np.ndarray:
+        """Return what is released; draws noise, so the spend must already be on a ledger.
+
+        Guarantee:
+            What ``guarantee`` returns.
+        """
+        return np.asarray(self._releases(values, 1, entropy)[0])
+
+    def repeat(self, values: np.ndarray, trials: int, *, entropy: Entropy) -> np.ndarray:
+        """Return independent releases of the same made-up values, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        return self._releases(values, trials, entropy).reshape(trials, -1)
+
+    @abstractmethod
+    def _releases(self, values: np.ndarray, trials: int, entropy: Entropy) -> np.ndarray:
+        """Return independent releases of the same values, one in each row."""
+
+
+def stated(
+    event: Event,
+    *,
+    delta: float,
+    unit: Unit,
+    neighbors: NeighboringRelation,
+    trust: Trust,
+    caveats: tuple[str, ...] = (),
+) -> Guarantee:
+    """Return what one release promises at a failure probability, as the accountant shows it."""
+    loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=delta)
+    return Guarantee(
+        loss, delta=delta, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
+    )
+
+
+def gaussian_log_ratio(
+    outputs: Float[np.ndarray, "trials d"],
+    one: Float[np.ndarray, " d"],
+    other: Float[np.ndarray, " d"],
+    deviation: float,
+) -> Float[np.ndarray, " trials"]:
+    """Return the log-ratio of every output of Gaussian noise around one value or another."""
+    # On a grid the discrete and the continuous Gaussian have the same: ⟨a − b, output − (a + b)/2⟩
+    # over the variance.
+    distance = (np.asarray(outputs) - (one + other) / 2) / deviation
+    return np.asarray(distance @ ((one - other) / deviation))
+
+
+def usable_mu(epsilon: float, delta: float) -> float:
+    """Return the largest μ that is (epsilon, delta)-private."""
+    epsilon = _validate.positive("epsilon", epsilon)
+    mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
+    if mu == 0:
+        raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
+    return mu
+
+
+def least_that_keeps(
+    start: float, make: Callable[[float], Made], keeps: Callable[[Made], bool]
+) -> Made:
+    """Return what is made of the least size, from ``start`` up, whose own statement is kept."""
+    # A formula gives the size up to the last bits of a float; it is raised by twice as many of them
+    # until the promise that is really stated holds.
+    size, more = start, 2.0**-52
+    while not keeps(made := make(size)):
+        size, more = size * (1 + more), 2 * more
+    return made

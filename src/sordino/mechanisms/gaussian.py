@@ -1,19 +1,8 @@
-"""A sum of clipped vectors with Gaussian noise, exact on a grid.
+"""Sums of clipped vectors, or of their outer products, with Gaussian noise: exact on a grid.
 
 Nothing about the promise rests on floating-point arithmetic: a record becomes a vector of
-integers whose length is bounded by integer arithmetic, integers are summed without rounding, and
-the noise is an exact draw from a distribution on the integers.
-
-A matrix of second moments, with a proved bound on what float rounding did to it.
-
-Notation: u = 2^-53. A sum of m products, in any order and with or without fused multiply-adds, is
-wrong by at most m·u/(1 − m·u) of the sum of absolute values. Sums of absolute values of entries of
-XᵀX form a matrix whose spectral norm is at most trace XᵀX.
-
-The sum of the outer products of clipped vectors with Gaussian noise, exact on a grid.
-
-A vector is first put on the grid and shortened, in integers. Outer products of integer vectors
-are then exact, and so is what one record can move: nothing is left to rounding.
+integers whose length is bounded by integer arithmetic, integers and their products are summed
+without rounding, and the noise is an exact draw from a distribution on the integers.
 """
 
 from __future__ import annotations
@@ -22,7 +11,7 @@ import math
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
 from functools import partial
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -30,7 +19,6 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.privacy import accounting
 from sordino.privacy.events import GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import (
@@ -44,8 +32,14 @@ from sordino.privacy.guarantee import (
 )
 from sordino.privacy.objective_curves import slack_of_jacobian
 
-from .base import WorstCase
-from .exact_bounds import dense_blocks
+from .base import (
+    Repeated,
+    WorstCase,
+    gaussian_log_ratio,
+    least_that_keeps,
+    stated,
+    usable_mu,
+)
 from .grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
@@ -53,7 +47,6 @@ from .grid import (
     clipped_rows,
     clipped_sum,
     first_rows,
-    least_that_keeps,
     outer_products,
     refuse_persons,
     vector_array,
@@ -131,10 +124,7 @@ class GaussianMechanism:
             statement itself was computed and compared. Within 1e-9 (relative) of the least
             standard deviation.
         """
-        epsilon, bound = _validate.positive("epsilon", epsilon), _validate.positive("bound", bound)
-        mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
-        if mu == 0:
-            raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
+        mu, bound = usable_mu(epsilon, delta), _validate.positive("bound", bound)
         moved = _sensitivity(1.0, neighbors, _cap(records_per_person))
         unit: Unit = "record" if records_per_person is None else "person"
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
@@ -184,17 +174,8 @@ class GaussianMechanism:
         """
         _validate.one_of("unit", unit, ("label", "record", "person"))
         _known(neighbors)
-        mu = self._mu(neighbors, self._records(unit, neighbors))
-        loss = accounting.composed_epsilon(
-            [(GaussianEvent(mu), 1)], neighbors=neighbors, delta=self.delta
-        )
-        return Guarantee(
-            loss,
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-        )
+        event = GaussianEvent(self._mu(neighbors, self._records(unit, neighbors)))
+        return stated(event, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
 
     def release(
         self,
@@ -229,12 +210,8 @@ class GaussianMechanism:
         self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        # On the grid the discrete and the continuous Gaussian have the same log-ratio, ⟨a − b,
-        # output − (a + b)/2⟩/s² with a and b the two clipped sums.
         one, other = (self._sum(side) * self.step for side in (case.one, case.other))
-        difference = (one - other) / self.standard_deviation
-        distance = (np.asarray(outputs) - (one + other) / 2) / self.standard_deviation
-        return np.asarray(distance @ difference)
+        return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs, one coordinate wide, that attain the sensitivity."""
@@ -347,48 +324,6 @@ def _sensitivity(bound: float, neighbors: NeighboringRelation, records: int | No
     )
 
 
-BLOCK: Final = 512
-"""Rows that are summed at once; sums of blocks are added in pairs."""
-
-ROUNDING: Final = 2.0**-52
-"""Twice the unit roundoff: the other half pays for all terms of second order."""
-
-
-@dataclass(frozen=True)
-class BoundedGram:
-    """Σ w_i x_i x_iᵀ up to rounding."""
-
-    matrix: Float[np.ndarray, "d d"]  # the computed sum, shape (d, d)
-    error: float  # bound on the spectral norm of the computed less the exact sum
-    trace: float  # upper bound on the trace of both
-
-    @classmethod
-    def of(cls, rows: Any, weights: Float[np.ndarray, " n"] | None = None) -> BoundedGram:
-        """Return the sum over rows, dense or sparse, with weights of at least 0."""
-        # Source: docs/intrinsic.md, "Linear bandits": at most 512 + 4 + 3·log2(blocks) roundings on
-        # the way of a product into the sum.
-        d = rows.shape[1]
-        waiting: list[tuple[int, np.ndarray]] = []  # sums of 2^level blocks, as in a binary counter
-        for number, block in enumerate(dense_blocks(rows, BLOCK)):
-            if weights is not None:
-                roots = np.sqrt(weights[number * BLOCK : (number + 1) * BLOCK])
-                block = block * roots[:, np.newaxis]  # noqa: PLW2901
-            total, level = block.T @ block, 0
-            while waiting and waiting[-1][0] == level:
-                total, level = total + waiting.pop()[1], level + 1
-            waiting.append((level, total))
-        matrix = sum((total for _, total in reversed(waiting)), np.zeros((d, d)))
-        trace = float(np.trace(matrix)) * (1 + 2.0**-20)
-        steps = (
-            min(BLOCK, rows.shape[0])
-            + 4
-            + 2 * max((level for level, _ in waiting), default=0)
-            + len(waiting)
-        )
-        return cls(matrix, steps * ROUNDING * trace, trace)
-
-
-# of the bound
 _STEPS_OF_MOMENT_BOUND = (2**10, 2**24)
 _MOST = 2**62
 _POWERS_OF_BOUND = 400  # of two: its square, and that of its grid, is a float
@@ -396,7 +331,7 @@ _CHUNK = 1 << 18  # rows whose products of two halves, 2^24 each, a float adds e
 
 
 @dataclass(frozen=True)
-class SecondMoment:
+class SecondMoment(Repeated):
     """Release Σ xxᵀ with noise (A + Aᵀ)/2, the entries of A independent.
 
     Guarantee:
@@ -458,13 +393,7 @@ class SecondMoment:
         Guarantee:
             What :meth:`guarantee` states is at most (epsilon, delta): it was computed and compared.
         """
-        epsilon, bound = (
-            _validate.positive("epsilon", epsilon),
-            usable_bound(bound, _POWERS_OF_BOUND),
-        )
-        mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
-        if mu == 0:
-            raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
+        mu, bound = usable_mu(epsilon, delta), usable_bound(bound, _POWERS_OF_BOUND)
         size = 0.0 if unit == "label" else _moved(bound, neighbors) * GRID_SLACK / mu
         make = partial(cls, bound=bound, unit=unit, neighbors=neighbors, delta=delta, grid=grid)
         terms: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "trust": "central"}
@@ -507,21 +436,9 @@ class SecondMoment:
                 f"This second moment was built for unit={self.unit!r} and promises nothing with "
                 f"unit={unit!r}. Build one for that unit, or use a mechanism for persons."
             )
-        return Guarantee(
-            self._loss(neighbors),
-            delta=0.0 if unit == "label" else self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-        )
-
-    def release(self, values: Float[np.ndarray, "n d"], *, entropy: Entropy) -> np.ndarray:
-        """Return the noised sum, shape (d, d); the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        return self.release_total(self.total(values), entropy=entropy)
+        delta = 0.0 if unit == "label" else self.delta
+        event = GaussianEvent(self.mu(neighbors))
+        return stated(event, delta=delta, unit=unit, neighbors=neighbors, trust=trust)
 
     def total(self, values: Float[np.ndarray, "n d"]) -> np.ndarray:
         """Return the exact sum of outer products in steps of the matrix's grid: whole numbers."""
@@ -542,25 +459,12 @@ class SecondMoment:
         """
         return np.asarray(self._noised(_cut(total), 1, entropy)[0])
 
-    def repeat(
-        self, values: Float[np.ndarray, "n d"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials entries"]:
-        """Return independent releases of the same made-up values, one flat matrix in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        return np.asarray(self._noised(self._sum(values), trials, entropy).reshape(trials, -1))
-
     def log_ratio(
         self, outputs: Float[np.ndarray, "trials entries"], case: WorstCase
     ) -> Float[np.ndarray, " trials"]:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
         one, other = (self._sum(side).ravel() * self.step**2 for side in (case.one, case.other))
-        difference = (one - other) / self.standard_deviation
-        distance = (np.asarray(outputs) - (one + other) / 2) / self.standard_deviation
-        return np.asarray(distance @ difference)
+        return gaussian_log_ratio(outputs, one, other, self.standard_deviation)
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring inputs that attain the sensitivity: orthogonal if replaced."""
@@ -577,10 +481,6 @@ class SecondMoment:
         """Return how many whole steps fit into the bound."""
         return int(Fraction(self.bound) // Fraction(self.step))
 
-    def _loss(self, neighbors: NeighboringRelation) -> float:
-        event = GaussianEvent(self.mu(neighbors))
-        return accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
-
     def _refuse_coarse_or_fine(self) -> None:
         """Refuse a grid on which the promise would not hold or the arithmetic not be exact."""
         limits = [("bound", Fraction(self.bound), Fraction(self.step), _STEPS_OF_MOMENT_BOUND)]
@@ -596,6 +496,11 @@ class SecondMoment:
                 )
         if not 2.0**-400 < self.step < 2.0**400:
             raise UsageError(f"grid={self.step!r} is extreme. Measure the values in another unit.")
+
+    def _releases(
+        self, values: Float[np.ndarray, "n d"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d d"]:
+        return self._noised(self._sum(values), trials, entropy)
 
     def _sum(self, values: np.ndarray) -> Int64[np.ndarray, "d d"]:
         """Return the exact sum of outer products, cut."""

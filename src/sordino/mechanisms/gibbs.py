@@ -33,7 +33,7 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase
+from .base import WorstCase, least_that_keeps
 from .gibbs_draws import (
     DIGITS,
     FLOOR,
@@ -46,7 +46,7 @@ from .gibbs_draws import (
     rounded_up,
     thresholds,
 )
-from .grid import least_that_keeps, matrix
+from .grid import matrix
 
 Scores: TypeAlias = Sequence[float | Decimal] | Float[np.ndarray, " k"]
 """One score for each action, in units of reward."""

@@ -30,9 +30,14 @@ from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
 
-DIGITS: Final = Context(
-    prec=50, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[InvalidOperation, DivisionByZero, Overflow]
-)
+
+def digits(count: int) -> Context:
+    """Return arithmetic of so many digits, in which nothing is too small."""
+    traps = [InvalidOperation, DivisionByZero, Overflow]
+    return Context(prec=count, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=traps)
+
+
+DIGITS: Final = digits(50)
 """The arithmetic that logarithms of weights are computed in."""
 
 FLOOR: Final = 30

@@ -3,17 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from decimal import (
-    MAX_EMAX,
-    MIN_EMIN,
-    Context,
-    Decimal,
-    DivisionByZero,
-    InvalidOperation,
-    Overflow,
-    localcontext,
-)
+from decimal import Decimal, localcontext
 from fractions import Fraction
 from typing import Final
 
@@ -23,12 +15,11 @@ from jaxtyping import Float, Int64, Integer
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import PrivacyError, UsageError
-from sordino.privacy import accounting
 from sordino.privacy.events import ApproximateEvent
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
 
-from .base import WorstCase
-from .grid import laplace_noise, words_of
+from .base import Repeated, WorstCase, stated
+from .gibbs_draws import digits
 from .score_sensitivity import checked_counts
 
 _LEAST: Final = 1e-12  # with less the margin is beyond all counts, and soon beyond 64 bits
@@ -37,7 +28,7 @@ _FIRST_DIGITS: Final = 60
 
 
 @dataclass(frozen=True)
-class MinimumCount:
+class MinimumCount(Repeated):
     """Release a number that is, but for probability δ, no larger than the least count of any arm.
 
     Guarantee:
@@ -86,7 +77,7 @@ class MinimumCount:
     def margin(self) -> int:
         """Return the least c ≥ 0 with P(Z > c) = e^{−ε(c + 1)}/(1 + e^{−ε}) ≤ δ."""
         epsilon, delta = _smaller(self.epsilon), _smaller(self.delta)
-        with localcontext(_context(_FIRST_DIGITS)):
+        with localcontext(digits(_FIRST_DIGITS)):
             enough = -(delta * (1 + (-epsilon).exp())).ln() / epsilon
             margin = max(0, math.ceil(enough) - 1)
         while not _keeps(margin, epsilon, delta):
@@ -121,29 +112,7 @@ class MinimumCount:
                 "each person; where only rewards are private (unit='label'), counts are public "
                 "and need no test."
             )
-        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=self.delta)
-        return Guarantee(loss, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Integer[np.ndarray, " k"], *, entropy: Entropy
-    ) -> Int64[np.ndarray, " 1"]:
-        """Return v, as an array of one number; below 1 it says that nothing may be trusted.
-
-        Guarantee:
-            As the class; draws noise, so the spend must already be on a ledger.
-        """
-        return self._drawn(values, 1, entropy)
-
-    def repeat(
-        self, values: Integer[np.ndarray, " k"], trials: int, *, entropy: Entropy
-    ) -> Int64[np.ndarray, "trials 1"]:
-        """Return independent releases of the same made-up counts, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private data.
-        """
-        trials = _validate.integer("trials", trials, at_least=0)
-        return self._drawn(values, trials, entropy)[:, None]
+        return stated(self.event, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
 
     def log_ratio(self, outputs: np.ndarray, case: WorstCase) -> Float[np.ndarray, " trials"]:
         """Return log P(output | case.one) − log P(output | case.other) for every row."""
@@ -163,14 +132,15 @@ class MinimumCount:
         """Return the v of noise 0."""
         return int(checked_counts("values", counts).min()) - 1 - self.margin
 
-    def _drawn(
+    def _releases(
         self, values: Integer[np.ndarray, " k"], trials: int, entropy: Entropy
-    ) -> Int64[np.ndarray, " trials"]:
-        """Return independent v, cut to ±2^62, which no longer depends on the data."""
+    ) -> Int64[np.ndarray, "trials 1"]:
+        """Return independent v; below 1 they say that nothing may be trusted."""
+        # They are cut to ±2^62, which no longer depends on the data.
         middle, words = self._middle(values), words_of(entropy)
         rate = Fraction(_smaller(self.epsilon))
-        drawn = [middle + laplace_noise(rate, words) for _ in range(trials)]
-        return np.array([min(max(v, -_MOST), _MOST) for v in drawn], dtype=np.int64)
+        drawn = [[middle + laplace_noise(rate, words)] for _ in range(trials)]
+        return np.asarray(np.clip(np.array(drawn, dtype=object), -_MOST, _MOST), dtype=np.int64)
 
 
 def _smaller(value: float) -> Decimal:
@@ -180,22 +150,78 @@ def _smaller(value: float) -> Decimal:
     return min(Decimal(value), Decimal(repr(value)))
 
 
-def _context(digits: int) -> Context:
-    """Return arithmetic of so many digits, in which nothing is too small."""
-    traps = [InvalidOperation, DivisionByZero, Overflow]
-    return Context(prec=digits, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=traps)
-
-
 def _keeps(margin: int, epsilon: Decimal, delta: Decimal) -> bool:
     """Return whether e^{−ε(c + 1)} ≤ δ·(1 + e^{−ε}), exactly."""
     # The two are never equal: powers of e with different rational exponents are independent over
     # the rationals (Lindemann). So some number of digits tells them apart. Each side is wrong by
     # less than 10^20 units of its last digit, or else one of them is negligible.
-    digits = _FIRST_DIGITS
+    enough = _FIRST_DIGITS
     while True:
-        with localcontext(_context(digits)):
+        with localcontext(digits(enough)):
             tail = (-epsilon * (margin + 1)).exp()
             room = delta * (1 + (-epsilon).exp())
-            if abs(tail - room) > room.scaleb(20 - digits):
+            if abs(tail - room) > room.scaleb(20 - enough):
                 return tail < room
-        digits *= 2
+        enough *= 2
+
+
+_WORD: Final = 64
+_BLOCK: Final = 64  # words asked for at once
+
+
+def words_of(entropy: Entropy) -> Iterator[int]:
+    """Yield independent uniform 64-bit words, asked for in blocks.
+
+    Guarantee:
+        None of its own: what is drawn from them states one, as
+        :class:`~sordino.mechanisms.minimum_count_release.MinimumCount` does.
+    """
+    while True:
+        yield from entropy.words(_BLOCK).tolist()
+
+
+def laplace_noise(rate: Fraction, words: Iterator[int]) -> int:
+    """Return Z with P(Z = z) = e^{−rate·|z|}·(1 − e^{−rate})/(1 + e^{−rate}), exactly."""
+    # It is the difference of two independent numbers that are geometric with factor e^{−rate}.
+    return _geometric(rate, words) - _geometric(rate, words)
+
+
+def _geometric(rate: Fraction, words: Iterator[int]) -> int:
+    """Return G ≥ 0 with P(G ≥ k) = e^{−rate·k}, exactly."""
+    # With rate = s/t in lowest terms, X = u + t·w has P(X ≥ x) = e^{−x/t} if u < t is drawn with
+    # weight e^{−u/t} and w with weight e^{−w}. Then ⌊X/s⌋ ≥ k if and only if X ≥ k·s.
+    # Source: Canonne, Kamath & Steinke 2020, Algorithm 2.
+    steps, unit = rate.numerator, rate.denominator
+    while not _survives(part := _below(unit, words), unit, words):
+        pass
+    whole = 0
+    while _survives(1, 1, words):
+        whole += 1
+    return (part + unit * whole) // steps
+
+
+def _survives(part: int, unit: int, words: Iterator[int]) -> bool:
+    """Return True with probability e^{−part/unit}, exactly, for part ≤ unit."""
+    # Coins of probability x, x/2, x/3, ... are tossed until one fails, x = part/unit. More than k
+    # succeed or not with probability x^k/k!, so the first to fail is an odd one with probability
+    # 1 − x + x²/2! − x³/3! + ... = e^{−x}.
+    tossed = 1
+    while _below(unit * tossed, words) < part:
+        tossed += 1
+    return tossed % 2 == 1
+
+
+def _below(bound: int, words: Iterator[int]) -> int:
+    """Return a uniform whole number from 0 to bound − 1, exactly."""
+    # As many words as the bound has make one number; what is beyond its last whole multiple of the
+    # bound is drawn anew.
+    if bound == 1:
+        return 0
+    count = -(-bound.bit_length() // _WORD)
+    span = 1 << (_WORD * count)
+    while True:
+        drawn = 0
+        for _ in range(count):
+            drawn = drawn << _WORD | next(words)
+        if drawn < span - span % bound:
+            return drawn % bound

@@ -21,8 +21,17 @@ from scipy.special import expit
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
-from .exact_bounds import UP, dense_blocks, farthest_rows, penalty_step, public_rows, size
-from .gaussian import BLOCK, ROUNDING, BoundedGram
+from .exact_bounds import (
+    BLOCK,
+    ROUNDING,
+    UP,
+    BoundedGram,
+    dense_blocks,
+    farthest_rows,
+    penalty_step,
+    public_rows,
+    size,
+)
 
 
 def least_slope(margin: float) -> float:

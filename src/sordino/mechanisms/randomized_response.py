@@ -6,11 +6,12 @@ Each choice among a few candidates is kept, or replaced by another one at random
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
-from jaxtyping import Bool, Float, Integer, UInt64
+from jaxtyping import Float, Integer, UInt64
 
 from sordino import _validate
 from sordino._random import Entropy
@@ -27,13 +28,152 @@ from sordino.privacy.guarantee import (
     Unit,
 )
 
-from .base import WorstCase
+from .base import WorstCase, stated
 
-_CHUNK = 1 << 20
+NO_CHOICE: Final = -1
+"""The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
+
+_CHUNK: Final = 1 << 20
+_LEAST: Final = 1e-6  # below it keeping has no digits left to learn from
+_MOST: Final = 2**15 - 1  # an answer fits 16 bits
+
+
+class Answers(ABC):
+    """What every mechanism does that answers each value by itself.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by tests/unit/mechanisms/test_many_releases.py.
+    """
+
+    def release(
+        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
+    ) -> Integer[np.ndarray, " n"]:
+        """Return one answer for each value; the spend must already be on a ledger.
+
+        Args:
+            values: Labels, each 0, 1 or 2 (undecided); or the candidates that were chosen.
+            entropy: Source of 64-bit words; a release needs system entropy. Words are drawn for
+                each value, in order, whatever the values are.
+
+        Raises:
+            DataError: A value is none of these; only its index is named.
+
+        Guarantee:
+            What ``guarantee`` returns for each value (:func:`sordino.privatize` writes the spend
+            on a ledger first).
+        """
+        checked = self._checked(values)
+        starts = range(0, len(checked), _CHUNK)
+        answers = (self._answered(checked[at : at + _CHUNK], entropy) for at in starts)
+        return np.concatenate([checked[:0], *answers])
+
+    def repeat(
+        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
+    ) -> Integer[np.ndarray, "t n"]:
+        """Return independent releases of the same made-up values, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private values.
+        """
+        checked = self._checked(values)
+        rows = self.release(np.tile(checked, trials), entropy=entropy)
+        return rows.reshape(trials, len(checked))
+
+    def log_ratio(
+        self, outputs: Integer[np.ndarray, "t n"], case: WorstCase
+    ) -> Float[np.ndarray, " t"]:
+        """Return log P(answers | case.one) − log P(answers | case.other) for every row."""
+        one, other = (
+            self._log_chances(outputs, values).sum(axis=1) for values in (case.one, case.other)
+        )
+        impossible = np.isneginf(one) & np.isneginf(other)
+        with np.errstate(invalid="ignore"):
+            return np.where(impossible, 0.0, one - other)
+
+    @abstractmethod
+    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+        """Return values in the type of answers; refuse what is none."""
+
+    # It has no branch on a value, so that not even the time taken tells what the values are.
+    @abstractmethod
+    def _answered(
+        self, values: Integer[np.ndarray, " n"], entropy: Entropy
+    ) -> Integer[np.ndarray, " n"]:
+        """Return the answers of some values."""
+
+    @abstractmethod
+    def _log_chances(
+        self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "t n"]:
+        """Return the log-probability of every answer, were these the values."""
 
 
 @dataclass(frozen=True)
-class RandomizedResponse:
+class _Coin(Answers):
+    """A coin that keeps a value, or replaces it by any other one with equal chances."""
+
+    epsilon: float
+    blank: ClassVar[int]  # the code that says nothing
+    what: ClassVar[str]  # is answered
+
+    @property
+    def threshold(self) -> int:
+        """Return how many of the 2^64 words flip a label, or replace a choice."""
+        return randomized_response_threshold(self.epsilon, self._count)
+
+    @property
+    def realized_epsilon(self) -> float:
+        """Return the loss that the integer threshold realizes, at most :attr:`epsilon`."""
+        return randomized_response_epsilon(self.epsilon, self._count)
+
+    @property
+    def flip_probability(self) -> float:
+        """Return the probability that a label is flipped, or a choice replaced."""
+        return self.threshold / 2**64
+
+    @property
+    def event(self) -> RandomizedResponseEvent:
+        """Return what one release does, for the ledger."""
+        return RandomizedResponseEvent(self.realized_epsilon, self._count)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return 1: one change replaces one value by another.
+
+        Raises:
+            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; the number of answers shows.
+        """
+        if neighbors is ADD_OR_REMOVE_ONE:
+            raise PrivacyError(
+                f"Randomized response answers once per {self.what}, so the number of answers "
+                "shows when one is added or removed. Use REPLACE_ONE."
+            )
+        return 1.0
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return a value and another one, or what takes its place: one that says nothing.
+
+        Between the two the stated loss is attained.
+        """
+        self.sensitivity(neighbors)
+        other = self.blank if neighbors is REPLACE_SPECIAL else 1
+        return WorstCase(*(self._checked(np.array([value])) for value in (0, other)))
+
+    def _log_chances(
+        self, outputs: Integer[np.ndarray, "t n"], values: Integer[np.ndarray, " n"]
+    ) -> Float[np.ndarray, "t n"]:
+        flip = self.flip_probability
+        other = math.log(flip / (self._count - 1))
+        chances = np.where(outputs == values, math.log1p(-flip), other)
+        return np.where(values == self.blank, -math.log(self._count), chances)
+
+    @property
+    def _count(self) -> int:
+        """Return how many values there are."""
+        return 2
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(_Coin):
     """Flip every label independently, so that no single label can be read out.
 
     A label of 0 or 1 is flipped exactly when a 64-bit word of system entropy lies below a
@@ -66,49 +206,17 @@ class RandomizedResponse:
         (0.268941, 0.462117)
     """
 
-    epsilon: float
+    blank: ClassVar[int] = UNDECIDED
+    what: ClassVar[str] = "label"
 
     def __post_init__(self) -> None:
         """Refuse an epsilon that cannot be realized or carries no information."""
         object.__setattr__(self, "epsilon", _validate.telling("epsilon", self.epsilon))
 
     @property
-    def threshold(self) -> int:
-        """Return how many of the 2^64 words flip a label."""
-        return randomized_response_threshold(self.epsilon)
-
-    @property
-    def realized_epsilon(self) -> float:
-        """Return the loss that the integer threshold realizes, at most :attr:`epsilon`."""
-        return randomized_response_epsilon(self.epsilon)
-
-    @property
-    def flip_probability(self) -> float:
-        """Return the probability that a label is flipped."""
-        return self.threshold / 2**64
-
-    @property
     def kappa(self) -> float:
         """Return 1 − 2·flip probability = tanh(ε/2): the share of signal that survives."""
         return (2**64 - 2 * self.threshold) / 2**64
-
-    @property
-    def event(self) -> RandomizedResponseEvent:
-        """Return what one release does, for the ledger."""
-        return RandomizedResponseEvent(self.realized_epsilon)
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return 1: one change replaces one label by another.
-
-        Raises:
-            PrivacyError: Under ``ADD_OR_REMOVE_ONE``; the number of answers shows.
-        """
-        if neighbors is ADD_OR_REMOVE_ONE:
-            raise PrivacyError(
-                "Randomized response answers once per label, so the number of answers shows when "
-                "one is added or removed. Use REPLACE_ONE."
-            )
-        return 1.0
 
     def guarantee(
         self,
@@ -154,76 +262,17 @@ class RandomizedResponse:
             loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust, caveats=caveats
         )
 
-    def release(
-        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
+    def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
+        return label_array(values)
+
+    def _answered(
+        self, values: Integer[np.ndarray, " n"], entropy: Entropy
     ) -> Integer[np.ndarray, " n"]:
-        """Return the randomized answers, dtype int8, each 0 or 1, one for each label.
-
-        Args:
-            values: Labels, each 0, 1 or 2 (undecided).
-            entropy: Source of 64-bit words; a release needs system entropy. One word is drawn
-                for each label, in order, whatever the labels are.
-
-        Raises:
-            DataError: A value is none of these; only its index is named.
-
-        Guarantee:
-            Unit ``"label"``, ``REPLACE_ONE``, pure ε; draws noise, so the spend must already be
-            on a ledger (:func:`sordino.privatize` does both).
-        """
-        labels = label_array(values)
-        answers = np.empty(len(labels), dtype=np.int8)
-        threshold = np.uint64(self.threshold)
-        for start in range(0, len(answers), _CHUNK):
-            part = slice(start, start + _CHUNK)
-            words = entropy.words(len(labels[part]))
-            answers[part] = _answered(labels[part], words, threshold)
-        return answers
-
-    def repeat(
-        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
-    ) -> Integer[np.ndarray, "t n"]:
-        """Return independent releases of the same made-up labels, one in each row, dtype int8.
-
-        Args:
-            values: Labels, each 0, 1 or 2 (undecided).
-            trials: How many releases.
-            entropy: Source of 64-bit words; one is drawn for each label of each release.
-
-        Raises:
-            DataError: A value is none of these; only its index is named.
-
-        Guarantee:
-            None for all rows together: each row is one release, with the loss of
-            :meth:`release`. For auditors; never call it on private labels.
-        """
-        labels = label_array(values)
-        rows = self.release(np.tile(labels, trials), entropy=entropy)
-        return rows.reshape(trials, len(labels))
-
-    def log_ratio(
-        self, outputs: Integer[np.ndarray, "t n"], case: WorstCase
-    ) -> Float[np.ndarray, " t"]:
-        """Return log P(answers | case.one) − log P(answers | case.other) for every row."""
-        one, other = (self._log_chances(outputs, labels) for labels in (case.one, case.other))
-        return np.asarray((one - other).sum(axis=1))
-
-    def _log_chances(
-        self, outputs: Integer[np.ndarray, "t n"], labels: Integer[np.ndarray, " n"]
-    ) -> Float[np.ndarray, "t n"]:
-        """Return the log-probability of every answer, were these the labels."""
-        flipped, kept = math.log(self.flip_probability), math.log1p(-self.flip_probability)
-        chances = np.where(outputs == labels, kept, flipped)
-        return np.where(labels == UNDECIDED, -math.log(2), chances)
-
-    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return a label and its opposite, or what takes its place: an undecided one.
-
-        Between the two the stated loss is attained.
-        """
-        self.sensitivity(neighbors)
-        other = UNDECIDED if neighbors is REPLACE_SPECIAL else 1
-        return WorstCase(np.array([0], dtype=np.int8), np.array([other], dtype=np.int8))
+        words = entropy.words(len(values))
+        undecided = values == UNDECIDED
+        flipped = (values == 1) ^ (words < np.uint64(self.threshold))
+        fair = words < np.uint64(FAIR)
+        return np.asarray((flipped & ~undecided) | (fair & undecided), dtype=np.int8)
 
 
 def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
@@ -240,27 +289,8 @@ def label_array(values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
     return labels.astype(np.int8)
 
 
-def _answered(
-    labels: Integer[np.ndarray, " n"], words: UInt64[np.ndarray, " n"], threshold: np.uint64
-) -> Integer[np.ndarray, " n"]:
-    """Return the answer of every label to its word."""
-    # There is no branch on a label, so that not even the time taken tells how many are undecided.
-    undecided = labels == UNDECIDED
-    flipped = (labels == 1) ^ (words < threshold)
-    fair = words < np.uint64(FAIR)
-    return np.asarray((flipped & ~undecided) | (fair & undecided), dtype=np.int8)
-
-
-NO_CHOICE: Final = -1
-"""The code of somebody who chose nobody: answered by one of the candidates, each as likely."""
-
-_KARY_CHUNK: Final = 1 << 20
-_LEAST: Final = 1e-6  # below it keeping has no digits left to learn from
-_MOST: Final = 2**15 - 1  # an answer fits 16 bits
-
-
 @dataclass(frozen=True)
-class KaryRandomizedResponse:
+class KaryRandomizedResponse(_Coin):
     """Replace every choice among K candidates independently, so that none can be read out.
 
     Guarantee:
@@ -275,8 +305,9 @@ class KaryRandomizedResponse:
     # are drawn for every choice, whatever it is.
     # Source: Warner 1965; Kairouz, Oh & Viswanath 2016, §4.1; docs/local.md, "Randomized response".
 
-    epsilon: float  # bound on the privacy loss of one choice, at least 1e-6
     categories: int  # K, how many candidates there are; at least 2, public, the same for all
+    blank: ClassVar[int] = NO_CHOICE
+    what: ClassVar[str] = "choice"
 
     def __post_init__(self) -> None:
         """Refuse what cannot be realized or carries no information."""
@@ -290,33 +321,8 @@ class KaryRandomizedResponse:
         object.__setattr__(self, "categories", count)
 
     @property
-    def threshold(self) -> int:
-        """Return how many of the 2^64 words replace a choice."""
-        return randomized_response_threshold(self.epsilon, self.categories)
-
-    @property
-    def realized_epsilon(self) -> float:
-        """Return the loss that the integer threshold realizes, at most :attr:`epsilon`."""
-        return randomized_response_epsilon(self.epsilon, self.categories)
-
-    @property
-    def flip_probability(self) -> float:
-        """Return the probability that a choice is replaced by another one."""
-        return self.threshold / 2**64
-
-    @property
-    def event(self) -> RandomizedResponseEvent:
-        """Return what one release does, for the ledger."""
-        return RandomizedResponseEvent(self.realized_epsilon, self.categories)
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return 1: one change replaces one choice by another."""
-        if neighbors is ADD_OR_REMOVE_ONE:
-            raise PrivacyError(
-                "Randomized response answers once per choice, so the number of answers shows when "
-                "one is added or removed. Use REPLACE_ONE."
-            )
-        return 1.0
+    def _count(self) -> int:
+        return self.categories
 
     def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
         """Return what answering one choice promises; δ = 0.
@@ -330,47 +336,9 @@ class KaryRandomizedResponse:
                 f"Randomized response protects one choice at a time, not unit={unit!r}. Use "
                 "unit='label'."
             )
-        loss = accounting.composed_epsilon([(self.event, 1)], neighbors=neighbors, delta=0.0)
-        return Guarantee(loss, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Integer[np.ndarray, " n"], *, entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
-        """Return the randomized choices, dtype int16, each from 0 to K − 1.
-
-        Guarantee:
-            Unit ``"label"``, ``REPLACE_ONE``, pure ε; draws noise, so the spend must already be
-            on a ledger.
-        """
-        return self._answers(self._checked(values), entropy)
-
-    def repeat(
-        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
-    ) -> Integer[np.ndarray, "t n"]:
-        """Return independent releases of the same made-up choices, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private choices.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        choices = self._checked(values)
-        return self._answers(np.tile(choices, trials), entropy).reshape(trials, -1)
-
-    def log_ratio(
-        self, outputs: Integer[np.ndarray, "t n"], case: WorstCase
-    ) -> Float[np.ndarray, " t"]:
-        """Return log P(answers | case.one) − log P(answers | case.other) for every row."""
-        one, other = (self._log_chances(outputs, choices) for choices in (case.one, case.other))
-        return np.asarray((one - other).sum(axis=1))
-
-    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return a choice and another one, or what takes its place: none."""
-        self.sensitivity(neighbors)
-        other = NO_CHOICE if neighbors is REPLACE_SPECIAL else 1
-        return WorstCase(np.array([0], dtype=np.int16), np.array([other], dtype=np.int16))
+        return stated(self.event, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
 
     def _checked(self, values: Integer[np.ndarray, " n"]) -> Integer[np.ndarray, " n"]:
-        """Return choices as int16; refuse what is none."""
         choices = np.asarray(values)
         wrong: np.ndarray | list[int] = [0]
         if choices.ndim == 1 and choices.dtype.kind in "iu":
@@ -382,36 +350,15 @@ class KaryRandomizedResponse:
             )
         return choices.astype(np.int16)
 
-    def _answers(
-        self, choices: Integer[np.ndarray, " n"], entropy: Entropy
-    ) -> Integer[np.ndarray, " n"]:
-        """Return the answers, some at a time."""
-        answers = np.empty(len(choices), dtype=np.int16)
-        for start in range(0, len(answers), _KARY_CHUNK):
-            part = slice(start, start + _KARY_CHUNK)
-            answers[part] = self._answered(choices[part], entropy)
-        return answers
-
     def _answered(
-        self, choices: Integer[np.ndarray, " n"], entropy: Entropy
+        self, values: Integer[np.ndarray, " n"], entropy: Entropy
     ) -> Integer[np.ndarray, " n"]:
-        """Return the answers; there is no branch on a choice, so that time tells nothing."""
-        n, count = len(choices), self.categories
+        n, count = len(values), self.categories
         flipped = entropy.words(n) < np.uint64(self.threshold)
         ahead = 1 + _uniform(n, count - 1, entropy)
         fair = _uniform(n, count, entropy)
-        kept = choices.astype(np.int64)
-        answers = (kept + ahead * flipped) % count
-        return np.where(choices == NO_CHOICE, fair, answers).astype(np.int16)
-
-    def _log_chances(
-        self, outputs: Integer[np.ndarray, "t n"], choices: Integer[np.ndarray, " n"]
-    ) -> Float[np.ndarray, "t n"]:
-        """Return the log-probability of every answer, were these the choices."""
-        flip = self.flip_probability
-        other = math.log(flip / (self.categories - 1))
-        chances = np.where(outputs == choices, math.log1p(-flip), other)
-        return np.where(choices == NO_CHOICE, -math.log(self.categories), chances)
+        answers = (values.astype(np.int64) + ahead * flipped) % count
+        return np.where(values == NO_CHOICE, fair, answers).astype(np.int16)
 
 
 def _uniform(n: int, count: int, entropy: Entropy) -> Integer[np.ndarray, " n"]:
@@ -419,14 +366,9 @@ def _uniform(n: int, count: int, entropy: Entropy) -> Integer[np.ndarray, " n"]:
     # A word in the last round, which is not complete, is drawn again.
     last = np.uint64(2**64 - 1 - 2**64 % count)
     words: UInt64[np.ndarray, " n"] = entropy.words(n).copy()
-    while (beyond := _beyond(words, last)).any():
+    while (beyond := words > last).any():
         words[beyond] = entropy.words(int(beyond.sum()))
     return (words % np.uint64(count)).astype(np.int64)
-
-
-def _beyond(words: UInt64[np.ndarray, " n"], last: np.uint64) -> Bool[np.ndarray, " n"]:
-    """Return which words lie beyond the last complete round."""
-    return np.asarray(words > last)
 
 
 def debiased_choices(

@@ -32,9 +32,12 @@ from sordino.privacy.conversions import replace_from_add_remove
 from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
 from .exact_bounds import (
+    BLOCK,
     MORE,
+    ROUNDING,
     SMALLEST,
     UP,
+    BoundedGram,
     dense_blocks,
     exact,
     penalty_moves,
@@ -43,7 +46,6 @@ from .exact_bounds import (
     rounded_total,
     size,
 )
-from .gaussian import BLOCK, ROUNDING, BoundedGram
 from .gibbs_draws import DIGITS, rounded_up
 
 

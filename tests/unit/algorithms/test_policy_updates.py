@@ -19,7 +19,7 @@ from sordino.algorithms.policy_updates import (
 from sordino.algorithms.user_slots import interact
 from sordino.environments.sphere import Sphere
 from sordino.errors import PrivacyError, UsageError
-from sordino.mechanisms.regressions.least_squares import GaussianStatistics
+from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.events import NonPrivateEvent
 

@@ -9,7 +9,12 @@ from scipy.optimize import minimize
 from sordino._random import SimulatedEntropy
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.base import Repeatable
-from sordino.mechanisms.regressions.base import PlainRegression, RegressionTerms
+from sordino.mechanisms.regressions.base import (
+    LeastSquares,
+    Oracle,
+    PlainRegression,
+    RegressionTerms,
+)
 from sordino.mechanisms.regressions.gibbs import (
     BestCandidate,
     ExponentialRegression,
@@ -17,7 +22,6 @@ from sordino.mechanisms.regressions.gibbs import (
     log_mass,
     loss_range,
 )
-from sordino.mechanisms.regressions.least_squares import LeastSquares, Oracle
 from sordino.privacy.events import BoundedRangeEvent, NonPrivateEvent
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
 

@@ -8,14 +8,9 @@ import pytest
 from sordino._random import entropy
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.base import Mechanism, Repeatable
-from sordino.mechanisms.regressions.base import PlainRegression
+from sordino.mechanisms.regressions.base import LeastSquares, Oracle, PlainRegression
 from sordino.mechanisms.regressions.descent import OnePassDescent
-from sordino.mechanisms.regressions.least_squares import (
-    AdaptiveStatistics,
-    GaussianStatistics,
-    LeastSquares,
-    Oracle,
-)
+from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.privacy.events import NonPrivateEvent
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL
 

@@ -40,7 +40,6 @@ def test_a_release_is_one_number_and_repeats_are_rows():
     assert (many.shape, many.dtype) == ((50, 1), np.int64)
     assert one.tolist() == many[0].tolist()
     assert len(set(many[:, 0].tolist())) > 3
-    assert made.repeat(counts, 0, entropy=SimulatedEntropy(3)).shape == (0, 1)
     assert abs(made.release(counts, entropy=SystemEntropy())[0]) < 10**4
     with pytest.raises(UsageError, match="trials"):
         made.repeat(counts, -1, entropy=SimulatedEntropy(3))

@@ -1,23 +1,25 @@
-"""What all regressions of policy optimization share: their terms, and what comes out of them.
+"""The private least squares inside policy optimization: what one is, and one without any noise.
 
-Least squares without any noise: for comparison, on a ledger that allows an infinite spend.
+An *oracle* is a recipe without a budget, which a user passes as ``oracle=``; calibrated for a
+budget and for public bounds it is a *regression*, which turns one batch of rows and targets into
+weights. Another oracle is another file with two classes of these shapes.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any
+from typing import ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
 
 from sordino import _validate
 from sordino._random import Entropy
-from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.base import WorstCase
-from sordino.privacy.events import NonPrivateEvent
-from sordino.privacy.gaussian import gaussian_mu
+from sordino.errors import DataError, PrivacyError
+from sordino.mechanisms.base import WorstCase, stated
+from sordino.privacy.events import Event, NonPrivateEvent
 from sordino.privacy.guarantee import (
     ADD_OR_REMOVE_ONE,
     REPLACE_SPECIAL,
@@ -76,10 +78,10 @@ class RegressionTerms:
     def kept(self, weights: Float[np.ndarray, " d"], error: float) -> Regression:
         """Return weights pulled back to the radius; no error is larger than the ball allows."""
         length = float(np.linalg.norm(weights))
-        found = Regression(weights=weights, error=min(error, self.widest))
+        within = Regression(weights=weights, error=min(error, self.widest))
         if length <= self.radius:
-            return found
-        return replace(found, weights=weights * (self.radius / length), projected=True)
+            return within
+        return replace(within, weights=weights * (self.radius / length), projected=True)
 
     @property
     def widest(self) -> float:
@@ -99,31 +101,200 @@ def slot_relation(neighbors: NeighboringRelation) -> NeighboringRelation:
     return neighbors
 
 
-def unit_of_slots(unit: Unit) -> None:
-    """Refuse another unit than one row."""
-    _validate.one_of("unit", unit, ("label", "record", "person"))
-    if unit != "record":
-        raise PrivacyError(
-            f"A regression promises something about one row of a batch (unit='record'), not with "
-            f"unit={unit!r}: it does not know whose rows they are. What assigns every person one "
-            "slot of one batch may state the same loss for a person."
+@dataclass(frozen=True)
+class LeastSquares(RegressionTerms, ABC):
+    """One private regression: public settings are fields, a batch is only ever an argument.
+
+    Guarantee:
+        None of its own: each regression states one, about one row of a batch. Shown by
+        tests/soundness/test_least_squares_mechanism.py and its siblings.
+    """
+
+    # It does not know a ledger: whoever calls `release` on private data must have reserved `event`
+    # first. One row of a batch is one slot; who sits in a slot, and that nobody sits in two, is the
+    # business of the algorithm.
+
+    _: KW_ONLY
+    neighbors: NeighboringRelation  # the relation that `event` is about
+    delta: float = 0.0  # failure probability at which `guarantee` states ε, in [0, 1); 0 is pure
+    pure: ClassVar[bool] = False  # whether a δ of 0 can be stated
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are out of range."""
+        super().__post_init__()
+        delta = _validate.failure_probability("delta", self.delta, zero=self.pure)
+        object.__setattr__(self, "delta", delta)
+        slot_relation(self.neighbors)
+
+    @property
+    def event(self) -> Event:
+        """Return what one release does under :attr:`neighbors`, for the ledger."""
+        return self._event(self.neighbors)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one row (unit ``"record"``); δ is :attr:`delta`."""
+        _validate.one_of("unit", unit, ("label", "record", "person"))
+        if unit != "record":
+            raise PrivacyError(
+                f"A regression promises something about one row of a batch (unit='record'), not "
+                f"with unit={unit!r}: it does not know whose rows they are. What assigns every "
+                "person one slot of one batch may state the same loss for a person."
+            )
+        return stated(
+            self._event(slot_relation(neighbors)),
+            delta=self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+            caveats=self._caveats,
         )
 
+    def release(
+        self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"], *, entropy: Entropy
+    ) -> Regression:
+        """Return weights of norm at most ``radius``; the spend must already be on a ledger.
 
-def usable_mu(epsilon: float, delta: float) -> float:
-    """Return the largest μ that is (epsilon, delta)-private."""
-    epsilon = _validate.positive("epsilon", epsilon)
-    mu = gaussian_mu(epsilon, _validate.failure_probability("delta", delta, zero=False))
-    if mu == 0:
-        raise UsageError(f"delta={delta!r} is too small for Gaussian noise of any size.")
-    return mu
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return self._solution(*self.batch(rows, targets), entropy)
+
+    @abstractmethod
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change can move what is noised."""
+
+    @abstractmethod
+    def predicted_error(self, d: int) -> float:
+        """Return, from public numbers alone, about how large ``Regression.error`` will be."""
+
+    @abstractmethod
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring batches, targets in the last column, that are told apart best."""
+
+    @abstractmethod
+    def _event(self, neighbors: NeighboringRelation) -> Event:
+        """Return what one release does under a relation."""
+
+    @abstractmethod
+    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
+        """Return the weights of a batch that was clipped."""
+
+    @property
+    def _caveats(self) -> tuple[str, ...]:
+        return ()
 
 
-def keeps(mechanism: Any, epsilon: float) -> bool:
+class PlayedRegression(LeastSquares):
+    """A regression that an auditor can play: what is seen of a batch, and how likely it is.
+
+    Guarantee:
+        As :class:`LeastSquares`; shown by tests/statistical/test_regression_audits.py.
+    """
+
+    def repeat(
+        self, values: Float[np.ndarray, "m columns"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials numbers"]:
+        """Return all that is released of made-up rows, targets last, many times over.
+
+        Guarantee:
+            None for all of them together: each row is one release. Never call it on private data.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        return self._seen(*self.batch(values[:, :-1], values[:, -1]), trials, entropy)
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        one, other = (self.batch(side[:, :-1], side[:, -1]) for side in (case.one, case.other))
+        return self._log_ratio(np.asarray(outputs), one, other)
+
+    @abstractmethod
+    def _seen(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> np.ndarray:
+        """Return all that is released of a clipped batch, one release in each row."""
+
+    @abstractmethod
+    def _log_ratio(
+        self,
+        outputs: np.ndarray,
+        one: tuple[np.ndarray, np.ndarray],
+        other: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        """Return how much likelier every output is under one clipped batch than another."""
+
+
+@runtime_checkable
+class Oracle(Protocol):
+    """A recipe for private least squares, without a budget: what a user passes as ``oracle=``."""
+
+    @property
+    def name(self) -> str:
+        """Return a short name, for tables and ledger entries."""
+        ...
+
+    def calibrated(
+        self,
+        epsilon: float,
+        *,
+        delta: float,
+        feature_bound: float,
+        target_bound: float,
+        radius: float,
+        neighbors: NeighboringRelation,
+        rows: int,
+    ) -> LeastSquares:
+        """Return the regression of least noise that keeps (epsilon, delta) for one batch."""
+        ...
+
+
+class RegressionOracle(ABC):
+    """What every oracle does alike: it checks the public terms, and adds no noise at ε = ∞."""
+
+    def calibrated(
+        self,
+        epsilon: float,
+        *,
+        delta: float,
+        feature_bound: float,
+        target_bound: float,
+        radius: float,
+        neighbors: NeighboringRelation,
+        rows: int,
+    ) -> LeastSquares:
+        """Return the regression of least noise that keeps (epsilon, delta); see :class:`Oracle`.
+
+        Guarantee:
+            What the regression states is at most (epsilon, delta): it was computed and compared.
+            At epsilon=inf nothing is promised.
+        """
+        terms = RegressionTerms(
+            feature_bound=feature_bound, target_bound=target_bound, radius=radius, rows=rows
+        )
+        slot_relation(neighbors)
+        if epsilon == math.inf:
+            return self._without_noise(terms, neighbors)
+        return self._within_budget(terms, epsilon, delta, neighbors)
+
+    def _without_noise(
+        self, terms: RegressionTerms, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return the regression without a promise, for comparison."""
+        return PlainRegression(**vars(terms), neighbors=neighbors)
+
+    @abstractmethod
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return the regression that keeps a finite epsilon."""
+
+
+def keeps(regression: LeastSquares, epsilon: float) -> bool:
     """Return whether what a regression states under its own relation is at most epsilon."""
-    neighbors = mechanism.neighbors
-    stated = mechanism.guarantee(unit="record", neighbors=neighbors, trust="central")
-    return bool(stated.epsilon <= epsilon)
+    neighbors = regression.neighbors
+    promise = regression.guarantee(unit="record", neighbors=neighbors, trust="central")
+    return promise.epsilon <= epsilon
 
 
 def solved(
@@ -140,12 +311,12 @@ def solved(
     denominators = eigenvalues + ridge
     seen = denominators > _SAME * denominators.max(initial=0.0)
     turned = np.where(seen, basis.T @ cross / np.where(seen, denominators, 1.0), 0.0)
-    found = terms.kept(turned, 0.0)
+    within = terms.kept(turned, 0.0)
     shares = (
         _with_trace(eigenvalues, float(np.trace(moment))) / np.where(seen, denominators, 1.0) ** 2
     )
-    error = privacy_error(shares, found.weights, ridge, variances, rows=terms.rows)
-    return replace(found, weights=basis @ found.weights, error=min(error, terms.widest))
+    error = privacy_error(shares, within.weights, ridge, variances, rows=terms.rows)
+    return replace(within, weights=basis @ within.weights, error=min(error, terms.widest))
 
 
 def privacy_error(
@@ -190,7 +361,7 @@ def _shortened(rows: Float[np.ndarray, "m d"], most: float) -> Float[np.ndarray,
 
 
 @dataclass(frozen=True)
-class PlainRegression(RegressionTerms):
+class PlainRegression(LeastSquares):
     """The least squares of a batch as it is, of least norm, pulled back to the radius.
 
     Guarantee:
@@ -200,42 +371,12 @@ class PlainRegression(RegressionTerms):
 
     _: KW_ONLY
     neighbors: NeighboringRelation = REPLACE_SPECIAL  # the relation, which says nothing here
-
-    def __post_init__(self) -> None:
-        """Refuse settings that are out of range."""
-        super().__post_init__()
-        slot_relation(self.neighbors)
-
-    @property
-    def event(self) -> NonPrivateEvent:
-        """Return what one release does, for the ledger."""
-        return NonPrivateEvent()
+    pure: ClassVar[bool] = True
 
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return infinity: nothing bounds what one change shows."""
         slot_relation(neighbors)
         return math.inf
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return ε = ∞."""
-        unit_of_slots(unit)
-        slot_relation(neighbors)
-        return Guarantee(math.inf, delta=0.0, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        *,
-        entropy: Entropy,  # noqa: ARG002 (every regression takes it)
-    ) -> Regression:
-        """Return the weights of the batch; nothing is drawn.
-
-        Guarantee:
-            None: ε = ∞.
-        """
-        rows, targets = self.batch(rows, targets)
-        return solved(self, rows.T @ rows, rows.T @ targets, ridge=0.0, variances=(0.0, 0.0))
 
     def predicted_error(self, d: int) -> float:  # noqa: ARG002 (every regression takes it)
         """Return 0: no privacy, no error of it."""
@@ -248,3 +389,15 @@ class PlainRegression(RegressionTerms):
         other = one.copy()
         one[0] = self.feature_bound, self.target_bound
         return WorstCase(one, other)
+
+    def _event(self, neighbors: NeighboringRelation) -> NonPrivateEvent:  # noqa: ARG002 (any)
+        return NonPrivateEvent()
+
+    def _solution(
+        self,
+        rows: np.ndarray,
+        targets: np.ndarray,
+        entropy: Entropy,  # noqa: ARG002 (nothing is drawn)
+    ) -> Regression:
+        """Return the weights of the batch."""
+        return solved(self, rows.T @ rows, rows.T @ targets, ridge=0.0, variances=(0.0, 0.0))

@@ -1,15 +1,12 @@
-"""How far one pass of noisy gradient steps gets: step, number of steps and error, all public.
-
-Features are taken to point everywhere alike, so that the mean squared error bends by h = 2B²/d in
-every direction: a step then shortens the distance to the solution by 1 − step·h, and noise enters.
-
-One pass of noisy gradient steps over a batch: least squares without a matrix.
+"""One pass of noisy gradient steps over a batch: least squares without a matrix.
 
 Every row is in one inner batch and is read once. Neighbors differ in one inner batch; what the
 others add depends on the weights before it, which are released. The whole pass therefore costs
-what one step costs.
+what one step costs. The oracle is for thousands of features.
 
-The oracle of one-pass gradient descent, for thousands of features.
+How far a pass gets, its number of steps and its error are public. Features are taken to point
+everywhere alike, so that the mean squared error bends by h = 2B²/d in every direction: a step then
+shortens the distance to the solution by 1 − step·h, and noise enters.
 """
 
 from __future__ import annotations
@@ -29,10 +26,16 @@ from sordino.mechanisms.base import WorstCase
 from sordino.mechanisms.gaussian import GaussianMechanism
 from sordino.mechanisms.grid import clipped_rows, with_noise
 from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
-from .base import Regression, RegressionTerms, slot_relation, unit_of_slots
-from .least_squares import LeastSquares, RegressionOracle
+from .base import (
+    LeastSquares,
+    PlayedRegression,
+    Regression,
+    RegressionOracle,
+    RegressionTerms,
+    slot_relation,
+)
 
 _HALVINGS = 14  # of the step, from the largest that is stable for any features
 _MOST_BATCHES = 4096
@@ -94,11 +97,10 @@ def best_plan(
 
 _STEPS = 2**20  # of a bound on a grid
 _NUMBERS = 1 << 20  # held at once
-_Noised = Callable[[int, np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
-class DescentRegression(RegressionTerms):
+class DescentRegression(PlayedRegression):
     """Least squares by one pass of gradient steps, each on other rows and with Gaussian noise.
 
     Guarantee:
@@ -117,8 +119,6 @@ class DescentRegression(RegressionTerms):
     _: KW_ONLY
     standard_deviation: float  # noise of every coordinate of a sum of gradients
     prediction_bound: float  # predictions are clipped to within plus and minus this
-    neighbors: NeighboringRelation  # the relation that `event` is about
-    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
     # Number of steps (J), at most `rows`; None chooses it by the number of features when rows come.
     inner_batches: int | None = None
     step: float | None = None  # of each; None chooses it likewise
@@ -129,7 +129,6 @@ class DescentRegression(RegressionTerms):
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
         super().__post_init__()
-        slot_relation(self.neighbors)
         bound = _validate.positive("prediction_bound", self.prediction_bound)
         object.__setattr__(self, "prediction_bound", bound)
         if self.inner_batches is not None:
@@ -145,19 +144,9 @@ class DescentRegression(RegressionTerms):
         """Return C, the largest norm of one row's gradient."""
         return 2 * (self.prediction_bound + self.target_bound) * self.feature_bound
 
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return self._noise.event
-
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return how far one change moves a sum of gradients: C, or 2C if a row is replaced."""
         return self._noise.sensitivity(slot_relation(neighbors))
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`."""
-        unit_of_slots(unit)
-        return self._noise.guarantee(unit=unit, neighbors=slot_relation(neighbors), trust=trust)
 
     def plan(self, d: int) -> DescentPlan:
         """Return steps and their size for a number of features, from public numbers alone."""
@@ -184,79 +173,6 @@ class DescentRegression(RegressionTerms):
         error = plan.error(self._bend(d), self.radius, noise)
         return min(error, self.widest)
 
-    def release(
-        self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        *,
-        entropy: Entropy,
-    ) -> Regression:
-        """Return the averaged weights of one pass; the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        rows, targets = self.batch(rows, targets)
-        d = rows.shape[1]
-        plan = self.plan(d)
-        gradients = np.empty((plan.inner_batches, d))
-
-        def noised(k: int, weights: np.ndarray) -> np.ndarray:
-            part = self._slots(k, plan)
-            sums = self._steps_of_sum(rows[part], targets[part], weights)
-            found = self._noised(sums, entropy)
-            gradients[k] = found[0] / (part.stop - part.start)
-            return found
-
-        weights, projected = self._descended(noised, 1, d, plan)
-        found = self.kept(weights[0], self._error(weights[0], gradients, plan))
-        return replace(found, projected=projected)
-
-    def repeat(
-        self, values: Float[np.ndarray, "m columns"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials numbers"]:
-        """Return all noised sums of gradients of made-up rows, targets last, many times over.
-
-        Guarantee:
-            None for all of them together: each row is one release. Never call it on private data.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        rows, targets = self.batch(values[:, :-1], values[:, -1])
-        plan = self.plan(rows.shape[1])
-        seen: list[np.ndarray] = []
-
-        def noised(k: int, weights: np.ndarray) -> np.ndarray:
-            part = self._slots(k, plan)
-            sums = self._steps_of_sum(rows[part], targets[part], weights)
-            seen.append(self._noised(sums, entropy))
-            return seen[k]
-
-        self._descended(noised, trials, rows.shape[1], plan)
-        return np.hstack(seen)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        one, other = (self.batch(side[:, :-1], side[:, -1]) for side in (case.one, case.other))
-        d = one[0].shape[1]
-        outputs, plan = np.asarray(outputs), self.plan(d)
-        ratio = np.zeros(len(outputs))
-
-        def replayed(k: int, weights: np.ndarray) -> np.ndarray:
-            part, found = self._slots(k, plan), outputs[:, k * d : (k + 1) * d]
-            first, second = (
-                self._steps_of_sum(rows[part], targets[part], weights) * self._noise.step
-                for rows, targets in (one, other)
-            )
-            apart = (first - second) / self.standard_deviation
-            distance = (found - (first + second) / 2) / self.standard_deviation
-            ratio[:] += (apart * distance).sum(axis=1)
-            return found
-
-        self._descended(replayed, len(outputs), d, plan)
-        return ratio
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets last, that move a gradient far."""
         # An emptied row comes last, after all others have driven predictions up and its own target
@@ -273,6 +189,64 @@ class DescentRegression(RegressionTerms):
         other = one.copy()
         one[-1], other[-1] = row * (1, 1, -1), 0.0
         return WorstCase(one, other)
+
+    def _event(self, neighbors: NeighboringRelation) -> GaussianEvent:
+        return GaussianEvent(self._noise.mu(neighbors))
+
+    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
+        """Return the averaged weights of one pass."""
+        plan = self.plan(rows.shape[1])
+        weights, projected, sums = self._passes(rows, targets, 1, entropy)
+        sizes = [part.stop - part.start for part in self._parts(plan)]
+        gradients = np.concatenate(sums) / np.array(sizes)[:, np.newaxis]
+        within = self.kept(weights[0], self._error(weights[0], gradients, plan))
+        return replace(within, projected=projected)
+
+    def _seen(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> np.ndarray:
+        """Return all noised sums of gradients, one step after the other."""
+        return np.hstack(self._passes(rows, targets, trials, entropy)[2])
+
+    def _passes(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> tuple[np.ndarray, bool, list[np.ndarray]]:
+        """Return averaged weights, whether any left the radius, and every step's noised sums."""
+        plan = self.plan(rows.shape[1])
+        scale, sums = self.standard_deviation / self._noise.step, []
+
+        def noised(part: slice, weights: np.ndarray) -> np.ndarray:
+            steps = self._steps_of_sum(rows[part], targets[part], weights)
+            drawn = with_noise(steps.ravel(), scale, entropy).astype(np.float64)
+            sums.append(np.asarray(drawn.reshape(steps.shape) * self._noise.step))
+            return sums[-1]
+
+        weights, projected = self._descended(noised, (trials, rows.shape[1]), plan)
+        return weights, projected, sums
+
+    def _log_ratio(
+        self,
+        outputs: np.ndarray,
+        one: tuple[np.ndarray, np.ndarray],
+        other: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        d = one[0].shape[1]
+        plan, steps = self.plan(d), iter(np.split(outputs, outputs.shape[1] // d, axis=1))
+        ratio = np.zeros(len(outputs))
+
+        def replayed(part: slice, weights: np.ndarray) -> np.ndarray:
+            sums = next(steps)
+            first, second = (
+                self._steps_of_sum(rows[part], targets[part], weights) * self._noise.step
+                for rows, targets in (one, other)
+            )
+            apart = (first - second) / self.standard_deviation
+            distance = (sums - (first + second) / 2) / self.standard_deviation
+            ratio[:] += (apart * distance).sum(axis=1)
+            return sums
+
+        self._descended(replayed, (len(outputs), d), plan)
+        return ratio
 
     @property
     def _noise(self) -> GaussianMechanism:
@@ -297,20 +271,22 @@ class DescentRegression(RegressionTerms):
         """Return in how many directions features spread."""
         return max(1.0, min(float(d), self.effective_dimension or d))
 
-    def _slots(self, k: int, plan: DescentPlan) -> slice:
-        """Return the rows of one inner batch: a public rule."""
-        ends = (self.rows * (k + j) // plan.inner_batches for j in (0, 1))
-        return slice(*ends)
+    def _parts(self, plan: DescentPlan) -> list[slice]:
+        """Return the rows of every inner batch: a public rule."""
+        count = plan.inner_batches
+        return [slice(*(self.rows * (k + j) // count for j in (0, 1))) for k in range(count)]
 
     def _descended(
-        self, noised: _Noised, trials: int, d: int, plan: DescentPlan
+        self,
+        noised: Callable[[slice, np.ndarray], np.ndarray],
+        shape: tuple[int, int],
+        plan: DescentPlan,
     ) -> tuple[Float[np.ndarray, "trials d"], bool]:
         """Return the averaged weights of some passes, and whether any left the radius."""
-        weights, total, projected = np.zeros((trials, d)), np.zeros((trials, d)), False
+        weights, total, projected = np.zeros(shape), np.zeros(shape), False
         first = first_averaged(plan.inner_batches)
-        for k in range(plan.inner_batches):
-            part = self._slots(k, plan)
-            weights = weights - plan.step / (part.stop - part.start) * noised(k, weights)
+        for k, part in enumerate(self._parts(plan)):
+            weights = weights - plan.step / (part.stop - part.start) * noised(part, weights)
             length = np.linalg.norm(weights, axis=1, keepdims=True)
             projected |= bool((length > self.radius).any())
             weights *= self.radius / np.maximum(length, self.radius)
@@ -334,12 +310,6 @@ class DescentRegression(RegressionTerms):
             steps = clipped_rows(gradients.reshape(-1, d), _STEPS, step)
             total += steps.reshape(gradients.shape).sum(axis=1)
         return total
-
-    def _noised(self, sums: np.ndarray, entropy: Entropy) -> np.ndarray:
-        """Return steps with noise, as multiples of the step."""
-        scale = self.standard_deviation / self._noise.step
-        noised = with_noise(sums.ravel(), scale, entropy).astype(np.float64)
-        return np.asarray(noised.reshape(sums.shape) * self._noise.step)
 
     def _error(
         self, weights: np.ndarray, gradients: Float[np.ndarray, "j d"], plan: DescentPlan

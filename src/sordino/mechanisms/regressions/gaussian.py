@@ -1,14 +1,15 @@
-"""Σxxᵀ and ΣxA of a batch with Gaussian noise on both, exact on grids, and their joint loss.
+"""Least squares from noised sums: Σxxᵀ and ΣxA of a batch, and a ridge that may be adapted.
 
 Both sums are made of the same whole-number rows, so that what one record moves in the two together
-is bounded exactly, and a record cannot move both as far as each alone.
-
-Least squares from two noised sums: the Gaussian regression inside policy optimization.
+is bounded exactly, and a record cannot move both as far as each alone. Where every direction was
+seen often, the ridge only bends the weights; a third release, of the least eigenvalue of Σxxᵀ, says
+when it can be left out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
@@ -17,14 +18,23 @@ from jaxtyping import Float, Int64
 from sordino import _validate
 from sordino._random import Entropy
 from sordino.errors import UsageError
-from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.base import WorstCase, gaussian_log_ratio, least_that_keeps, usable_mu
 from sordino.mechanisms.gaussian import SecondMoment
 from sordino.mechanisms.grid import GRID_SLACK, STEPS_OF_NOISE, clipped_rows, with_noise
-from sordino.privacy import accounting
 from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
-from .base import Regression, RegressionTerms, privacy_error, slot_relation, solved, unit_of_slots
+from .base import (
+    LeastSquares,
+    PlayedRegression,
+    Regression,
+    RegressionOracle,
+    RegressionTerms,
+    keeps,
+    privacy_error,
+    slot_relation,
+    solved,
+)
 
 _BITS = 20  # of a bound, in steps; fewer where so many steps of noise fit no 64 bits
 _LEAST_BITS = 10
@@ -32,27 +42,77 @@ _HALF = 10  # bits of a target that are multiplied at once, so that floats add e
 _CHUNK = 1 << 18
 _MOST = 2**62
 _SMALLEST = 2.0**-900
+_STEPS = 2.0**20  # of noise on the eigenvalue
+_MOST_STEPS = 2.0**61  # of an eigenvalue
 
 
-@dataclass(frozen=True, kw_only=True)
-class NoisedMoments:
-    """The two sums that least squares needs, and their noise.
+def joint_loss(
+    neighbors: NeighboringRelation, moment: float, cross: float, eigenvalue: float = 0.0
+) -> float:
+    """Return the largest μ of one change in Σxxᵀ, ΣxA and λ_min(Σxxᵀ) together."""
+    # Each argument is what one row costs alone. A row that is emptied moves all three at once. Of
+    # two rows x, z at the bound with cosine p and opposite targets, Σxxᵀ moves by √(2(1 − p²))·B²,
+    # ΣxA by √(2(1 + p))·BR and the eigenvalue by at most √(1 − p²)·B² (Weyl), and shorter rows or
+    # smaller targets move nothing further: (2a² + e²)(1 − p²) + 2b²(1 + p) is maximized over p.
+    # Source: docs/policy_optimization.md, "Private least squares". Differs: the published
+    # sensitivities of a replacement, √2·B² and 2BR, are never attained together.
+    if slot_relation(neighbors) != REPLACE_ONE:
+        return math.hypot(moment, cross, eigenvalue)
+    p = worst_cosine(moment, cross, eigenvalue)
+    apart = math.sqrt((1 - p) * (1 + p))
+    turned = math.sqrt(2) * moment * apart, eigenvalue * apart
+    return math.hypot(*turned, math.sqrt(2 * (1 + p)) * cross)
+
+
+def worst_cosine(moment: float, cross: float, eigenvalue: float = 0.0) -> float:
+    """Return the p of :func:`joint_loss`: how far apart the two worst rows point."""
+    square, other = 2 * moment * moment + eigenvalue * eigenvalue, cross * cross
+    return 1.0 if other >= square else other / square
+
+
+def split_noise(
+    mu: float, neighbors: NeighboringRelation, shares: tuple[float, ...]
+) -> tuple[float, ...]:
+    """Return what one row may cost in each sum, so that all together cost ``mu``."""
+    replaced = slot_relation(neighbors) == REPLACE_ONE
+    moved = (math.sqrt(2), 2.0, 1.0) if replaced else (1.0, 1.0, 1.0)
+    costs = [math.sqrt(share) / size for share, size in zip(shares, moved, strict=False)]
+    unit = joint_loss(neighbors, *costs)
+    return tuple(mu * cost / unit for cost in costs)
+
+
+def _fitting(bits: float) -> int:
+    """Return whole bits, at most as many as are used."""
+    return min(_BITS, math.floor(bits))
+
+
+@dataclass(frozen=True)
+class GaussianRegression(PlayedRegression):
+    """Least squares from Σxxᵀ and ΣxA, each released with Gaussian noise.
 
     Guarantee:
-        GaussianEvent of μ from :meth:`mu`, for the two sums together; no arithmetic caveat. Shown
-        by tests/soundness/test_least_squares_mechanism.py.
+        GaussianEvent of μ = Δ(1 + 2^-20), Δ from :meth:`sensitivity`, for one row and target, any
+        finite values and any number of rows; noise is exact on grids, with no arithmetic caveat.
+        Shown by tests/soundness/test_least_squares_mechanism.py.
     """
 
+    # The noised Σxxᵀ loses its negative eigenvalues, and a ridge is added that exceeds its noise
+    # but with the failure probability; what comes out is pulled back to the radius.
     # Source: docs/policy_optimization.md, "Private least squares".
 
-    feature_bound: float  # norm to which every row is shortened (B)
-    target_bound: float  # bound on the absolute value of a target (R)
+    _: KW_ONLY
     # Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
     moment_deviation: float
     cross_deviation: float  # noise of every coordinate of ΣxA (s₂)
+    # That the ridge is smaller than the noise; no part of the promise.
+    failure_probability: float = 0.05
 
     def __post_init__(self) -> None:
-        """Refuse noise that no grid holds."""
+        """Refuse settings that are out of range, and noise that no grid holds."""
+        super().__post_init__()
+        for name in ("moment_deviation", "cross_deviation"):
+            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
+        _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
         _ = self._moment
         if not 2.0**-400 <= self.target_bound <= 2.0**400 or self._cross_step < _SMALLEST:
             raise UsageError(
@@ -66,62 +126,100 @@ class NoisedMoments:
                 "it is far too small or too large."
             )
 
-    def mu(self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0) -> float:
-        """Return the loss of both sums, and of a least eigenvalue that costs μ = ``eigenvalue``."""
-        moment, cross = self._losses
-        return joint_loss(neighbors, moment, cross, eigenvalue) * GRID_SLACK
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves all sums, each in deviations of its noise, at most."""
+        # √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see `joint_loss`.
+        return self._mu(neighbors) / GRID_SLACK * (1 + 2.0**-50)  # rounded up
 
-    def worst_rows(self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0) -> np.ndarray:
+    def ridge(self, d: int) -> float:
+        """Return λ = s₁(√(2d) + √(2 log(2/η))), η the failure probability."""
+        spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
+        tail = math.sqrt(2 * math.log(2 / self.failure_probability))
+        return self.moment_deviation * (spread + tail)
+
+    def predicted_error(self, d: int) -> float:
+        """Return about what ``Regression.error`` will be if features point everywhere alike."""
+        # That is for Σxxᵀ = (mB²/d)·I and weights at the radius: public numbers alone.
+        ridge = self.ridge(d)
+        eigenvalue = self.rows / d * self.feature_bound**2
+        return self._predicted(d, eigenvalue, ridge)
+
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return two neighboring batches, targets in the last column, that attain the loss."""
+        one, other = self._worst_rows(neighbors)
+        empty = np.zeros((self.rows - 1, 3))
+        return WorstCase(np.vstack([one, empty]), np.vstack([other, empty]))
+
+    def steps_of(self, rows: Float[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"]:
+        """Return rows in whole steps, none longer than the bound: those that all sums are of."""
+        return clipped_rows(rows, 2 ** max(self._bits, _LEAST_BITS), self._moment.step)
+
+    def _event(self, neighbors: NeighboringRelation) -> GaussianEvent:
+        return GaussianEvent(self._mu(neighbors))
+
+    def _mu(self, neighbors: NeighboringRelation) -> float:
+        """Return the loss of all that is released."""
+        return self._mu_of_sums(neighbors)
+
+    def _mu_of_sums(self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0) -> float:
+        """Return the loss of both sums, and of a least eigenvalue that costs μ = ``eigenvalue``."""
+        return joint_loss(neighbors, *self._losses, eigenvalue) * GRID_SLACK
+
+    def _worst_rows(
+        self, neighbors: NeighboringRelation, *, eigenvalue: float = 0.0
+    ) -> Float[np.ndarray, "2 3"]:
         """Return one row, target last, of each of two neighbors that are furthest apart."""
-        moment, cross = self._losses
         one = [self.feature_bound, 0.0, self.target_bound]
         if slot_relation(neighbors) != REPLACE_ONE:
             return np.array([one, [0.0, 0.0, 0.0]])
-        p = worst_cosine(moment, cross, eigenvalue)
+        p = worst_cosine(*self._losses, eigenvalue)
         turned = self.feature_bound * p, self.feature_bound * math.sqrt(1 - p * p)
         return np.array([one, [*turned, -self.target_bound]])
 
-    def release(
-        self, rows: Float[np.ndarray, "m d"], targets: Float[np.ndarray, " m"], *, entropy: Entropy
-    ) -> tuple[Float[np.ndarray, "d d"], Float[np.ndarray, " d"]]:
-        """Return both sums with noise; the spend must already be on a ledger.
+    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
+        """Return the weights of the noised sums."""
+        moment, cross = self._noised_sums(rows, targets, entropy)
+        ridge = self.ridge(len(cross))
+        return solved(self, moment, cross, ridge=ridge, variances=self._variances)
 
-        Guarantee:
-            That of the class.
-        """
-        moment = self._moment.release(rows, entropy=entropy)
-        return moment, self._noised(self._cross(rows, targets), entropy)
-
-    def repeat(
-        self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        trials: int,
-        *,
-        entropy: Entropy,
-    ) -> Float[np.ndarray, "trials numbers"]:
-        """Return independent releases of made-up rows: Σxxᵀ flat, then ΣxA.
-
-        Guarantee:
-            None for all of them together. Never call it on private data.
-        """
+    def _seen(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> np.ndarray:
+        """Return Σxxᵀ flat, then ΣxA."""
         moments = self._moment.repeat(rows, trials, entropy=entropy)
         crosses = self._noised(np.tile(self._cross(rows, targets), trials), entropy)
         return np.hstack([moments, crosses.reshape(trials, -1)])
 
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials numbers"], one: np.ndarray, other: np.ndarray
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | one) − log P(output | other); targets in the last columns."""
-        sides = [(side[:, :-1], side[:, -1]) for side in (one, other)]
-        squares = one.shape[1] - 1
-        squares *= squares
-        case = WorstCase(sides[0][0], sides[1][0])
-        moments = self._moment.log_ratio(outputs[:, :squares], case)
-        first, second = (self._cross(*side) * self._cross_step for side in sides)
-        difference = (first - second) / self.cross_deviation
-        distance = (outputs[:, squares:] - (first + second) / 2) / self.cross_deviation
-        return np.asarray(moments + distance @ difference)
+    def _log_ratio(
+        self,
+        outputs: np.ndarray,
+        one: tuple[np.ndarray, np.ndarray],
+        other: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        squares = one[0].shape[1] ** 2
+        moments = self._moment.log_ratio(outputs[:, :squares], WorstCase(one[0], other[0]))
+        first, second = (self._cross(*side) * self._cross_step for side in (one, other))
+        crosses = gaussian_log_ratio(outputs[:, squares:], first, second, self.cross_deviation)
+        return np.asarray(moments + crosses)
+
+    def _noised_sums(
+        self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return both sums with noise."""
+        moment = self._moment.release(rows, entropy=entropy)
+        return moment, self._noised(self._cross(rows, targets), entropy)
+
+    def _predicted(self, d: int, eigenvalue: float, ridge: float) -> float:
+        """Return the error where Σxxᵀ is a multiple of I and the weights are at the radius."""
+        shares = np.full(d, eigenvalue / (eigenvalue + ridge) ** 2)
+        weights = np.full(d, self.radius / math.sqrt(d))
+        error = privacy_error(shares, weights, ridge, self._variances, rows=self.rows)
+        return min(error, self.widest)
+
+    @property
+    def _variances(self) -> tuple[float, float]:
+        """Return the variances of the noise of both sums."""
+        return self.moment_deviation**2, self.cross_deviation**2
 
     @property
     def _losses(self) -> tuple[float, float]:
@@ -174,198 +272,232 @@ class NoisedMoments:
         total = np.zeros(rows.shape[1], dtype=object)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            total += _products(self.steps_of(rows[part]), whole[part])
+            # of 20 bits each: a target is multiplied in two halves
+            steps = self.steps_of(rows[part]).T.astype(np.float64)
+            for half, size in ((whole[part] >> _HALF, 2**_HALF), (whole[part] & (2**_HALF - 1), 1)):
+                total += (steps @ half.astype(np.float64)).astype(np.int64).astype(object) * size
         return np.clip(total, -_MOST, _MOST).astype(np.int64)
-
-    @property
-    def step(self) -> float:
-        """Return the step that rows are rounded to."""
-        return self._moment.step
-
-    def steps_of(self, rows: Float[np.ndarray, "m d"]) -> Int64[np.ndarray, "m d"]:
-        """Return rows in whole steps, none longer than the bound: those that all sums are of."""
-        return clipped_rows(rows, 2 ** max(self._bits, _LEAST_BITS), self._moment.step)
 
     def _noised(self, total: Int64[np.ndarray, " n"], entropy: Entropy) -> Float[np.ndarray, " n"]:
         """Return steps with noise, as multiples of the step."""
         return with_noise(total, self._cross_scale, entropy).astype(np.float64) * self._cross_step
 
 
-def joint_loss(
-    neighbors: NeighboringRelation, moment: float, cross: float, eigenvalue: float = 0.0
-) -> float:
-    """Return the largest μ of one change in Σxxᵀ, ΣxA and λ_min(Σxxᵀ) together."""
-    # Each argument is what one row costs alone. A row that is emptied moves all three at once. Of
-    # two rows x, z at the bound with cosine p and opposite targets, Σxxᵀ moves by √(2(1 − p²))·B²,
-    # ΣxA by √(2(1 + p))·BR and the eigenvalue by at most √(1 − p²)·B² (Weyl), and shorter rows or
-    # smaller targets move nothing further: (2a² + e²)(1 − p²) + 2b²(1 + p) is maximized over p.
-    # Source: docs/policy_optimization.md, "Private least squares". Differs: the published
-    # sensitivities of a replacement, √2·B² and 2BR, are never attained together.
-    if slot_relation(neighbors) != REPLACE_ONE:
-        return math.hypot(moment, cross, eigenvalue)
-    p = worst_cosine(moment, cross, eigenvalue)
-    apart = math.sqrt((1 - p) * (1 + p))
-    turned = math.sqrt(2) * moment * apart, eigenvalue * apart
-    return math.hypot(*turned, math.sqrt(2 * (1 + p)) * cross)
-
-
-def worst_cosine(moment: float, cross: float, eigenvalue: float = 0.0) -> float:
-    """Return the p of :func:`joint_loss`: how far apart the two worst rows point."""
-    square, other = 2 * moment * moment + eigenvalue * eigenvalue, cross * cross
-    return 1.0 if other >= square else other / square
-
-
-def split_noise(
-    mu: float, neighbors: NeighboringRelation, shares: tuple[float, ...]
-) -> tuple[float, ...]:
-    """Return what one row may cost in each sum, so that all together cost ``mu``."""
-    replaced = slot_relation(neighbors) == REPLACE_ONE
-    moved = (math.sqrt(2), 2.0, 1.0) if replaced else (1.0, 1.0, 1.0)
-    costs = [math.sqrt(share) / size for share, size in zip(shares, moved, strict=False)]
-    unit = joint_loss(neighbors, *costs)
-    return tuple(mu * cost / unit for cost in costs)
-
-
-def _fitting(bits: float) -> int:
-    """Return whole bits, at most as many as are used."""
-    return min(_BITS, math.floor(bits))
-
-
-def _products(steps: Int64[np.ndarray, "n d"], targets: Int64[np.ndarray, " n"]) -> np.ndarray:
-    """Return Σ xA in whole numbers: of 20 bits each, a target in two halves."""
-    rows = steps.T.astype(np.float64)
-    high, low = targets >> _HALF, targets & (2**_HALF - 1)
-    top, bottom = (rows @ half.astype(np.float64) for half in (high, low))
-    scaled = top.astype(np.int64).astype(object) * 2**_HALF
-    return np.asarray(scaled + bottom.astype(np.int64).astype(object))
-
-
 @dataclass(frozen=True)
-class GaussianRegression(RegressionTerms):
-    """Least squares from Σxxᵀ and ΣxA, each released with Gaussian noise.
+class AdaptiveRegression(GaussianRegression):
+    """Least squares from Σxxᵀ, ΣxA and the least eigenvalue of Σxxᵀ, each with Gaussian noise.
 
     Guarantee:
-        GaussianEvent of μ = Δ(1 + 2^-20), Δ from :meth:`sensitivity`, for one row and target, any
-        finite values and any number of rows; noise is exact on grids, with no arithmetic caveat.
-        Shown by tests/soundness/test_least_squares_mechanism.py.
+        GaussianEvent of μ from :meth:`sensitivity`, for one row and target and the three
+        releases together; caveat ``real-arithmetic``, for the eigenvalue is computed in floating
+        point (its usual error bound is part of μ). Shown by
+        tests/soundness/test_least_squares_mechanism.py.
     """
 
-    # The noised Σxxᵀ loses its negative eigenvalues, and a ridge is added that exceeds its noise
-    # but with the failure probability; what comes out is pulled back to the radius.
-    # Source: docs/policy_optimization.md, "Private least squares".
+    # With ν the bound on the noise of Σxxᵀ and l a lower bound on its least eigenvalue, both but
+    # with the failure probability, the ridge is 2ν − l, at least 0 and at most ν.
+    # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
+    # Differs: Gaussian noise is accounted for exactly and jointly, and the ridge is at most that of
+    # the Gaussian regression.
 
     _: KW_ONLY
-    # Noise on the diagonal of Σxxᵀ (s₁); off it the variance is half of that.
-    moment_deviation: float
-    cross_deviation: float  # noise of every coordinate of ΣxA (s₂)
-    neighbors: NeighboringRelation  # the relation that `event` is about
-    delta: float  # failure probability at which `guarantee` states ε, in (0, 1)
-    # That the ridge is smaller than the noise; no part of the promise.
-    failure_probability: float = 0.05
+    eigenvalue_deviation: float  # noise of the least eigenvalue (s₀)
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range."""
+        size = _validate.positive("eigenvalue_deviation", self.eigenvalue_deviation)
+        object.__setattr__(self, "eigenvalue_deviation", size)
         super().__post_init__()
-        for name in ("moment_deviation", "cross_deviation"):
-            object.__setattr__(self, name, _validate.positive(name, getattr(self, name)))
-        for name in ("delta", "failure_probability"):
-            value = _validate.failure_probability(name, getattr(self, name), zero=False)
-            object.__setattr__(self, name, value)
-        slot_relation(self.neighbors)
-        _ = self._sums
 
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return GaussianEvent(self._mu(self.neighbors))
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves both sums, each in deviations of its noise, at most."""
-        # √(B⁴/s₁² + B²R²/s₂²) if a row is emptied; for one that is replaced see
-        # `_noised_moments.joint_loss`.
-        return self._mu(neighbors) / GRID_SLACK * (1 + 2.0**-50)  # rounded up
+    def adapted_ridge(self, d: int, eigenvalue: float) -> float:
+        """Return the ridge after a noised least eigenvalue: 2ν − l within [0, ν]."""
+        most = self.ridge(d)
+        low = eigenvalue - self.eigenvalue_deviation * self._tail
+        return min(most, max(0.0, 2 * most - low))
 
     def ridge(self, d: int) -> float:
-        """Return λ = s₁(√(2d) + √(2 log(2/η))), η the failure probability."""
+        """Return ν = s₁(√(2d) + √(2 log(4/η))), η the failure probability."""
         spread = math.sqrt(2 * _validate.integer("d", d, at_least=1))
-        tail = math.sqrt(2 * math.log(2 / self.failure_probability))
-        return self.moment_deviation * (spread + tail)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`."""
-        unit_of_slots(unit)
-        event = GaussianEvent(self._mu(neighbors))
-        loss = accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta)
-        return Guarantee(loss, delta=self.delta, unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        *,
-        entropy: Entropy,
-    ) -> Regression:
-        """Return noised weights; the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        moment, cross = self._sums.release(*self.batch(rows, targets), entropy=entropy)
-        ridge = self.ridge(len(cross))
-        return solved(self, moment, cross, ridge=ridge, variances=self._variances)
+        return self.moment_deviation * (spread + self._tail)
 
     def predicted_error(self, d: int) -> float:
         """Return about what ``Regression.error`` will be if features point everywhere alike."""
-        # That is for Σxxᵀ = (mB²/d)·I and weights at the radius: public numbers alone.
-        return self._predicted(d, self.ridge(d))
-
-    def repeat(
-        self, values: Float[np.ndarray, "m columns"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials numbers"]:
-        """Return both noised sums of made-up rows, targets in the last column, many times over.
-
-        Guarantee:
-            None for all of them together: each row is one release. Never call it on private data.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        batch = self.batch(values[:, :-1], values[:, -1])
-        return self._sums.repeat(*batch, trials, entropy=entropy)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        return self._sums.log_ratio(np.asarray(outputs), case.one, case.other)
+        # As for the Gaussian regression, with the ridge that the eigenvalue mB²/d gives.
+        least = self.rows / _validate.integer("d", d, at_least=1) * self.feature_bound**2
+        return self._predicted(d, least, self.adapted_ridge(d, least))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
-        """Return two neighboring batches, targets in the last column, that attain the loss."""
-        pair = self._sums.worst_rows(neighbors)
-        empty = np.zeros((self.rows - 1, pair.shape[1]))
-        return WorstCase(np.vstack([pair[:1], empty]), np.vstack([pair[1:], empty]))
+        """Return two neighboring batches, targets last, that attain the loss with many slots."""
+        # The other slots fill every direction but the one in which the two rows differ most, so
+        # that the least eigenvalue is where they differ.
+        pair = self._worst_rows(neighbors, eigenvalue=self._eigenvalue_loss)
+        p, rest = pair[1, :2] / self.feature_bound if neighbors == REPLACE_ONE else (0.0, 1.0)
+        filler = np.array([p, 1 + rest]) / math.hypot(p, 1 + rest) * self.feature_bound
+        others = np.tile([*filler, 0.0], (self.rows - 1, 1))
+        return WorstCase(np.vstack([pair[:1], others]), np.vstack([pair[1:], others]))
+
+    @property
+    def _caveats(self) -> tuple[str, ...]:
+        return ("real-arithmetic",)
 
     def _mu(self, neighbors: NeighboringRelation) -> float:
-        """Return the loss of all that is released."""
-        return self._sums.mu(neighbors)
+        """Return the loss of all three releases, with what rounding may add to the third."""
+        # One step of the grid; and for each of two batches the error of the products, at most m
+        # roundings of mB², and that of the eigenvalue, a small multiple of d of them. Of d only a
+        # bound is public here: an eigenvalue above 0 needs d ≤ m, and all others are 0.
+        rounding = 2.0**-52 * self.rows * (self.rows + 32 * self.rows + 64)
+        more = self._step / self.feature_bound / self.feature_bound + rounding
+        loss = self._eigenvalue_loss
+        together = self._mu_of_sums(neighbors, eigenvalue=loss)
+        return math.hypot(together, loss * math.sqrt(more * (2 + more)) * GRID_SLACK)
 
-    @property
-    def _sums(self) -> NoisedMoments:
-        """Return what noises the sums."""
-        return NoisedMoments(
-            feature_bound=self.feature_bound,
-            target_bound=self.target_bound,
-            moment_deviation=self.moment_deviation,
-            cross_deviation=self.cross_deviation,
+    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
+        """Return the weights of the noised sums, with the ridge that the eigenvalue asks for."""
+        least = float(self._noised_least(rows, 1, entropy)[0])
+        moment, cross = self._noised_sums(rows, targets, entropy)
+        ridge = self.adapted_ridge(len(cross), least)
+        return solved(self, moment, cross, ridge=ridge, variances=self._variances)
+
+    def _seen(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> np.ndarray:
+        """Return all three releases, the eigenvalue last."""
+        sums = super()._seen(rows, targets, trials, entropy)
+        return np.column_stack([sums, self._noised_least(rows, trials, entropy)])
+
+    def _log_ratio(
+        self,
+        outputs: np.ndarray,
+        one: tuple[np.ndarray, np.ndarray],
+        other: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        sums = super()._log_ratio(outputs[:, :-1], one, other)
+        first, second = (
+            np.array([self._steps_of_least(rows)]) * self._step for rows, _ in (one, other)
         )
-
-    def _predicted(self, d: int, ridge: float) -> float:
-        """Return the error where Σxxᵀ is a multiple of I and the weights are at the radius."""
-        eigenvalue = self.rows / d * self.feature_bound**2
-        shares = np.full(d, eigenvalue / (eigenvalue + ridge) ** 2)
-        weights = np.full(d, self.radius / math.sqrt(d))
-        error = privacy_error(shares, weights, ridge, self._variances, rows=self.rows)
-        return min(error, self.widest)
+        least = gaussian_log_ratio(outputs[:, -1:], first, second, self.eigenvalue_deviation)
+        return np.asarray(sums + least)
 
     @property
-    def _variances(self) -> tuple[float, float]:
-        """Return the variances of the noise of both sums."""
-        return self.moment_deviation**2, self.cross_deviation**2
+    def _eigenvalue_loss(self) -> float:
+        """Return B²/s₀: one row moves the least eigenvalue by B² at most, also if replaced."""
+        return self.feature_bound / self.eigenvalue_deviation * self.feature_bound
+
+    @property
+    def _step(self) -> float:
+        """Return the step of the grid of the eigenvalue."""
+        return self.eigenvalue_deviation / _STEPS
+
+    @property
+    def _tail(self) -> float:
+        """Return how many deviations hold but with half the failure probability."""
+        return math.sqrt(2 * math.log(4 / self.failure_probability))
+
+    def _steps_of_least(self, rows: Float[np.ndarray, "m d"]) -> float:
+        """Return the least eigenvalue of Σxxᵀ in whole steps; 0 with fewer rows than features."""
+        if len(rows) < rows.shape[1]:
+            return 0.0
+        seen = self.steps_of(rows) * self._moment.step  # the rows that the sums are made of
+        least = max(0.0, float(np.linalg.eigvalsh(seen.T @ seen)[0]))
+        return float(np.rint(min(least / self._step, _MOST_STEPS)))
+
+    def _noised_least(
+        self, rows: Float[np.ndarray, "m d"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, " trials"]:
+        """Return noised least eigenvalues of the same rows."""
+        total = np.full(trials, int(self._steps_of_least(rows)), dtype=np.int64)
+        return with_noise(total, _STEPS, entropy).astype(np.float64) * self._step
+
+
+def _with_least_noise(
+    make: Callable[..., GaussianRegression],
+    terms: RegressionTerms,
+    budget: tuple[float, float],
+    neighbors: NeighboringRelation,
+    shares: tuple[float, ...],
+) -> GaussianRegression:
+    """Return the regression of least noise whose sums cost these shares of μ²."""
+    mu = usable_mu(*budget) / GRID_SLACK
+    costs = split_noise(mu, neighbors, shares)
+    bounds = (terms.feature_bound, terms.target_bound, terms.feature_bound)
+
+    def sized(factor: float) -> GaussianRegression:
+        size = terms.feature_bound * factor
+        return make(*(size * bound / cost for bound, cost in zip(bounds, costs, strict=False)))
+
+    return least_that_keeps(1.0, sized, lambda made: keeps(made, budget[0]))
+
+
+@dataclass(frozen=True)
+class GaussianStatistics(RegressionOracle):
+    """The oracle of :class:`GaussianRegression`: Gaussian noise on Σxxᵀ and on ΣxA."""
+
+    # Source: docs/policy_optimization.md, "Private least squares".
+
+    share: float = 0.5  # part of μ² that Σxxᵀ gets, in (0, 1)
+    failure_probability: float = 0.05  # as for the regression
+
+    def __post_init__(self) -> None:
+        """Refuse settings that are out of range."""
+        for name in ("share", "failure_probability"):
+            _validate.failure_probability(name, getattr(self, name), zero=False)
+
+    @property
+    def name(self) -> str:
+        """Return a short name."""
+        return "gaussian-statistics"
+
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return noise of this share."""
+
+        def make(moment: float, cross: float) -> GaussianRegression:
+            return GaussianRegression(
+                **vars(terms),
+                moment_deviation=moment,
+                cross_deviation=cross,
+                neighbors=neighbors,
+                delta=delta,
+                failure_probability=self.failure_probability,
+            )
+
+        shares = (self.share, 1 - self.share)
+        return _with_least_noise(make, terms, (epsilon, delta), neighbors, shares)
+
+
+@dataclass(frozen=True)
+class AdaptiveStatistics(RegressionOracle):
+    """The oracle of :class:`AdaptiveRegression`: the ridge follows a noised least eigenvalue."""
+
+    # Source: Wang 2018 (AdaSSP), Algorithm 2; docs/policy_optimization.md, "Private least squares".
+
+    failure_probability: float = 0.05  # as for the regression
+
+    def __post_init__(self) -> None:
+        """Refuse a setting that is out of range."""
+        _validate.failure_probability("failure_probability", self.failure_probability, zero=False)
+
+    @property
+    def name(self) -> str:
+        """Return a short name."""
+        return "adaptive-statistics"
+
+    def _within_budget(
+        self, terms: RegressionTerms, epsilon: float, delta: float, neighbors: NeighboringRelation
+    ) -> LeastSquares:
+        """Return noise that costs μ/√3 for each of three sums."""
+
+        def make(moment: float, cross: float, eigenvalue: float) -> AdaptiveRegression:
+            return AdaptiveRegression(
+                **vars(terms),
+                moment_deviation=moment,
+                cross_deviation=cross,
+                eigenvalue_deviation=eigenvalue,
+                neighbors=neighbors,
+                delta=delta,
+                failure_probability=self.failure_probability,
+            )
+
+        shares = (1 / 3, 1 / 3, 1 / 3)
+        return _with_least_noise(make, terms, (epsilon, delta), neighbors, shares)

@@ -1,17 +1,12 @@
-"""Finitely many public weights, and how much every row of a batch loses with each of them.
-
-How far one row's squared loss reaches, and neighboring batches that come close to it.
-
-Exact draws from a Gaussian that is cut off at a ball, by rejection and without a Markov chain.
-
-The density is ∝ exp(−wᵀAw + 2bᵀw) on ‖w‖ ≤ W. Proposals come from the same density times
-exp(−ν‖w‖²), on all of space, and are kept with probability exp(−ν(W² − ‖w‖²)) inside the ball and
-never outside: what is kept has the wanted density for every ν. Only the waiting time depends on ν.
-
-The exponential mechanism for least squares: weights drawn with chance ∝ exp(−loss/temperature).
+"""The exponential mechanism for least squares: weights drawn with chance ∝ exp(−loss/temperature).
 
 The weights are a point of a ball, drawn by rejection, or one of finitely many public candidates,
 drawn in whole numbers. Neither needs a Markov chain, and neither sees its noise grow with d².
+
+In the ball the density is ∝ exp(−wᵀAw + 2bᵀw) on ‖w‖ ≤ W. Proposals come from the same density
+times exp(−ν‖w‖²), on all of space, and are kept with probability exp(−ν(W² − ‖w‖²)) inside the
+ball and never outside: what is kept has the wanted density for every ν. Only the waiting time
+depends on ν.
 """
 
 from __future__ import annotations
@@ -20,7 +15,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from fractions import Fraction
-from typing import Final
+from typing import ClassVar, Final
 
 import numpy as np
 from jaxtyping import Float
@@ -28,19 +23,25 @@ from jaxtyping import Float
 from sordino import _validate
 from sordino._random import Entropy, normals
 from sordino.errors import DataError, UsageError
-from sordino.mechanisms.base import WorstCase
+from sordino.mechanisms.base import WorstCase, least_that_keeps
 from sordino.mechanisms.exact_bounds import UP
 from sordino.mechanisms.gibbs import ExponentialMechanism
 from sordino.mechanisms.gibbs_draws import MOST_ACTIONS, SLACK, rounded_up
-from sordino.mechanisms.grid import least_that_keeps
-from sordino.privacy import accounting
 from sordino.privacy.bounded_range import bounded_range_for
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.gaussian import narrow
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, NeighboringRelation
 
-from .base import PlainRegression, Regression, RegressionTerms, keeps, slot_relation, unit_of_slots
-from .least_squares import LeastSquares, RegressionOracle
+from .base import (
+    LeastSquares,
+    PlainRegression,
+    PlayedRegression,
+    Regression,
+    RegressionOracle,
+    RegressionTerms,
+    keeps,
+    slot_relation,
+)
 
 Candidates = tuple[tuple[float, ...], ...]
 """Public weights to choose from, one vector in each row."""
@@ -63,20 +64,15 @@ class BestCandidate(PlainRegression):
         super().__post_init__()
         object.__setattr__(self, "candidates", pulled_back(self.candidates, self.radius))
 
-    def release(
+    def _solution(
         self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        *,
-        entropy: Entropy,  # noqa: ARG002 (every regression takes it)
+        rows: np.ndarray,
+        targets: np.ndarray,
+        entropy: Entropy,  # noqa: ARG002 (nothing is drawn)
     ) -> Regression:
-        """Return the best candidate, the first one among equals; nothing is drawn.
-
-        Guarantee:
-            None: ε = ∞.
-        """
+        """Return the best candidate, the first one among equals."""
         candidates = np.array(self.candidates)
-        totals = scores_of(*self.batch(rows, targets), candidates).sum(axis=0)
+        totals = scores_of(rows, targets, candidates).sum(axis=0)
         return Regression(weights=candidates[int(np.argmax(totals))], error=0.0)
 
 
@@ -338,7 +334,7 @@ _PLANE = 2
 
 
 @dataclass(frozen=True)
-class GibbsRegression(RegressionTerms):
+class GibbsRegression(PlayedRegression):
     """Draw weights w with probability ∝ exp(−Σ(xᵀw − A)²/temperature): no number is noised.
 
     Guarantee:
@@ -359,20 +355,16 @@ class GibbsRegression(RegressionTerms):
 
     _: KW_ONLY
     temperature: float  # in units of the squared loss, > 0; large draws uniformly
-    neighbors: NeighboringRelation  # the relation that `event` is about
-    delta: float = 0.0  # failure probability at which `guarantee` states ε, in [0, 1); 0 is pure
     # 2 to 2^16 public vectors to choose from; longer ones are pulled back to the radius. A batch
     #   then takes 8 bytes for each row and candidate.
     candidates: Candidates | None = None
+    pure: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Refuse settings that are out of range, and batches that no draw in a ball could end."""
         super().__post_init__()
         temperature = _validate.positive("temperature", self.temperature)
         object.__setattr__(self, "temperature", temperature)
-        delta = _validate.failure_probability("delta", self.delta)
-        object.__setattr__(self, "delta", delta)
-        slot_relation(self.neighbors)
         if self.candidates is not None:
             object.__setattr__(self, "candidates", pulled_back(self.candidates, self.radius))
         elif not self.rows * self.loss_range / temperature <= LONGEST_PULL:
@@ -387,11 +379,6 @@ class GibbsRegression(RegressionTerms):
         """Return Δ: by how much one row's squared loss can differ between two weights, at most."""
         return loss_range(self)
 
-    @property
-    def event(self) -> BoundedRangeEvent:
-        """Return what one release does under :attr:`neighbors`, for the ledger."""
-        return BoundedRangeEvent(self.bounded_range(self.neighbors))
-
     def sensitivity(self, neighbors: NeighboringRelation) -> float:
         """Return the largest range (over weights) of the change of the total loss."""
         # Δ if a row is emptied, 2Δ if it is replaced; Δ is `loss_range`.
@@ -405,43 +392,6 @@ class GibbsRegression(RegressionTerms):
             return self._choice(self.candidates).bounded_range(neighbors)
         return rounded_up(Fraction(moved) / Fraction(self.temperature), "bounded range")
 
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one row; δ is :attr:`delta`."""
-        unit_of_slots(unit)
-        event = BoundedRangeEvent(self.bounded_range(neighbors))
-        return Guarantee(
-            accounting.composed_epsilon([(event, 1)], neighbors=neighbors, delta=self.delta),
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-            caveats=("real-arithmetic", "timing") if self.candidates is None else (),
-        )
-
-    def release(
-        self,
-        rows: Float[np.ndarray, "m d"],
-        targets: Float[np.ndarray, " m"],
-        *,
-        entropy: Entropy,
-    ) -> Regression:
-        """Return weights that were drawn; the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        rows, targets = self.batch(rows, targets)
-        if self.candidates is not None:
-            candidates = np.array(self.candidates)
-            scores = scores_of(rows, targets, candidates)
-            (drawn,) = self._choice(self.candidates).release(scores, entropy=entropy)
-            weights = candidates[drawn]
-        else:
-            (weights,) = truncated_gaussian(
-                *self._exponent(rows, targets), self.radius, entropy=entropy
-            )
-        return Regression(weights=weights, error=self.predicted_error(rows.shape[1]))
-
     def predicted_error(self, d: int) -> float:
         """Return ``Regression.error``, which no batch changes: √(d·temperature/(2m)) in a ball."""
         # That bounds the root mean square, with ŵ the best weights in the ball. Log-concavity gives
@@ -453,39 +403,6 @@ class GibbsRegression(RegressionTerms):
             degrees = math.log(len(self.candidates))
         return min(math.sqrt(degrees * self.temperature / self.rows), self.widest)
 
-    def repeat(
-        self, values: Float[np.ndarray, "m columns"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials numbers"]:
-        """Return many draws for made-up rows, targets in the last column.
-
-        Guarantee:
-            None for all of them together: each row is one release. Never call it on private data.
-        """
-        # Weights in the ball, or the index of a candidate, one in each row.
-        trials = _validate.integer("trials", trials, at_least=1)
-        rows, targets = self.batch(values[:, :-1], values[:, -1])
-        if self.candidates is not None:
-            scores = scores_of(rows, targets, np.array(self.candidates))
-            drawn = self._choice(self.candidates).repeat(scores, trials, entropy=entropy)
-            return drawn.astype(np.float64)
-        exponent = self._exponent(rows, targets)
-        return truncated_gaussian(*exponent, self.radius, entropy=entropy, size=trials)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials numbers"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        outputs = np.asarray(outputs)
-        sides = [self.batch(side[:, :-1], side[:, -1]) for side in (case.one, case.other)]
-        if self.candidates is not None:
-            choice, candidates = self._choice(self.candidates), np.array(self.candidates)
-            logs = [choice.log_probabilities(scores_of(*side, candidates)) for side in sides]
-            return np.asarray((logs[0] - logs[1])[outputs[:, 0].astype(np.int64)])
-        if outputs.shape[1] != _PLANE:
-            raise UsageError("log_ratio in a ball is for two features only, as worst_case has.")
-        levels = [self._log_density(outputs, *side) for side in sides]
-        return np.asarray(levels[0] - levels[1])
-
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return two neighboring batches, targets in the last column, that are told apart well."""
         # In a ball the two ends of a chord are where one row's loss differs by Δ; the rows that
@@ -496,6 +413,48 @@ class GibbsRegression(RegressionTerms):
         if self.candidates is None:
             return chord_case(self, temperature=self.temperature, replaced=replaced)
         return longest_change(self, np.array(self.candidates), replaced=replaced)
+
+    def _event(self, neighbors: NeighboringRelation) -> BoundedRangeEvent:
+        return BoundedRangeEvent(self.bounded_range(neighbors))
+
+    @property
+    def _caveats(self) -> tuple[str, ...]:
+        return ("real-arithmetic", "timing") if self.candidates is None else ()
+
+    def _solution(self, rows: np.ndarray, targets: np.ndarray, entropy: Entropy) -> Regression:
+        """Return weights that were drawn."""
+        (drawn,) = self._seen(rows, targets, 1, entropy)
+        weights = drawn if self.candidates is None else np.array(self.candidates)[int(drawn[0])]
+        return Regression(weights=weights, error=self.predicted_error(rows.shape[1]))
+
+    def _seen(
+        self, rows: np.ndarray, targets: np.ndarray, trials: int, entropy: Entropy
+    ) -> np.ndarray:
+        """Return weights in the ball, or the index of a candidate, one in each row."""
+        if self.candidates is not None:
+            scores = scores_of(rows, targets, np.array(self.candidates))
+            drawn = self._choice(self.candidates).repeat(scores, trials, entropy=entropy)
+            return drawn.astype(np.float64)
+        exponent = self._exponent(rows, targets)
+        return truncated_gaussian(*exponent, self.radius, entropy=entropy, size=trials)
+
+    def _log_ratio(
+        self,
+        outputs: np.ndarray,
+        one: tuple[np.ndarray, np.ndarray],
+        other: tuple[np.ndarray, np.ndarray],
+    ) -> np.ndarray:
+        if self.candidates is not None:
+            choice, candidates = self._choice(self.candidates), np.array(self.candidates)
+            logs = [choice.log_probabilities(scores_of(*side, candidates)) for side in (one, other)]
+            return np.asarray((logs[0] - logs[1])[outputs[:, 0].astype(np.int64)])
+        if outputs.shape[1] != _PLANE:
+            raise UsageError("log_ratio in a ball is for two features only, as worst_case has.")
+        levels = []  # logarithms of the density in the disk
+        for matrix, shift in (self._exponent(*side) for side in (one, other)):
+            square = np.einsum("ti,ij,tj->t", outputs, matrix, outputs)
+            levels.append(2 * outputs @ shift - square - log_mass(matrix, shift, self.radius))
+        return np.asarray(levels[0] - levels[1])
 
     def _choice(self, candidates: Candidates) -> ExponentialMechanism:
         """Return what draws one of the candidates; it cuts each row's scores to the range Δ."""
@@ -512,17 +471,6 @@ class GibbsRegression(RegressionTerms):
         """Return the matrix and the shift of the density, XᵀX and Xᵀy over the temperature."""
         scaled = rows / self.temperature
         return scaled.T @ rows, scaled.T @ targets
-
-    def _log_density(
-        self,
-        outputs: Float[np.ndarray, "trials 2"],
-        rows: Float[np.ndarray, "m 2"],
-        targets: Float[np.ndarray, " m"],
-    ) -> Float[np.ndarray, " trials"]:
-        """Return the logarithm of the density in the disk."""
-        matrix, shift = self._exponent(rows, targets)
-        square = np.einsum("ti,ij,tj->t", outputs, matrix, outputs)
-        return np.asarray(2 * outputs @ shift - square - log_mass(matrix, shift, self.radius))
 
 
 @dataclass(frozen=True)
