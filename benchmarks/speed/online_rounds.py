@@ -30,8 +30,7 @@ from _shared import show, versions
 
 import sordino
 from sordino.algorithms.online_alignment import align_online
-from sordino.environments.linear_worlds import LinearPreferences
-from sordino.environments.online_worlds import LinearRounds, generator
+from sordino.environments.preference_worlds import LinearPreferences, LinearRounds
 
 PEER = """
 import json, sys, time
@@ -66,7 +65,7 @@ def ours(world: LinearRounds, rounds: int, seed: int) -> tuple[float, int]:
 
 def peer(python: str, world: LinearRounds, rounds: int, seed: int) -> dict[str, Any]:
     """Return seconds and version of the peer on as many rounds of the same stream."""
-    contexts = world.contexts(generator(seed), rounds)
+    contexts = world.contexts(np.random.default_rng(seed), rounds)
     rewards = world.rewards(contexts)[:, 0]
     with tempfile.TemporaryDirectory() as folder:
         paths = [str(Path(folder) / name) for name in ("rows.npy", "rewards.npy")]

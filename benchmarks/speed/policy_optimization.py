@@ -27,7 +27,7 @@ from _shared import show, versions
 
 import sordino
 from sordino.algorithms.policy_optimization import optimize
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 from sordino.privacy.events import GaussianEvent
 
 ACTIONS, FEATURES, BATCHES = 10, 32, 20

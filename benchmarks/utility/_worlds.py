@@ -10,7 +10,7 @@ import numpy as np
 
 import sordino
 from sordino._random import SimulatedEntropy
-from sordino.environments.linear_worlds import Judgments
+from sordino.environments.preference_worlds import Judgments
 from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.confidence import confidence_ellipsoid
 from sordino.rewards.evidence import Design

@@ -18,7 +18,7 @@ import numpy as np
 from _worlds import randomized, versions
 
 import sordino
-from sordino.environments.linear_worlds import Judgments, LinearPreferences
+from sordino.environments.preference_worlds import Judgments, LinearPreferences
 from sordino.environments.values import plain_logistic_scale, population_slope, prefer_first
 from sordino.rewards.answer_fit import fit_design
 from sordino.rewards.evidence import Design

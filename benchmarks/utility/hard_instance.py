@@ -22,7 +22,7 @@ import numpy as np
 from _worlds import fitted, log_slope, versions
 
 import sordino
-from sordino.environments.hard_instances import HardInstance, hardest_gap, minimax_regret
+from sordino.environments.preference_worlds import HardInstance, hardest_gap, minimax_regret
 from sordino.policies.pessimism import pessimistic_policy, suboptimality_bound
 
 TEMPERATURE, RIDGE, CONFIDENCE = 0.25, 1.0, 0.95

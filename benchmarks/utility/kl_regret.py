@@ -18,7 +18,7 @@ import numpy as np
 from _worlds import NEVER, fitted, log_slope, versions
 
 import sordino
-from sordino.environments.linear_worlds import LinearPreferences
+from sordino.environments.preference_worlds import LinearPreferences
 from sordino.policies.pessimism import pessimistic_policy
 
 DIMENSION, ACTIONS, SIZE, TEMPERATURE = 8, 8, 1.5, 0.25

@@ -26,9 +26,13 @@ from _worlds import versions
 
 import sordino
 from sordino.algorithms.online_alignment import align_online
-from sordino.environments.hard_instances import HardInstance
-from sordino.environments.linear_worlds import LinearPreferences
-from sordino.environments.online_worlds import HardRounds, LinearRounds, OnlineWorld
+from sordino.environments.preference_worlds import (
+    HardInstance,
+    HardRounds,
+    LinearPreferences,
+    LinearRounds,
+    OnlineWorld,
+)
 
 TEMPERATURE, RIDGE, SCALE = 0.25, 1.0, 0.3
 DIMENSION, ACTIONS, SIZE = 4, 8, 0.6

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 from policy_optimization import played
 
-from sordino.environments.dosing import Dosing
+from sordino.environments.linear_worlds import Dosing
 
 Rows = list[dict[str, Any]]
 PURPLE = "#7a4fa3"

@@ -27,7 +27,7 @@ from _worlds import log_slope, versions
 
 import sordino
 from sordino.algorithms.policy_optimization import Run, optimize
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 from sordino.mechanisms.regressions.descent import OnePassDescent
 from sordino.mechanisms.regressions.gaussian import AdaptiveStatistics, GaussianStatistics
 from sordino.mechanisms.regressions.gibbs import ExponentialRegression

@@ -17,7 +17,7 @@ ABOUT_PRIVACY_ALSO = {
     "sordino.algorithms.online_alignment",  # what an answer on a device costs
     "sordino.algorithms.policy_optimization",  # what a run promises
     "sordino.algorithms.policy_updates",  # what an update promises
-    "sordino.environments.online_worlds",  # whose devices randomize
+    "sordino.environments.preference_worlds",  # whose devices randomize
     "sordino.algorithms.draw_calibration",  # what draws may show together
     "sordino.algorithms.offline_bandit",  # likewise
     "sordino.policies.withheld",  # what draws promise

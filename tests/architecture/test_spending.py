@@ -55,10 +55,8 @@ FREE_DRAWS = {  # whose `draw` is another: of a released policy, of what an atta
 }
 ENTROPY = "sordino._random"
 SEEDED = {
-    "sordino.environments.online_worlds",
     "sordino.environments.annotators",
-    "sordino.environments.hard_instances",
-    "sordino.environments.linear_worlds",
+    "sordino.environments.preference_worlds",
 }
 IMITATED = {"sordino.auditing.releases.recipes"}  # bad coins of others, tossed again
 

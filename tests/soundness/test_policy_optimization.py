@@ -111,8 +111,8 @@ def test_one_person_moves_one_row_and_no_further_than_its_bound(
     for rows in ("scores", "differences"):
         mine, theirs = getattr(one, rows)(), getattr(two, rows)()
         assert np.array_equal(mine[rest], theirs[rest])
-        assert np.linalg.norm(mine, axis=1).max() <= BOUNDS.row_bound * (1 + 1e-12)
-    assert max(abs(one.advantages).max(), abs(two.advantages).max()) <= BOUNDS.target_bound
+        assert np.linalg.norm(mine, axis=1).max() <= 2 * BOUNDS.feature_bound * (1 + 1e-12)
+    assert max(abs(one.advantages).max(), abs(two.advantages).max()) <= 2 * BOUNDS.reward_bound
     noise = made("pg", sordino.REPLACE_ONE).noise
     sums = [
         noise._sum((side.advantages * side.ratios)[:, None] * side.scores()) * noise.step

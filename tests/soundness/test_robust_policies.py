@@ -147,9 +147,9 @@ def test_the_certificate_holds_in_decision_processes(ended):
         found = TableSearch(plausible, world, None, "reference").solve("frank-wolfe", 1e-4)
         truth = plausible.pulled(plausible.center + 50 * g.normal(size=d))
         best = world.backward(world.scores(truth))[0]
-        mine = world.moments(world.occupancy(world.whole(found["policy"]))).sum(axis=0) @ truth
+        mine = world.moments(world.occupancy(world.policy(found["policy"]))).sum(axis=0) @ truth
         assert best - mine <= found["certificate"] + SLACK
-        assert certified_regret(plausible, world, world.whole(found["policy"])) == pytest.approx(
+        assert certified_regret(plausible, world, world.policy(found["policy"])) == pytest.approx(
             found["certificate"]
         )
 

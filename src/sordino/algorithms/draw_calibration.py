@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from sordino import _validate
 from sordino.errors import UsageError
@@ -12,8 +12,6 @@ from sordino.mechanisms.gibbs import least_temperature
 from sordino.privacy import accounting
 from sordino.privacy.events import BoundedRangeEvent
 from sordino.privacy.guarantee import NeighboringRelation
-
-__all__ = ["bounded_range_of_draws", "settle", "target_of", "usual_temperature"]
 
 _LARGEST: Final = 1e15  # regularization beyond it leaves nothing to learn
 _SHARE: Final = 0.01  # the temperature, of the reward range, if nothing is known
@@ -58,10 +56,12 @@ def bounded_range_of_draws(
     def event(size: float) -> BoundedRangeEvent:
         return BoundedRangeEvent(size, draws=1 if adaptive else draws)
 
+    def spent(size: float) -> float:
+        return accounting.composed_epsilon([(event(size), count)], neighbors=neighbors, delta=delta)
+
     count = draws if adaptive else 1
-    terms: dict[str, Any] = {"neighbors": neighbors, "delta": delta}
     pure = epsilon / draws
-    while accounting.composed_epsilon([(event(pure), count)], **terms) > epsilon:
+    while spent(pure) > epsilon:
         pure = math.nextafter(pure, 0.0)  # what is stated is rounded up as it prints
     if delta == 0:
         return pure
@@ -69,7 +69,7 @@ def bounded_range_of_draws(
     found = accounting.calibrate(
         event, epsilon, delta, neighbors=neighbors, bracket=(pure, most), count=count
     )
-    while accounting.composed_epsilon([(event(found), count)], **terms) > epsilon:
+    while spent(found) > epsilon:
         found *= 1 - 1e-7  # what is stated is the upper end of a bracket
     return found
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from functools import partial
+from typing import Final
 
 from sordino.algorithms.draw_calibration import (
     bounded_range_of_draws,
@@ -22,8 +23,6 @@ from sordino.privacy.ledger import Ledger
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge, JointFeatures, ball_ridge_range
 from sordino.rewards.withheld_bounds import changes_of, refuse_other_terms
-
-__all__ = ["count_tested_policy", "linear_policy", "multi_armed_policy"]
 
 _OF_ARMS: Final = 10.0  # how closely a policy follows means, in their standard errors
 _OF_FEATURES: Final = 4.0
@@ -87,15 +86,13 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
     """
     refuse_other_terms(unit, neighbors)
     width = logs.reward_range[1] - logs.reward_range[0]
-    fixed: dict[str, Any] = {"unit": unit, "neighbors": neighbors, "penalty": penalty}
-    fixed["center"] = center
-
+    fixed = partial(ArmMeans, logs, unit=unit, neighbors=neighbors, penalty=penalty, center=center)
     if unit == "label" and shrinkage is None and (epsilon is None or temperature is None):
         shrinkage = 1.0
 
     def range_of(shrinkage: float) -> float:
         if unit == "label":
-            means = ArmMeans(logs, shrinkage=shrinkage, **fixed)
+            means = fixed(shrinkage=shrinkage)
             return means.score_range(means.options(None, None))
         return changes_of(neighbors) * shrunken_mean_range(
             shrinkage, reward_range=width, center=center, penalty=penalty
@@ -109,8 +106,7 @@ def multi_armed_policy(  # noqa: PLR0913 (each is one choice of the user)
         name="shrinkage",
         usual=usual_temperature(width, records, shared_by=len(logs.catalogue), hotter=_OF_ARMS),
     )
-    means = ArmMeans(logs, shrinkage=found, **fixed)
-    return WithheldPolicy(means, temperature=heat, reference=reference)
+    return WithheldPolicy(fixed(shrinkage=found), temperature=heat, reference=reference)
 
 
 def linear_policy(  # noqa: PLR0913 (each is one choice of the user)

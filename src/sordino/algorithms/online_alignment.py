@@ -1,10 +1,9 @@
 """Learning what people want while asking them, each answer randomized before it is used.
 
-The private side of online alignment: who is asked, what is promised, how answers randomize.
-
-A finite class of rewards: which of them are still possible while questions are chosen.
-
-Rewards that are linear in the features: what is known of them while questions are chosen.
+In every round a context comes, two policies draw an action each, and one person says which is
+better. A learner knows what is still possible, of a finite class of rewards or of rewards that are
+linear in the features; policies change only when it refits, so that the rounds between two refits
+are drawn and asked together.
 """
 
 from __future__ import annotations
@@ -12,21 +11,24 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
-from scipy.special import expit
+from scipy.special import expit, xlogy
 
 from sordino import _random, _validate
-from sordino.environments.online_worlds import (
-    Contexts,
+from sordino.environments.preference_worlds import (
+    ContextStream,
     DeviceWorld,
+    KnownReward,
     OnlineWorld,
     PreferenceWorld,
     generator,
 )
+from sordino.environments.values import gibbs_rows
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
@@ -36,99 +38,31 @@ from sordino.privacy.ledger import Ledger
 from sordino.rewards.model import RewardModel
 from sordino.rewards.pair_losses import DebiasedLogistic, answer_probability, debias
 from sordino.rewards.release_checks import entropy_of
-from sordino.rewards.solver import Solution, minimize_ridge
-
-from .online_rounds import EXPLORATIONS, Ask, Exploration, OnlinePolicy, OnlineRun, Play, Transcript
+from sordino.rewards.solver import minimize_ridge
 
 Coin: TypeAlias = RandomizedResponse | NonPrivate
 Features: TypeAlias = Float[np.ndarray, "n k d"]
 Actions: TypeAlias = Integer[np.ndarray, " n"]
+Ask: TypeAlias = Callable[[Features, Actions, Actions], Actions]
+"""Contexts and two different actions of each in, one randomized answer for each out."""
 
-
-def coin_of(epsilon: float) -> Coin:
-    """Return the coin of one label; none at infinity."""
-    if _validate.non_negative("epsilon", epsilon) == math.inf:
-        return NonPrivate()
-    return RandomizedResponse(epsilon)
-
-
-def flip_probability_of(coin: Coin) -> float:
-    """Return how often an answer is not the judgment."""
-    return 0.0 if isinstance(coin, NonPrivate) else coin.flip_probability
-
-
-def checked_world(world: Any, coin: Coin) -> OnlineWorld:
-    """Return the world; refuse one that cannot be asked."""
-    if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
-        raise UsageError(
-            "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
-            "world with prefer, which shows judgments as they are."
-        )
-    if not isinstance(world, DeviceWorld | PreferenceWorld):
-        raise UsageError(
-            "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
-            f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
-            "Nothing was spent."
-        )
-    return world
-
-
-def promise_of_rounds(
-    world: OnlineWorld, coin: Coin, ledger: Ledger, entropy: _random.Entropy
-) -> Guarantee:
-    """Return what all answers promise, with every caveat."""
-    if ledger.budget.unit != "label":
-        raise PrivacyError(
-            f"align_online protects one label at a time; this ledger counts {ledger.budget.unit} "
-            "changes. Nothing was spent. Use a ledger of unit='label': a person who is asked m "
-            "times is protected with m times epsilon."
-        )
-    local = isinstance(world, DeviceWorld)
-    promise = coin.guarantee(
-        unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
-    )
-    caveats = {
-        "randomized-at-ingestion": not local,
-        "repeats-not-linked": True,
-        "simulated": entropy.randomness == "simulated",
-    }
-    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
-    return replace(named, randomness=entropy.randomness)
-
-
-def asking(contexts: Contexts, coin: Coin, entropy: _random.Entropy) -> Ask:
-    """Return what gets randomized answers; call it only when the spend is on the ledger.
-
-    Guarantee:
-        ε of the coin for every label, each of which is randomized once. Shown by
-        tests/unit/algorithms/test_online_alignment.py.
-    """
-    world: Any = contexts.world
-    epsilon = coin.epsilon if isinstance(coin, RandomizedResponse) else math.inf
-
-    def on_devices(features: Features, first: Actions, second: Actions) -> Actions:
-        return _checked(world.answer(features, first, second, epsilon), first, (0, 1))
-
-    def here(features: Features, first: Actions, second: Actions) -> Actions:
-        given = world.prefer(features, first, second, contexts.rng)
-        return coin.release(_checked(given, first, (0, 1, 2)), entropy=entropy)
-
-    return on_devices if isinstance(world, DeviceWorld) else here
-
-
-def _checked(given: Any, first: Actions, allowed: tuple[int, ...]) -> Actions:
-    """Return what a world said; refuse what is no judgment of every question."""
-    values = np.asarray(given)
-    if values.shape != first.shape or not np.isin(values, allowed).all():
-        raise DataError(
-            f"The world must return {len(first)} judgments, each one of {allowed}; it did not. "
-            "Nothing was released; the entry on the ledger stays."
-        )
-    return values.astype(np.int8)
-
-
-FeatureReward: TypeAlias = Callable[[Float[np.ndarray, "n k d"]], Any]
+FeatureReward: TypeAlias = Callable[[Features], Any]
 """Features of all actions in, one reward in [0, 1] for each out, shape (n, k)."""
+
+Exploration = Literal["optimistic", "none", "symmetric", "uniform"]
+EXPLORATIONS = MappingProxyType(
+    {
+        "optimistic": ("greedy", "optimistic"),
+        "none": ("greedy", "greedy"),
+        "symmetric": ("optimistic", "optimistic"),
+        "uniform": ("uniform", "uniform"),
+    }
+)
+"""What the first and the second action are drawn from; regret is that of the second."""
+
+_GROWTH = 0.04  # share of all rounds that are played on one estimate
+_DOUBLED = math.log(2.0)
+_ATOL = 1e-7  # of the gradient, for each answer; the radius covers it
 
 
 def loss_gap(confidence: float, *, candidates: int) -> float:
@@ -154,18 +88,15 @@ class FiniteBelief:
         """Return the reward of every action under the candidate of least loss."""
         return np.asarray(encoded[..., self.best])
 
-    def bonus(self, centered: Float[np.ndarray, "n k N"]) -> Float[np.ndarray, "n k"]:
-        """Return how far two rewards that are still possible disagree at most on every action."""
-        return self._spread(centered)
+    def bonus(self, centered: Float[np.ndarray, "*size N"]) -> Float[np.ndarray, "*size"]:
+        """Return how far two rewards that are still possible disagree at most on every row."""
+        # the largest |r − r′| over all pairs is the largest less the least
+        kept = centered[..., self.possible]
+        return np.asarray(kept.max(axis=-1) - kept.min(axis=-1))
 
     def widths(self, differences: Float[np.ndarray, "n N"]) -> Float[np.ndarray, " n"]:
         """Return how far two rewards that are still possible disagree at most on questions."""
-        return self._spread(differences)
-
-    def _spread(self, values: Float[np.ndarray, "*size N"]) -> Float[np.ndarray, "*size"]:
-        # the largest |r − r′| over all pairs is the largest less the least
-        kept = values[..., self.possible]
-        return np.asarray(kept.max(axis=-1) - kept.min(axis=-1))
+        return self.bonus(differences)
 
 
 class FiniteLearner:
@@ -214,23 +145,24 @@ class FiniteLearner:
             name for name, kept in zip(self.names, self.belief.possible, strict=True) if kept
         )
 
-    def encode(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k N"]:
+    def encode(self, features: Features) -> Float[np.ndarray, "n k N"]:
         """Return the rewards of every action under all candidates."""
-        return np.stack([self._scored(name, features) for name in self._functions], axis=-1)
-
-    def _scored(self, name: str, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-        """Return one candidate's rewards, checked."""
-        what = f"The rewards of {name!r}"
-        rewards = _validate.finite_array(what, self._functions[name](features), ndim=2)
-        if rewards.shape != features.shape[:2]:
-            raise DataError(f"{what} must have shape {features.shape[:2]}, got {rewards.shape}.")
-        outside = np.flatnonzero(((rewards < 0) | (rewards > 1)).any(axis=1))
-        if len(outside):
-            raise DataError(
-                f"{what} must be in [0, 1]: row {outside[0]} is not. Nothing was clipped; "
-                "rescale the function."
-            )
-        return rewards
+        columns = []
+        for name, function in self._functions.items():
+            what = f"The rewards of {name!r}"
+            rewards = _validate.finite_array(what, function(features), ndim=2)
+            if rewards.shape != features.shape[:2]:
+                raise DataError(
+                    f"{what} must have shape {features.shape[:2]}, got {rewards.shape}."
+                )
+            outside = np.flatnonzero(((rewards < 0) | (rewards > 1)).any(axis=1))
+            if len(outside):
+                raise DataError(
+                    f"{what} must be in [0, 1]: row {outside[0]} is not. Nothing was clipped; "
+                    "rescale the function."
+                )
+            columns.append(rewards)
+        return np.stack(columns, axis=-1)
 
     def take(self, differences: Float[np.ndarray, "n N"]) -> int:
         """Return how many of the next questions are asked before the next refit: all."""
@@ -253,10 +185,6 @@ class FiniteLearner:
             possible=self.losses <= self.losses[best] + self._gap,
             radius=self._gap,
         )
-
-
-_DOUBLED = math.log(2.0)
-_ATOL = 1e-7  # of the gradient, for each answer; the radius covers it
 
 
 def self_normalized_radius(
@@ -346,7 +274,7 @@ class LinearLearner:
         """Return what the certificate of the next fit must meet."""
         return _ATOL * max(1, self.asked)
 
-    def encode(self, features: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k d"]:
+    def encode(self, features: Features) -> Features:
         """Return the features: a reward is linear in them."""
         return features
 
@@ -366,34 +294,21 @@ class LinearLearner:
         self, differences: Float[np.ndarray, "n d"], answers: Integer[np.ndarray, " n"]
     ) -> None:
         """Take in randomized answers to the questions that were taken, and refit."""
-        if len(answers):
-            self._keep(differences, debias(answers, self._flip))
-            self._gram += differences.T @ differences
-            found = self._fit()
-            self._refresh(found.theta, found.gradient_norm)
-
-    def _keep(
-        self, differences: Float[np.ndarray, "n d"], targets: Float[np.ndarray, " n"]
-    ) -> None:
-        """Append rows; the room doubles when it is full."""
-        end = self.asked + len(targets)
-        while end > len(self._targets):
+        if not len(answers):
+            return
+        end = self.asked + len(answers)
+        while end > len(self._targets):  # the room doubles when it is full
             self._rows = np.concatenate([self._rows, np.empty_like(self._rows)])
             self._targets = np.concatenate([self._targets, np.empty_like(self._targets)])
         self._rows[self.asked : end] = differences
-        self._targets[self.asked : end] = targets
+        self._targets[self.asked : end] = debias(answers, self._flip)
         self.asked = end
-
-    def _fit(self) -> Solution:
-        """Return the minimizer inside the ball on all answers, from the last one on."""
-        loss = DebiasedLogistic(self._rows[: self.asked], self._targets[: self.asked])
-        return minimize_ridge(
-            loss,
-            ridge=self.ridge,
-            ball=self.ball,
-            atol=self.atol,
-            start=self.belief.weights,
+        self._gram += differences.T @ differences
+        loss = DebiasedLogistic(self._rows[:end], self._targets[:end])
+        solution = minimize_ridge(
+            loss, ridge=self.ridge, ball=self.ball, atol=self.atol, start=self.belief.weights
         )
+        self._refresh(solution.theta, solution.gradient_norm)
 
     def _refresh(self, weights: Float[np.ndarray, " d"], gradient_norm: float) -> None:
         """Set what is known, with M⁻¹ computed anew."""
@@ -410,6 +325,262 @@ class LinearLearner:
             ),
             gradient_norm=gradient_norm,
         )
+
+
+Learner: TypeAlias = LinearLearner | FiniteLearner
+
+
+@dataclass
+class Transcript:
+    """What happened in every round, one array for all rounds between two refits."""
+
+    # The two actions of every round.
+    actions: list[Integer[np.ndarray, "n 2"]] = field(default_factory=list)
+    # How the two differ, as the learner encodes them.
+    questions: list[Float[np.ndarray, "n m"]] = field(default_factory=list)
+    # Randomized answers, −1 where both actions were the same and nobody was asked.
+    answers: list[Integer[np.ndarray, " n"]] = field(default_factory=list)
+    # How far two rewards that were still possible disagreed on the question.
+    widths: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+    # What the second policy gave away in the round's context, where that is known.
+    regrets: list[Float[np.ndarray, " n"]] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class Play:
+    """One run: rounds between two refits are drawn and asked together."""
+
+    # Policies change at refits only, so that this is the same as asking one by one.
+
+    contexts: ContextStream  # where contexts come from
+    learner: Learner  # what learns
+    ask: Ask  # gets randomized answers
+    exploration: Exploration  # which policies the two actions are drawn from
+    temperature: float  # KL strength in units of reward
+    scale: float  # what the bonus is multiplied by
+    bonus_bound: float  # where the bonus is cut
+    entropy: _random.Entropy  # source of the words that actions are drawn with
+    transcript: Transcript = field(default_factory=Transcript)  # what happened so far
+
+    def play(self, rounds: int) -> None:
+        """Play so many rounds.
+
+        Guarantee:
+            That of the answers: everything else is computed from them and from public contexts.
+            Shown by tests/unit/algorithms/test_online_alignment.py.
+        """
+        # Source: docs/policy_optimization.md, "Online alignment".
+        done = 0
+        while done < rounds:
+            done += self._until_refit(min(rounds - done, max(1, int(_GROWTH * done))))
+
+    def _until_refit(self, size: int) -> int:
+        """Play on one estimate until the next refit is due; return how many rounds it was."""
+        contexts = self.contexts.peek(size)
+        encoded = self.learner.encode(contexts)
+        policies = self._policies(contexts, encoded)
+        which = EXPLORATIONS[self.exploration]
+        actions = np.stack([_drawn(policies[name], self.entropy) for name in which], axis=1)
+        rows = np.arange(size)
+        differences = encoded[rows, actions[:, 0]] - encoded[rows, actions[:, 1]]
+        size = self.learner.take(differences)
+        contexts, actions, differences = contexts[:size], actions[:size], differences[:size]
+        kept = self.transcript
+        kept.widths.append(self.learner.belief.widths(differences))
+        self._note_regret(contexts, policies[which[1]][:size])
+        asked = np.flatnonzero(actions[:, 0] != actions[:, 1])  # which is public
+        answers = np.full(size, -1, dtype=np.int8)
+        if len(asked):
+            answers[asked] = self.ask(contexts[asked], *actions[asked].T)
+        self.learner.learn(differences[asked], answers[asked])
+        kept.actions.append(actions)
+        kept.questions.append(differences)
+        kept.answers.append(answers)
+        self.contexts.drop(size)
+        return size
+
+    def _policies(
+        self, contexts: Features, encoded: Float[np.ndarray, "n k m"]
+    ) -> dict[str, Float[np.ndarray, "n k"]]:
+        """Return the probabilities of the policies that this run draws from."""
+        wanted = EXPLORATIONS[self.exploration]
+        if "uniform" in wanted:
+            return {"uniform": np.full(contexts.shape[:2], 1 / contexts.shape[1])}
+        reference = _reference_of(self.contexts.world, contexts)
+        rewards = self.learner.belief.rewards(encoded)
+        found = {"greedy": gibbs_rows(rewards, self.temperature, reference)}
+        if "optimistic" in wanted:
+            middle = np.einsum("nk,nkm->nm", found["greedy"], encoded)
+            bonus = self.scale * self.learner.belief.bonus(encoded - middle[:, None])
+            hoped = rewards + np.minimum(bonus, self.bonus_bound)
+            found["optimistic"] = gibbs_rows(hoped, self.temperature, reference)
+        return found
+
+    def _note_regret(self, contexts: Features, chances: Float[np.ndarray, "n k"]) -> None:
+        """Note what a policy gives away in every context: temperature · KL to the best one."""
+        world = self.contexts.world
+        if isinstance(world, KnownReward):
+            reference = _reference_of(world, contexts)
+            best = gibbs_rows(world.rewards(contexts), self.temperature, reference)
+            lost = xlogy(chances, chances / best).sum(axis=1)
+            self.transcript.regrets.append(self.temperature * np.maximum(lost, 0.0))
+
+
+def _reference_of(world: object, contexts: Features) -> Float[np.ndarray, "n k"]:
+    """Return the world's starting policy, uniform if it has none."""
+    own = getattr(world, "reference", None)
+    if own is None:
+        return np.full(contexts.shape[:2], 1 / contexts.shape[1])
+    chances = _validate.finite_array("reference", own(contexts), ndim=2)
+    fits = chances.shape == contexts.shape[:2] and bool((chances > 0).all())
+    if not fits or not np.allclose(chances.sum(axis=1), 1.0, rtol=0, atol=1e-9):
+        raise DataError(
+            f"reference must be probabilities above 0 of shape {contexts.shape[:2]}, each row "
+            "summing to 1."
+        )
+    return chances
+
+
+def _drawn(
+    chances: Float[np.ndarray, "n k"], entropy: _random.Entropy
+) -> Integer[np.ndarray, " n"]:
+    """Return one action of every row; the uniform numbers of a draw have 53 bits."""
+    uniform = (entropy.words(len(chances)) >> np.uint64(11)) * 2.0**-53
+    reached = np.cumsum(chances, axis=1)[:, :-1] <= uniform[:, None]
+    return np.asarray(reached.sum(axis=1))
+
+
+@dataclass(frozen=True, eq=False)
+class OnlinePolicy:
+    """The reference tilted by the final estimate over the temperature."""
+
+    learner: Learner = field(repr=False)  # what learned; only its final estimate is used
+    temperature: float = field(kw_only=True)  # KL strength in units of reward
+
+    def probabilities(
+        self,
+        features: Features,
+        *,
+        reference: Float[np.ndarray, "n k"] | None = None,
+    ) -> Float[np.ndarray, "n k"]:
+        """Return the probability of every action in n contexts; free, for answers were private."""
+        # Source: KLDP, §2; PPKL, §2.
+        rows = _validate.finite_array("features", features, ndim=3)
+        base = np.full(rows.shape[:2], 1 / rows.shape[1]) if reference is None else reference
+        rewards = self.learner.belief.rewards(self.learner.encode(rows))
+        return gibbs_rows(rewards, self.temperature, base)
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class OnlineRun:
+    """What was learned in all rounds, with the promise that it carries."""
+
+    policy: OnlinePolicy  # the final policy, without any bonus
+    # The final linear reward, which other policies take; None for a finite class.
+    reward: RewardModel | None
+    name: str | None  # the final candidate of a finite class; None for a linear reward
+    # Names of the candidates that are still possible; empty for a linear reward.
+    possible: tuple[str, ...]
+    guarantee: Guarantee  # what all answers promise
+    release_ids: tuple[str, ...]  # ledger entries that paid
+    artifact: str  # SHA-256 of all questions and randomized answers
+    actions: Integer[np.ndarray, "t 2"]  # the two actions of every round
+    # Randomized answers; −1 where both actions were the same, so that nobody was asked.
+    answers: Integer[np.ndarray, " t"]
+    # What the second policy gave away in each round's context; None where the world does not tell
+    # its reward.
+    regrets: Float[np.ndarray, " t"] | None
+    # How far two rewards that were still possible disagreed at most on the question of each round;
+    # 0 where there was none.
+    widths: Float[np.ndarray, " t"]
+    refits: int  # how many estimates were used
+    radius: float  # size of the final confidence set
+    exploration: Exploration  # which rule chose the actions
+    heuristic: bool  # whether the bonus is less than what the proof needs
+
+    def __repr__(self) -> str:
+        """Return the size and the promise."""
+        kind = f"{self.exploration}, heuristic" if self.heuristic else self.exploration
+        return f"OnlineRun({len(self.answers)} rounds, {kind}, {self.guarantee})"
+
+    @property
+    def regret(self) -> Float[np.ndarray, " t"] | None:
+        """Return the regret up to every round, where the world tells its reward."""
+        return None if self.regrets is None else np.cumsum(self.regrets)
+
+    @property
+    def asked(self) -> int:
+        """Return in how many rounds somebody was asked."""
+        return int((self.answers >= 0).sum())
+
+
+def _checked_world(world: object, coin: Coin) -> OnlineWorld:
+    """Return the world; refuse one that cannot be asked."""
+    if isinstance(world, DeviceWorld) and isinstance(coin, NonPrivate):
+        raise UsageError(
+            "epsilon must be finite where devices randomize, got inf. Nothing was spent. Use a "
+            "world with prefer, which shows judgments as they are."
+        )
+    if not isinstance(world, DeviceWorld | PreferenceWorld):
+        raise UsageError(
+            "world needs feature_bound, contexts(rng, n) and prefer(contexts, first, second, "
+            f"rng), or answer(contexts, first, second, epsilon); got {type(world).__name__}. "
+            "Nothing was spent."
+        )
+    return world
+
+
+def _promise_of_rounds(
+    world: OnlineWorld, coin: Coin, ledger: Ledger, entropy: _random.Entropy
+) -> Guarantee:
+    """Return what all answers promise, with every caveat."""
+    if ledger.budget.unit != "label":
+        raise PrivacyError(
+            f"align_online protects one label at a time; this ledger counts {ledger.budget.unit} "
+            "changes. Nothing was spent. Use a ledger of unit='label': a person who is asked m "
+            "times is protected with m times epsilon."
+        )
+    local = isinstance(world, DeviceWorld)
+    promise = coin.guarantee(
+        unit="label", neighbors=REPLACE_ONE, trust="local" if local else "central"
+    )
+    caveats = {
+        "randomized-at-ingestion": not local,
+        "repeats-not-linked": True,
+        "simulated": entropy.randomness == "simulated",
+    }
+    named = promise.with_caveats(*(name for name, applies in caveats.items() if applies))
+    return replace(named, randomness=entropy.randomness)
+
+
+def asking(contexts: ContextStream, coin: Coin, entropy: _random.Entropy) -> Ask:
+    """Return what gets randomized answers; call it only when the spend is on the ledger.
+
+    Guarantee:
+        ε of the coin for every label, each of which is randomized once. Shown by
+        tests/unit/algorithms/test_online_alignment.py.
+    """
+    world = contexts.world
+
+    def ask(features: Features, first: Actions, second: Actions) -> Actions:
+        if isinstance(world, DeviceWorld) and isinstance(coin, RandomizedResponse):
+            return _checked(world.answer(features, first, second, coin.epsilon), first, (0, 1))
+        assert isinstance(world, PreferenceWorld)  # noqa: S101 (for the type checker)
+        given = world.prefer(features, first, second, contexts.rng)
+        return coin.release(_checked(given, first, (0, 1, 2)), entropy=entropy)
+
+    return ask
+
+
+def _checked(given: object, first: Actions, allowed: tuple[int, ...]) -> Actions:
+    """Return what a world said; refuse what is no judgment of every question."""
+    values = np.asarray(given)
+    if values.shape != first.shape or not np.isin(values, allowed).all():
+        raise DataError(
+            f"The world must return {len(first)} judgments, each one of {allowed}; it did not. "
+            "Nothing was released; the entry on the ledger stays."
+        )
+    return values.astype(np.int8)
 
 
 def align_online(  # noqa: PLR0913 (each is one choice of the user)
@@ -435,8 +606,8 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     the randomized answer is used. Rounds in which both actions are the same ask nobody.
 
     Args:
-        world: A :class:`~sordino.environments.online_worlds.PreferenceWorld`, or a
-            :class:`~sordino.environments.online_worlds.DeviceWorld` whose devices randomize.
+        world: A :class:`~sordino.environments.preference_worlds.PreferenceWorld`, or a
+            :class:`~sordino.environments.preference_worlds.DeviceWorld` whose devices randomize.
             Its contexts must not depend on answers.
         rounds: How many rounds.
         epsilon: Privacy loss of one label; infinity uses judgments as they are.
@@ -481,21 +652,30 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
     factor = _validate.non_negative("scale", scale)
     level = _validate.failure_probability("confidence", confidence, zero=False)
     most = None if bonus_bound is None else _validate.positive("bonus_bound", bonus_bound)
-    entropy, coin = entropy_of(simulate_seed), coin_of(epsilon)
-    contexts = Contexts(checked_world(world, coin), generator(simulate_seed))
-    learner = _learner(
-        contexts,
-        candidates,
-        ball=ball,
-        ridge=ridge,
-        flip_probability=flip_probability_of(coin),
-        confidence=level,
-    )
-    promise = promise_of_rounds(world, coin, ledger, entropy)
+    entropy = entropy_of(simulate_seed)
+    coin: Coin = NonPrivate()
+    if _validate.non_negative("epsilon", epsilon) < math.inf:
+        coin = RandomizedResponse(epsilon)
+    flip = coin.flip_probability if isinstance(coin, RandomizedResponse) else 0.0
+    stream = ContextStream(_checked_world(world, coin), generator(simulate_seed))
+    learner: Learner
+    if candidates is None:
+        learner = LinearLearner(
+            stream.shape[1],
+            feature_bound=stream.world.feature_bound,
+            ball=_validate.positive("ball", ball),
+            ridge=_validate.positive("ridge", ridge),
+            flip_probability=flip,
+            confidence=level,
+        )
+    else:
+        learner = FiniteLearner(candidates, flip_probability=flip, confidence=level)
+        learner.encode(stream.peek(1))  # what cannot be scored is refused before anything is spent
+    promise = _promise_of_rounds(world, coin, ledger, entropy)
     run = Play(
-        contexts=contexts,
+        contexts=stream,
         learner=learner,
-        ask=asking(contexts, coin, entropy),
+        ask=asking(stream, coin, entropy),
         exploration=exploration,
         temperature=heat,
         scale=factor,
@@ -515,33 +695,7 @@ def align_online(  # noqa: PLR0913 (each is one choice of the user)
         stored=False,
         details={"rounds": rounds},
     )
-    return _finished(run, learner, promise, released.release_id, released.artifact)
-
-
-def _learner(
-    contexts: Contexts,
-    candidates: Mapping[str, FeatureReward] | None,
-    *,
-    ball: float,
-    ridge: float,
-    flip_probability: float,
-    confidence: float,
-) -> LinearLearner | FiniteLearner:
-    """Return what learns, checked on the first context."""
-    if candidates is not None:
-        learner = FiniteLearner(
-            candidates, flip_probability=flip_probability, confidence=confidence
-        )
-        learner.encode(contexts.peek(1))
-        return learner
-    return LinearLearner(
-        contexts.shape[1],
-        feature_bound=contexts.world.feature_bound,
-        ball=_validate.positive("ball", ball),
-        ridge=_validate.positive("ridge", ridge),
-        flip_probability=flip_probability,
-        confidence=confidence,
-    )
+    return _finished(run, promise, released.release_id, released.artifact)
 
 
 def _digest(transcript: Transcript) -> str:
@@ -553,24 +707,28 @@ def _digest(transcript: Transcript) -> str:
     return digest_of_answers(questions.hexdigest(), np.concatenate(transcript.answers))
 
 
-def _heuristic(run: Play) -> bool:
-    """Return whether a bonus was used that is less than what the proof needs."""
-    used = "optimistic" in EXPLORATIONS[run.exploration]
-    return used and (run.scale < 1 or run.bonus_bound < run.learner.largest_error)
-
-
-def _finished(
-    run: Play,
-    learner: LinearLearner | FiniteLearner,
-    promise: Guarantee,
-    release_id: str,
-    artifact: str,
-) -> OnlineRun:
+def _finished(run: Play, promise: Guarantee, release_id: str, artifact: str) -> OnlineRun:
     """Return the run with what it promises."""
-    kept, belief = run.transcript, learner.belief
+    kept, learner = run.transcript, run.learner
+    reward = None
+    if isinstance(learner, LinearLearner):
+        # Without a confidence set: that of a fixed design does not hold for questions that were
+        # chosen by earlier answers.
+        reward = RewardModel(
+            weights=learner.belief.weights,
+            features=None,
+            guarantee=promise,
+            ridge=learner.ridge,
+            ball=learner.ball,
+            gradient_norm=learner.belief.gradient_norm,
+            atol=learner.atol,
+            pairs=learner.asked,
+            release_ids=(release_id,),
+            artifact=artifact,
+        )
     return OnlineRun(
         policy=OnlinePolicy(learner, temperature=run.temperature),
-        reward=_reward(learner, promise, release_id, artifact),
+        reward=reward,
         name=learner.name if isinstance(learner, FiniteLearner) else None,
         possible=learner.possible if isinstance(learner, FiniteLearner) else (),
         guarantee=promise,
@@ -581,29 +739,8 @@ def _finished(
         regrets=np.concatenate(kept.regrets) if kept.regrets else None,
         widths=np.concatenate(kept.widths),
         refits=len(kept.answers),
-        radius=belief.radius,
+        radius=learner.belief.radius,
         exploration=run.exploration,
-        heuristic=_heuristic(run),
-    )
-
-
-def _reward(
-    learner: LinearLearner | FiniteLearner, promise: Guarantee, release_id: str, artifact: str
-) -> RewardModel | None:
-    """Return the estimate of a linear reward as other policies take it."""
-    # It carries no confidence set: that of a fixed design does not hold for questions that were
-    # chosen by earlier answers.
-    if isinstance(learner, FiniteLearner):
-        return None
-    return RewardModel(
-        weights=learner.belief.weights,
-        features=None,
-        guarantee=promise,
-        ridge=learner.ridge,
-        ball=learner.ball,
-        gradient_norm=learner.belief.gradient_norm,
-        atol=learner.atol,
-        pairs=learner.asked,
-        release_ids=(release_id,),
-        artifact=artifact,
+        heuristic="optimistic" in EXPLORATIONS[run.exploration]
+        and (run.scale < 1 or run.bonus_bound < learner.largest_error),
     )

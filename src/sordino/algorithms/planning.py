@@ -1,7 +1,4 @@
-"""Pessimistic planning in finite-horizon decision processes, from a released reward alone.
-
-The best worst case over all policies of a table, and what certifies it.
-"""
+"""Pessimistic planning in finite-horizon decision processes, from a released reward alone."""
 
 from __future__ import annotations
 
@@ -15,12 +12,15 @@ from scipy import sparse
 from sordino import _validate
 from sordino.environments.tabular import TabularWorld, tabular_world
 from sordino.errors import UsageError
-from sordino.policies.cone_program import FlowProgram, solve_flows
-from sordino.policies.conic import refuse_gap
+from sordino.policies.conic import FlowProgram, refuse_gap, solve_flows
 from sordino.policies.frank_wolfe import Mixture, Response, best_mixture
-from sordino.policies.robust import Solver, confidence_ellipsoid_of, vector_of
+from sordino.policies.robust import (
+    Solver,
+    WorstCaseResult,
+    confidence_ellipsoid_of,
+    vector_of,
+)
 from sordino.policies.worst_case import PlausibleRewards
-from sordino.privacy.guarantee import Guarantee
 
 _SMALL = 2000  # variables up to which the whole program is solved at once, unless asked otherwise
 _NEVER = 1e-9  # what an interior-point solver visits less often is not visited
@@ -134,7 +134,7 @@ _SOLVERS = ("frank-wolfe", "cone-program")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Plan:
+class Plan(WorstCaseResult):
     """A policy for every step and state; worst-case optimal up to the gap.
 
     Made by :func:`plan`. It is computed from what was released, so using it is free.
@@ -156,25 +156,9 @@ class Plan:
     """
 
     policy: Float[np.ndarray, "h s a"] | None
-    value: float
-    upper: float
     certificate: float | None
     moments: Float[np.ndarray, " d"]
-    theta: Float[np.ndarray, " d"]
     mixture: Mixture | None
-    confidence: float
-    radius_scale: float
-    guarantee: Guarantee | None
-
-    @property
-    def gap(self) -> float:
-        """How much a better policy could gain in the worst case, at most."""
-        return max(self.upper - self.value, 0.0)
-
-    @property
-    def label(self) -> str:
-        """``"valid"``, or ``"heuristic scale ..."`` for a radius smaller than the proved one."""
-        return f"heuristic scale {self.radius_scale:g}" if self.radius_scale < 1 else "valid"
 
     def __repr__(self) -> str:
         """Return the certified numbers, and whether they are proved."""
@@ -187,15 +171,9 @@ class Plan:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as JSON holds it."""
-        return {
+        return super().to_dict() | {
             "policy": None if self.policy is None else self.policy.tolist(),
-            "value": self.value,
-            "gap": self.gap,
             "certificate": self.certificate,
-            "confidence": self.confidence,
-            "radius_scale": self.radius_scale,
-            "label": self.label,
-            "guarantee": None if self.guarantee is None else self.guarantee.to_dict(),
         }
 
 
@@ -259,48 +237,29 @@ def plan(  # noqa: PLR0913 (each is one choice of the user)
     if hasattr(environment, "best_response"):
         if horizon is not None or features is not None or reference is not None:
             raise UsageError("An oracle knows its horizon, features and reference: leave them out.")
-        found = _answered(plausible, environment, reference_vector, gap, d, solver)
+        if isinstance(reference_vector, str):
+            raise UsageError(
+                "With an oracle, reference_vector must be the mean total features of a reference "
+                "policy, an array, or None for no comparison."
+            )
+        if solver == "cone-program":
+            raise UsageError("With an oracle, solver must be 'frank-wolfe'.")
+        offset = vector_of(reference_vector, np.zeros(d))
+        mixture = best_mixture(
+            plausible, environment.best_response, reference_vector=offset, gap=gap
+        )
+        shown = ("value", "upper", "moments", "theta")
+        found = {name: getattr(mixture, name) for name in shown}
+        found |= {"policy": None, "certificate": None, "mixture": mixture}
     else:
         if horizon is None:
             raise UsageError("horizon is missing: how many steps does an episode have?")
         world = tabular_world(environment, horizon=horizon, d=d, features=features, initial=initial)
-        found = TableSearch(plausible, world, reference, reference_vector).solve(solver, gap)
+        search = TableSearch(plausible, world, reference, reference_vector)
+        found = search.solve(solver, gap)
     return Plan(
         **found,
         confidence=confidence,
         radius_scale=float(radius_scale),
         guarantee=None if reward is known else reward.guarantee,
     )
-
-
-def _answered(
-    plausible: PlausibleRewards,
-    oracle: Any,
-    against: Any,
-    gap: float,
-    d: int,
-    solver: str | None,
-) -> dict[str, Any]:
-    """Return the fields of a plan of which only best responses are known."""
-    if isinstance(against, str):
-        raise UsageError(
-            "With an oracle, reference_vector must be the mean total features of a reference "
-            "policy, an array, or None for no comparison."
-        )
-    if solver == "cone-program":
-        raise UsageError("With an oracle, solver must be 'frank-wolfe'.")
-    mixture = best_mixture(
-        plausible,
-        oracle.best_response,
-        reference_vector=vector_of(against, np.zeros(d)),
-        gap=gap,
-    )
-    return {
-        "policy": None,
-        "value": mixture.value,
-        "upper": mixture.upper,
-        "certificate": None,
-        "moments": mixture.moments,
-        "theta": mixture.theta,
-        "mixture": mixture,
-    }

@@ -1,13 +1,10 @@
 """Policies improved in private batches of users: one loop, and three updates to choose from.
 
-What a run of policy optimization leaves: policies, output, and how well it was explored.
-
-What a run of policy optimization has paid for: enough to go on, and nothing that is private.
-
-A step is written here after its noise was drawn and before its entry is committed. Whoever resumes
-therefore finds one of three things: no entry, and nothing was drawn; an entry without a step, whose
-draw nobody saw, so the batch is paid for again; or a step, which is used as it is. No entry ever
-pays for two draws that somebody could see.
+A checkpoint holds what was paid for: enough to go on, and nothing that is private. A step is
+written there after its noise was drawn and before its entry is committed. Whoever resumes therefore
+finds one of three things: no entry, and nothing was drawn; an entry without a step, whose draw
+nobody saw, so the batch is paid for again; or a step, which is used as it is. No entry ever pays
+for two draws that somebody could see.
 """
 
 from __future__ import annotations
@@ -166,10 +163,6 @@ class RunState:
         """Return how far it is."""
         return f"RunState({len(self.steps)} steps)"
 
-    def with_step(self, step: PaidStep) -> RunState:
-        """Return the state one step further."""
-        return replace(self, steps=(*self.steps, step))
-
     def write(self, path: Path | None) -> None:
         """Write the state whole and durably, over an older one."""
         if path is None:
@@ -231,17 +224,15 @@ def read_state(path: Path | None) -> RunState | None:
             settings=dict(content["settings"]),
             run=str(content["run"]),
             drawn=int(content["drawn"]),
-            steps=tuple(_step(step) for step in content["steps"]),
+            steps=tuple(
+                PaidStep(
+                    release_id=str(step["release_id"]), direction=Direction.from_dict(dict(step))
+                )
+                for step in content["steps"]
+            ),
         )
     except (KeyError, TypeError, ValueError):
         raise DataError(f"{_UNUSABLE}: {path.name} lacks a part of a run.") from None
-
-
-def _step(values: Mapping[str, Any]) -> PaidStep:
-    """Return one step."""
-    return PaidStep(
-        release_id=str(values["release_id"]), direction=Direction.from_dict(dict(values))
-    )
 
 
 Output = Literal["last", "average", "drawn"]
@@ -332,7 +323,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
 
     Example:
         >>> import sordino, tempfile
-        >>> from sordino.environments.sphere import Sphere
+        >>> from sordino.environments.linear_worlds import Sphere
         >>> budget = sordino.Guarantee(1.0, delta=1e-5, unit="person",
         ...     neighbors=sordino.REPLACE_SPECIAL, trust="central")
         >>> ledger = sordino.Ledger.open(
@@ -375,7 +366,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         "reference": _reference(reference, update),
         "step": getattr(environment, "step", None) if step is None else step,
     }
-    return loop._through(settings)  # noqa: SLF001 (its own loop)
+    return loop.completed(settings)
 
 
 def _bounds(
@@ -427,15 +418,24 @@ class _Loop:
     path: Path | None
     progress: Callable[[int, Direction], object] | None
 
-    def _through(self, settings: dict[str, Any]) -> Run:
+    def completed(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
         promise = self._promise()
         state = read_state(self.path)
-        state = (
-            self._started(settings, promise) if state is None else self._resumed(state, settings)
-        )
+        if state is None:
+            state = self._started(settings, promise)
+        else:
+            kept = {name: state.settings.get(name) for name in ("dimension", "actions")}
+            if settings["step"] is None:
+                kept["step"] = state.settings.get("step")
+            state.refuse_other_settings(settings | kept)
+            state.settle(self.ledger, self.users.slots.scopes(state.run))
         d, step = state.settings["dimension"], state.settings["step"]
-        reference = _policy(state.settings["reference"], d)
+        explores = state.settings["reference"]
+        reference = None
+        if not isinstance(explores, str):  # the current policy
+            weights = np.asarray(explores, dtype=np.float64)
+            reference = LogLinearPolicy(weights) if explores else LogLinearPolicy.uniform(d)
         scopes = self.users.slots.scopes(state.run)
         policies = [LogLinearPolicy.uniform(d)]
         for paid in state.steps:
@@ -479,7 +479,12 @@ class _Loop:
             refuse_unwritable(self.path)
         self.ledger.check(self.update.event, promise=promise, scope=scopes[0])
         _, k, d = self.users.batch(0)[1].shape
-        _refuse_other_dimension(settings["reference"], d)
+        reference = settings["reference"]
+        if isinstance(reference, list) and reference and len(reference) != d:
+            raise UsageError(
+                f"reference must have one weight for each of {d} features, got {len(reference)}. "
+                "Nothing was spent."
+            )
         step = settings["step"]
         if step is None:
             size = self.bounds
@@ -491,15 +496,6 @@ class _Loop:
         slots.declare(self.ledger, scopes)
         state = RunState(settings=settings | known, run=name, drawn=drawn)
         state.write(self.path)
-        return state
-
-    def _resumed(self, state: RunState, settings: dict[str, Any]) -> RunState:
-        """Return the state of a checkpoint, every step of it committed."""
-        found = {name: state.settings.get(name) for name in ("dimension", "actions")}
-        if settings["step"] is None:
-            found["step"] = state.settings.get("step")
-        state.refuse_other_settings(settings | found)
-        state.settle(self.ledger, self.users.slots.scopes(state.run))
         return state
 
     def _interactions(
@@ -530,7 +526,7 @@ class _Loop:
         reservation = self.ledger.reserve(self.update.event, promise=promise, scope=scope)
         direction = self.update.direction(batch, entropy=noise)
         paid = PaidStep(release_id=reservation.release_id, direction=direction)
-        state = state.with_step(paid)
+        state = replace(state, steps=(*state.steps, paid))
         state.write(self.path)
         reservation.commit(paid.digest)
         return state
@@ -546,19 +542,3 @@ class _Loop:
             for events in spent.values()
         )
         return merge([promise], epsilon=epsilon, delta=promise.delta)
-
-
-def _policy(reference: str | list[float], d: int) -> LogLinearPolicy | None:
-    """Return the policy that explores; None for the current one."""
-    if isinstance(reference, str):
-        return None
-    return LogLinearPolicy(np.asarray(reference)) if reference else LogLinearPolicy.uniform(d)
-
-
-def _refuse_other_dimension(reference: str | list[float], d: int) -> None:
-    """Refuse a reference that cannot be asked about these features."""
-    if isinstance(reference, list) and reference and len(reference) != d:
-        raise UsageError(
-            f"reference must have one weight for each of {d} features, got {len(reference)}. "
-            "Nothing was spent."
-        )

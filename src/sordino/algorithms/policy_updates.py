@@ -1,8 +1,7 @@
 """Three updates of one loop: a batch of interactions in, one noised direction out.
 
-How many batches, of how many users, with which step: from public numbers alone.
-
-Whoever tries several and keeps the best on private users has spent all of them.
+Also how many batches, of how many users, with which step: from public numbers alone. Whoever tries
+several and keeps the best on private users has spent all of them.
 """
 
 from __future__ import annotations
@@ -37,15 +36,27 @@ class UpdateBounds:
     radius: float  # W, largest norm of a direction
     gradient_bound: float  # C, norm to which one user's part of a policy gradient is clipped
 
-    @property
-    def row_bound(self) -> float:
-        """Return 2B: features less a mean, or another action's, are at most so long."""
-        return 2 * self.feature_bound
-
-    @property
-    def target_bound(self) -> float:
-        """Return 2R: what one action gained over another is at most so much."""
-        return 2 * self.reward_bound
+    def regression(
+        self,
+        oracle: Oracle,
+        epsilon: float,
+        *,
+        delta: float,
+        neighbors: NeighboringRelation,
+        rows: int,
+    ) -> LeastSquares:
+        """Return the private regression of advantages in one batch of so many users."""
+        # Features less a mean, or another action's, are at most 2B long, and what one action
+        # gained over another is at most 2R.
+        return oracle.calibrated(
+            epsilon,
+            delta=delta,
+            feature_bound=2 * self.feature_bound,
+            target_bound=2 * self.reward_bound,
+            radius=self.radius,
+            neighbors=neighbors,
+            rows=rows,
+        )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -60,7 +71,7 @@ class Direction:
     # updates. It may be below 0.
     squared_gradient: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the direction as JSON holds it."""
         return {
             "weights": self.weights.tolist(),
@@ -89,11 +100,9 @@ class Update(Protocol):
     @property
     def event(self) -> Event:
         """Return what one update does, for the ledger."""
-        ...
 
     def guarantee(self, neighbors: NeighboringRelation) -> Guarantee:
         """Return what one update promises to each person who has a slot of its batch."""
-        ...
 
     def direction(self, batch: Batch, *, entropy: Entropy) -> Direction:
         """Return the noised direction; the spend must already be on a ledger.
@@ -101,7 +110,6 @@ class Update(Protocol):
         Guarantee:
             What :meth:`guarantee` returns, for each user of the batch.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -154,10 +162,11 @@ class GradientUpdate:
 
     def guarantee(self, neighbors: NeighboringRelation) -> Guarantee:
         """Return what one gradient promises to a person: each person is one of its parts."""
-        terms: dict[str, Any] = {"unit": "person", "neighbors": neighbors, "trust": "central"}
         if self.noise is None:
-            return Guarantee(math.inf, delta=0.0, **terms)
-        return self.noise.guarantee(**terms)
+            return Guarantee(
+                math.inf, delta=0.0, unit="person", neighbors=neighbors, trust="central"
+            )
+        return self.noise.guarantee(unit="person", neighbors=neighbors, trust="central")
 
     def direction(self, batch: Batch, *, entropy: Entropy) -> Direction:
         """Return the noised gradient; the spend must already be on a ledger.
@@ -170,12 +179,11 @@ class GradientUpdate:
         parts = (batch.advantages * batch.ratios)[:, None] * batch.scores()
         m, d = parts.shape
         if self.noise is None:
-            return self._projected(parts.sum(axis=0) / m, variance=0.0)
-        total = self.noise.release(parts, entropy=entropy, persons=np.arange(m))
-        return self._projected(total / m, variance=d * (self.noise.standard_deviation / m) ** 2)
-
-    def _projected(self, mean: Float[np.ndarray, " d"], *, variance: float) -> Direction:
-        """Return a direction no longer than the radius."""
+            total, variance = parts.sum(axis=0), 0.0
+        else:
+            total = self.noise.release(parts, entropy=entropy, persons=np.arange(m))
+            variance = d * (self.noise.standard_deviation / m) ** 2
+        mean = total / m
         norm = float(np.linalg.norm(mean))
         return Direction(
             weights=mean * min(1.0, self.radius / norm) if norm else mean,
@@ -197,23 +205,22 @@ def update_of(
 ) -> Update:
     """Return the update of that name, calibrated for one batch."""
     if _validate.one_of("update", name, UPDATES) == "pg":
-        return GradientUpdate(
-            _gradient_noise(epsilon, delta, neighbors, bounds.gradient_bound), bounds.radius
-        )
+        noise = None  # nothing is to be hidden
+        if epsilon < math.inf:
+            noise = GaussianMechanism.calibrated(
+                epsilon,
+                delta=delta,
+                bound=bounds.gradient_bound,
+                neighbors=neighbors,
+                records_per_person=1,
+            )
+        return GradientUpdate(noise, bounds.radius)
     if not isinstance(oracle, Oracle):
         raise UsageError(
             "oracle must be a recipe of a private regression, such as GaussianStatistics(), got "
             f"{type(oracle).__name__}. Nothing was spent."
         )
-    regression = oracle.calibrated(
-        epsilon,
-        delta=delta,
-        feature_bound=bounds.row_bound,
-        target_bound=bounds.target_bound,
-        radius=bounds.radius,
-        neighbors=neighbors,
-        rows=batch,
-    )
+    regression = bounds.regression(oracle, epsilon, delta=delta, neighbors=neighbors, rows=batch)
     meant = getattr(regression, "neighbors", neighbors)
     if meant != neighbors:
         raise PrivacyError(
@@ -221,17 +228,6 @@ def update_of(
             f"about {neighbors.name}. Nothing was spent."
         )
     return RegressionUpdate(regression, differences=name == "rebel")
-
-
-def _gradient_noise(
-    epsilon: float, delta: float, neighbors: NeighboringRelation, bound: float
-) -> GaussianMechanism | None:
-    """Return the least noise that hides one clipped part, or None if nothing is to be hidden."""
-    if epsilon == math.inf:
-        return None
-    return GaussianMechanism.calibrated(
-        epsilon, delta=delta, bound=bound, neighbors=neighbors, records_per_person=1
-    )
 
 
 _FEWEST: Final = 2  # users of a batch
@@ -306,14 +302,8 @@ def plan_run(  # noqa: PLR0913 (each is one public number)
 
     def planned(batches: int) -> RunPlan:
         batch = total // batches
-        regression = recipe.calibrated(
-            epsilon,
-            delta=delta,
-            feature_bound=bounds.row_bound,
-            target_bound=bounds.target_bound,
-            radius=bounds.radius,
-            neighbors=neighbors,
-            rows=batch,
+        regression = bounds.regression(
+            recipe, epsilon, delta=delta, neighbors=neighbors, rows=batch
         )
         step = theoretical_step(actions, batches, feature_bound=feature_bound, radius=bounds.radius)
         return RunPlan(
@@ -321,15 +311,11 @@ def plan_run(  # noqa: PLR0913 (each is one public number)
             batches=batches,
             step=step,
             optimization_error=step * (bounds.radius * feature_bound) ** 2,
-            sampling_error=2 * bounds.target_bound * math.sqrt(d / batch),
+            sampling_error=4 * bounds.reward_bound * math.sqrt(d / batch),
             oracle_error=2 * regression.predicted_error(d),
         )
 
-    return min((planned(batches) for batches in _candidates(total)), key=lambda plan: plan.error)
-
-
-def _candidates(users: int) -> list[int]:
-    """Return numbers of batches to compare, each about √2 times the one before."""
-    most = max(1, min(_MOST_BATCHES, users // _FEWEST))
-    found = {round(2 ** (half / 2)) for half in range(2 * _MOST_BATCHES.bit_length())}
-    return sorted(batches for batches in found if batches <= most)
+    most = max(1, min(_MOST_BATCHES, total // _FEWEST))
+    numbers = {round(2 ** (half / 2)) for half in range(2 * _MOST_BATCHES.bit_length())}
+    plans = (planned(batches) for batches in sorted(numbers) if batches <= most)
+    return min(plans, key=lambda plan: plan.error)

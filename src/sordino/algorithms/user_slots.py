@@ -1,11 +1,8 @@
 """Who teaches which batch: each user has one slot, by order of arrival and public person id.
 
 One change of one person then alters one batch alone. Deleting a user would move everybody behind
-into another slot, so a relation that adds or removes users is refused.
-
-What the users of one batch did and felt: rows that know nothing of each other.
-
-The users of a run, batch by batch, and where their coins come from.
+into another slot, so a relation that adds or removes users is refused. What the users of a batch
+did and felt are rows that know nothing of each other.
 """
 
 from __future__ import annotations
@@ -19,7 +16,6 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from sordino import _random, _validate
-from sordino._random import Entropy
 from sordino.environments.interactions import Environment, bounded_contexts, bounded_rewards
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy, sampled
@@ -54,11 +50,6 @@ class Slots:
         """Return m, how many users one update learns from."""
         return self.users // self.batches
 
-    @property
-    def unused(self) -> int:
-        """Return how many users have no slot."""
-        return self.users - self.batch * self.batches
-
     def scopes(self, run: str) -> list[str]:
         """Return the name of every batch's scope on a ledger."""
         return [f"{run}/batch-{number}" for number in range(self.batches)]
@@ -80,18 +71,6 @@ def refuse_shifting(neighbors: NeighboringRelation) -> None:
             "would alter every later batch: ADD_OR_REMOVE_ONE is not promised here. Nothing was "
             "spent. Use REPLACE_SPECIAL (all of a user is zeroed out) or REPLACE_ONE."
         )
-
-
-def generator_from(entropy: Entropy) -> np.random.Generator:
-    """Return a generator for users, actions and rewards, seeded by a source of entropy.
-
-    Guarantee:
-        None, and none rests on it. That all others' actions show no more of a user than the
-        updates do is shown by tests/soundness/test_policy_optimization.py.
-    """
-    # Nothing is hidden by its coins: the noise of an update hides a user whatever the user was
-    # shown, so whoever knew every action would learn no more.
-    return np.random.Generator(np.random.PCG64([int(word) for word in entropy.words(4)]))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
@@ -169,9 +148,15 @@ class UserSlots:
             self._fill(size)
             self._rows, self._number = [], self._number + 1
         self._fill(size)
-        return UserBatch(
-            features=_stacked(self._rows), feature_bound=self.feature_bound, feel=self._reward
-        )
+        shapes = [np.shape(row) for row in self._rows]
+        wrong = [i for i, own in enumerate(shapes) if len(own) != 2 or own != shapes[0]]  # noqa: PLR2004
+        if wrong:
+            raise DataError(
+                f"Features of every user must be of one shape (k, d): user {wrong[0]} of a batch "
+                f"has {shapes[wrong[0]]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
+            )
+        features = np.asarray(self._rows, dtype=np.float64)
+        return UserBatch(features=features, feature_bound=self.feature_bound, feel=self._reward)
 
     def _fill(self, size: int) -> None:
         """Give slots of the open batch to persons who have none yet."""
@@ -188,18 +173,6 @@ class UserSlots:
             if name not in self._served:
                 self._served.add(name)
                 self._rows.append(np.array(features))  # a caller may reuse its buffer
-
-
-def _stacked(rows: list[Any]) -> Float[np.ndarray, "m k d"]:
-    """Return the features of a batch as one array."""
-    shapes = [np.shape(row) for row in rows]
-    if len(shapes[0]) != 2 or len(set(shapes)) > 1:  # noqa: PLR2004 - actions and features
-        index = next(i for i, shape in enumerate(shapes) if len(shape) != 2 or shape != shapes[0])  # noqa: PLR2004
-        raise DataError(
-            f"Features of every user must be of one shape (k, d): user {index} of a batch has "
-            f"{shapes[index]}, user 0 has {shapes[0]}. Nothing was spent on this batch."
-        )
-    return np.asarray(rows, dtype=np.float64)
 
 
 def _known(person: str | int) -> str:
@@ -257,9 +230,10 @@ def interact(
     explored = chances if reference is None else reference.probabilities(features)
     actions, others = sampled(explored, rng), sampled(chances, rng)
     rows = np.arange(len(features))
+    chosen = chances[rows, actions]
     mine, theirs = (
-        bounded_rewards(environment, features, chosen, rng, reward_bound=reward_bound)
-        for chosen in (actions, others)
+        bounded_rewards(environment, features, taken, rng, reward_bound=reward_bound)
+        for taken in (actions, others)
     )
     return Batch(
         policy=policy,
@@ -268,27 +242,24 @@ def interact(
         actions=actions,
         others=others,
         advantages=mine - theirs,
-        ratios=_ratios(chances[rows, actions], explored[rows, actions]),
+        # μ gives drawn actions a probability above 0
+        ratios=chosen
+        / np.maximum(explored[rows, actions], np.maximum(chosen / _LARGEST_RATIO, 1e-300)),
     )
-
-
-def _ratios(
-    chances: Float[np.ndarray, " m"], explored: Float[np.ndarray, " m"]
-) -> Float[np.ndarray, " m"]:
-    """Return π/μ of drawn actions, which μ gives a probability above 0."""
-    return np.asarray(chances / np.maximum(explored, np.maximum(chances / _LARGEST_RATIO, 1e-300)))
 
 
 @dataclass(repr=False, eq=False)
 class RunUsers:
     """The users of every batch, and the coins for them and for the noise."""
 
-    environment: Any  # users who are simulated, or who arrive
+    environment: Environment | UserSlots  # users who are simulated, or who arrive
     slots: Slots  # how many in a batch
     # Where all coins come from. Of a seeded source every batch gets two seeds of its own at once,
     # so that a study that is resumed is the same study.
     entropy: _random.Entropy
-    _open: dict[int, tuple[Any, Any, np.random.Generator]] = field(default_factory=dict)
+    _open: dict[int, tuple[Environment, Float[np.ndarray, "m k d"], np.random.Generator]] = field(
+        default_factory=dict
+    )
 
     @property
     def simulated(self) -> bool:
@@ -302,12 +273,22 @@ class RunUsers:
         if self.simulated:
             self._seeds = self.entropy.words(2 * n).reshape(n, 2).tolist()
 
-    def batch(self, number: int) -> tuple[Any, Float[np.ndarray, "m k d"], np.random.Generator]:
-        """Return the environment of a batch, its users' features, and the coins for them."""
+    def batch(
+        self, number: int
+    ) -> tuple[Environment, Float[np.ndarray, "m k d"], np.random.Generator]:
+        """Return the environment of a batch, its users' features, and the coins for them.
+
+        Guarantee:
+            None, and none rests on it. That all others' actions show no more of a user than the
+            updates do is shown by tests/soundness/test_policy_optimization.py.
+        """
         # Asked twice it is the same users: nobody is skipped because something went wrong.
         if number not in self._open:
             source = self._source(number, 0)
-            rng, size, world = generator_from(source), self.slots.batch, self.environment
+            # Nothing is hidden by these coins: the noise of an update hides a user whatever the
+            # user was shown, so whoever knew every action would learn no more.
+            rng = np.random.Generator(np.random.PCG64([int(word) for word in source.words(4)]))
+            size, world = self.slots.batch, self.environment
             open_now: Environment | UserBatch = (
                 world.batch(number, size) if isinstance(world, UserSlots) else world
             )

@@ -3,8 +3,6 @@
 Every answer is put together from a few sentences. The true reward is linear in the counts of
 marker words; people follow it with Bradley–Terry noise. No person and
 no text is real.
-
-The reward that simulated people follow, so that a run can be held against the truth.
 """
 
 from __future__ import annotations
@@ -36,14 +34,14 @@ class TrueReward:
 
     def score(self, answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         """Return the true reward of every answer."""
-        return np.array([self._one(answer) for answer in answers])
-
-    def _one(self, answer: Text) -> float:
-        """Return the true reward of one answer."""
-        if not isinstance(answer, str):
-            answer = " ".join(message["content"] for message in answer)
-        words = [word.strip(".,?!").lower() for word in answer.split()]
-        return sum(self.weights.get(word, 0.0) for word in words)
+        rewards = []
+        for answer in answers:
+            text = answer
+            if not isinstance(text, str):
+                text = " ".join(message["content"] for message in text)
+            words = [word.strip(".,?!").lower() for word in text.split()]
+            rewards.append(sum(self.weights.get(word, 0.0) for word in words))
+        return np.array(rewards)
 
     def value(
         self,

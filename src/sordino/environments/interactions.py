@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -10,10 +10,6 @@ from jaxtyping import Float, Int
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.preferences.features import clipped_rows
-
-__all__ = ["Environment", "bounded_contexts", "bounded_rewards", "feature_bound_of"]
-
-_USUAL_BOUND = 1.0  # for a world that states none
 
 
 @runtime_checkable
@@ -31,7 +27,6 @@ class Environment(Protocol):
 
     def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
         """Return the features of all k actions of n users."""
-        ...
 
     def reward(
         self,
@@ -40,13 +35,11 @@ class Environment(Protocol):
         rng: np.random.Generator,
     ) -> Float[np.ndarray, " n"]:
         """Return what each of n users felt after the action taken."""
-        ...
 
 
-def feature_bound_of(environment: Any) -> float:
+def feature_bound_of(environment: object) -> float:
     """Return the bound on the norm of features that a world states, or 1."""
-    stated = getattr(environment, "feature_bound", _USUAL_BOUND)
-    return _validate.positive("feature_bound", stated)
+    return _validate.positive("feature_bound", getattr(environment, "feature_bound", 1.0))
 
 
 def bounded_contexts(
@@ -60,9 +53,11 @@ def bounded_contexts(
     # A longer vector is shortened on its own, so no user changes another.
     # Source: docs/policy_optimization.md, "Environments".
     if isinstance(environment, type) or not isinstance(environment, Environment):
+        slip = isinstance(environment, type)  # the class in place of its object
+        given = f"the class {environment.__name__}" if slip else type(environment).__name__
         raise UsageError(
             "environment must have the methods contexts(rng, n) and reward(context, action, rng), "
-            f"got {_kind(environment)}. Nothing was drawn."
+            f"got {given}. Nothing was drawn."
         )
     bound = feature_bound_of(environment) if feature_bound is None else feature_bound
     count = _validate.integer("n", n, at_least=1)
@@ -89,12 +84,7 @@ def bounded_rewards(
     return np.asarray(np.clip(_validate.finite_array("reward", found, ndim=1), -bound, bound))
 
 
-def _kind(value: Any) -> str:
-    """Return what a value is; a class in place of its object is a common slip."""
-    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
+def _numbers(name: str, value: object) -> np.ndarray:
     """Return an array of floats; refuse what is none, without quoting it."""
     try:
         found = np.asarray(value)

@@ -1,28 +1,25 @@
 """Worlds whose mean reward is linear in the features, so that the best policy is known.
 
-Contexts with actions that people compare, and a reward that is known.
-
-Everything is generated. Comparisons cross into a fit as real ones do, by mechanism and ledger.
+A world is a dataclass that says what its weights are and who comes; the rest is shared.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import KW_ONLY, dataclass, field
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from sordino import _validate
 from sordino.errors import DataError
-from sordino.policies.softmax import ActionPolicy, checked_actions
-from sordino.preferences.pairs import Pairs
+from sordino.policies.softmax import ActionPolicy, LogLinearPolicy, checked_actions
 
-from .values import gibbs_rows, kl_regret, prefer_first
+from .preference_worlds import HardInstance
 
 _FRESH = 3_000
 _INSIDE = 1 + 2.0**-50  # lengths are taken a rounding too long, so that no row is over the bound
+_ROUNDED = 1e-9  # numbers that a user writes down are rounded
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +38,12 @@ class LinearRewardWorld(ABC):
 
     def __post_init__(self) -> None:
         """Refuse what is no noise."""
-        noise = _validate.non_negative("reward_noise", self.reward_noise)
-        if noise:
-            _validate.positive("reward_noise", noise)
+        if _validate.non_negative("reward_noise", self.reward_noise):
+            _validate.positive("reward_noise", self.reward_noise)
 
-    def _keep(self, **known: Any) -> None:
+    def _keep(self, **derived: object) -> None:
         """Set what follows from the settings."""
-        for name, value in known.items():
+        for name, value in derived.items():
             object.__setattr__(self, name, value)
 
     @abstractmethod
@@ -77,9 +73,7 @@ class LinearRewardWorld(ABC):
         return np.asarray(np.clip(felt, -self.reward_bound, self.reward_bound))
 
     def value(
-        self,
-        probabilities: Float[np.ndarray, "n k"],
-        features: Float[np.ndarray, "n k d"],
+        self, probabilities: Float[np.ndarray, "n k"], features: Float[np.ndarray, "n k d"]
     ) -> float:
         """Return the mean reward of a policy over given users."""
         means = self.mean_rewards(features)
@@ -101,160 +95,247 @@ class LinearRewardWorld(ABC):
 
 def unit_vectors(rng: np.random.Generator, *shape: int) -> Float[np.ndarray, "*shape"]:
     """Return uniform unit vectors along the last axis; no square sum exceeds 1 by a rounding."""
-    found = rng.standard_normal(shape)
-    lengths = np.sqrt(np.einsum("...d,...d->...", found, found))
-    found /= np.maximum(lengths, np.finfo(float).tiny)[..., None] * _INSIDE
-    return found
+    rows = rng.standard_normal(shape)
+    lengths = np.sqrt(np.einsum("...d,...d->...", rows, rows))
+    rows /= np.maximum(lengths, np.finfo(float).tiny)[..., None] * _INSIDE
+    return rows
 
 
-_WEIGHTS, _CONTEXTS, _COMPARISONS = 1, 2, 3  # streams: equal seeds share nothing
+@dataclass(frozen=True, eq=False)
+class Sphere(LinearRewardWorld):
+    """Every user has actions with features uniform on the unit sphere, and a linear reward.
 
+    The world that papers and peers are compared in. The reward is θ*ᵀφ plus noise, cut to
+    [−1, 1], and θ* is the unit vector with equal entries; as features point anywhere, its
+    direction does not matter.
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Judgments:
-    """Raw comparisons of a simulated world, in no order that could tell who won.
-
-    Attributes:
-        differences: φ(first) − φ(second), one row a comparison; the two answers differ.
-        labels: 1 where the first was preferred, else 0.
-        drawn: How many were drawn; where both answers were one action, there is no row.
-    """
-
-    differences: Float[np.ndarray, "n d"]
-    labels: Int[np.ndarray, " n"]
-    drawn: int
-
-    def __repr__(self) -> str:
-        """Return the size; never data."""
-        return f"Judgments(n={len(self.labels)})"
-
-    def pairs(self) -> Pairs:
-        """Return raw pairs that :func:`sordino.privatize` takes."""
-        return Pairs.from_features(self.differences, self.labels)
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class LinearPreferences:
-    """Contexts with k actions, each a random unit vector, and a reward that is linear in it.
-
-    People follow the reward with Bradley–Terry noise. The reference is uniform over the actions
-    of a context, and both answers of a comparison are drawn from it.
+    Source:
+        docs/policy_optimization.md, "Environments".
 
     Attributes:
-        weights: θ*, shape (d,); rewards are θ*ᵀφ.
-        actions: k ≥ 2, how many actions a context offers.
+        reward_noise: Standard deviation of the noise, ≥ 0, in units of reward.
+        dimension: d ≥ 1.
+        actions: k ≥ 1, how many actions each user has.
 
     Raises:
-        DataError: The weights are not finite numbers in one dimension.
-        UsageError: There are fewer than two actions.
+        UsageError: A number is out of range.
 
     Example:
-        >>> world = LinearPreferences.random(dimension=8, actions=4, size=2.0, seed=0)
-        >>> contexts = world.contexts(100, seed=1)
-        >>> best = world.best_policy(contexts, temperature=0.25)
-        >>> round(world.regret(best, contexts, temperature=0.25), 12)
-        0.0
+        >>> rng = np.random.default_rng(0)
+        >>> round(Sphere().suboptimality(LogLinearPolicy.uniform(4), rng), 2)
+        0.63
     """
 
-    weights: Float[np.ndarray, " d"]
-    actions: int
+    _: KW_ONLY
+    dimension: int = 4  # a setting here, a consequence elsewhere
+    actions: int = 6
 
     def __post_init__(self) -> None:
         """Refuse what is no world."""
+        super().__post_init__()
+        d = _validate.integer("dimension", self.dimension, at_least=1)
+        _validate.integer("actions", self.actions, at_least=1)
+        self._keep(weights=np.full(d, d**-0.5))
+
+    @property
+    def step(self) -> float:
+        """Return the step size this world is compared at, in log odds per unit of reward."""
+        return 2.0
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of all actions of n users, all of norm 1."""
+        size = _validate.integer("n", n, at_least=1)
+        return unit_vectors(rng, size, self.actions, self.dimension)
+
+
+_BENEFIT, _OF_SEVERITY = 0.8, 1.6  # of the largest dose: for everybody, and by severity
+_OF_SLOWNESS, _OF_AGE, _OVERDOSE = 1.2, 0.4, 0.8  # its harm: by what hinders, and by excess
+_PROGNOSES = 3  # severity, slowness, age
+_SCALE = 5**0.5  # the largest norm before scaling: five features, none beyond ±1
+
+
+@dataclass(frozen=True, eq=False)
+class Dosing(LinearRewardWorld):
+    """Patients whose best dose depends on how ill they are and on how slowly the drug leaves them.
+
+    The running example. It imitates the shape of a common problem (more helps less and less, harm
+    grows faster than the dose, and both differ between patients); no drug, trial or patient is
+    behind it, every number is invented, and nothing that it teaches may be used to treat anybody.
+
+    A patient is three public prognostic numbers, independent and uniform on [0, 1]: severity,
+    slowness of elimination, age. An action is a dose x, evenly spaced from none (0) to the largest
+    (1). The mean reward is benefit less harm, compared with that of half the largest dose:
+
+        benefit = (.8 + 1.6 · severity) · x
+        harm = (1.2 · slowness + .4 · age) · x + .8 · x²
+
+    It is within [−1, 1]; what is felt has noise on it and is cut to that range. The prognosis is
+    public; what a patient felt is private. With v = 2x − 1 and prognoses s, l, a moved to [−1, 1],
+    the mean is linear in the five features (v, sv, lv, av, v²)/√5, so that a log-linear policy can
+    come as near to the best one as its weights may grow.
+
+    Source:
+        docs/policy_optimization.md, "Environments".
+
+    Attributes:
+        reward_noise: Standard deviation of the noise, ≥ 0, in units of reward.
+        levels: How many doses there are, ≥ 2; the first is none.
+
+    Raises:
+        UsageError: A number is out of range.
+
+    Example:
+        >>> world = Dosing()
+        >>> patients = np.array([[0.0, 0.9, 0.9], [0.5, 0.5, 0.5], [1.0, 0.0, 0.0]])
+        >>> world.doses[world.mean_rewards(world.features(patients)).argmax(axis=1)].tolist()
+        [0.0, 0.5, 1.0]
+    """
+
+    reward_noise: float = 0.3
+    _: KW_ONLY
+    levels: int = 5
+
+    def __post_init__(self) -> None:
+        """Refuse what is no world."""
+        super().__post_init__()
+        _validate.integer("levels", self.levels, at_least=2)
+        linear = _BENEFIT + (_OF_SEVERITY - _OF_SLOWNESS - _OF_AGE) / 2 - _OVERDOSE
+        parts = [linear, _OF_SEVERITY / 2, -_OF_SLOWNESS / 2, -_OF_AGE / 2, -_OVERDOSE / 2]
+        self._keep(weights=_SCALE * np.array(parts) / 2)
+
+    @property
+    def doses(self) -> Float[np.ndarray, " k"]:
+        """Return the doses, as shares of the largest."""
+        return np.linspace(0.0, 1.0, self.levels)
+
+    def patients(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n 3"]:
+        """Return severity, slowness of elimination and age of n patients, each in [0, 1)."""
+        return rng.random((_validate.integer("n", n, at_least=1), _PROGNOSES))
+
+    def features(self, patients: Float[np.ndarray, "n 3"]) -> Float[np.ndarray, "n k 5"]:
+        """Return the features of all doses, of norm at most 1; prognoses are cut to [0, 1]."""
+        found = _validate.finite_array("patients", patients, ndim=2)
+        if found.shape[1] != _PROGNOSES:
+            raise DataError(f"patients must have shape (n, {_PROGNOSES}), got {found.shape}.")
+        severity, slowness, age = (2 * np.clip(found, 0.0, 1.0) - 1).T[:, :, None]
+        turned = 2 * self.doses - 1
+        columns = [turned, severity * turned, slowness * turned, age * turned, turned**2]
+        shape = (len(found), self.levels)
+        return np.stack([np.broadcast_to(part, shape) for part in columns], axis=2) / _SCALE
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k 5"]:
+        """Return the features of all doses of n patients."""
+        return self.features(self.patients(rng, n))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LogLinearBandit(LinearRewardWorld):
+    """Users who come from a list of contexts, with a reward that is linear in given features."""
+
+    # Source: docs/policy_optimization.md, "Environments".
+
+    _: KW_ONLY
+    weights: Float[np.ndarray, " d"]  # θ*, shape (d,)
+    features: Float[np.ndarray, "s k d"]  # φ of all actions in all contexts, shape (s, k, d)
+    # How often each context occurs, shape (s,), summing to 1; equally often if left out.
+    chances: Float[np.ndarray, " s"] | None = None
+    feature_bound: float = 1.0  # the largest norm of features, > 0; no feature may be longer
+    reward_bound: float = 1.0  # what rewards are cut to, > 0
+    # A policy that the world suggests to begin from, or to explore with, or None.
+    start: LogLinearPolicy | None = None
+    _reached: Float[np.ndarray, " s"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is no world."""
+        super().__post_init__()
         weights = _validate.finite_array("weights", self.weights, ndim=1)
-        if not len(weights):
-            raise DataError("weights must have at least one entry.")
-        object.__setattr__(self, "weights", weights)
-        _validate.integer("actions", self.actions, at_least=2)
+        features = _validate.finite_array("features", self.features, ndim=3)
+        if not features.size or features.shape[2] != len(weights):
+            raise DataError(
+                f"features must have shape (s, k, {len(weights)}), got {features.shape}."
+            )
+        _validate.positive("reward_bound", self.reward_bound)
+        longest = float(np.linalg.norm(features, axis=2).max())
+        if longest > _validate.positive("feature_bound", self.feature_bound) * (1 + _ROUNDED):
+            raise DataError(
+                f"features must have norms of at most feature_bound={self.feature_bound!r}, got "
+                f"one of norm {longest:.6g}."
+            )
+        size = len(features)
+        chances = np.full(size, 1 / size)
+        if self.chances is not None:
+            chances = _validate.finite_array("chances", self.chances, ndim=1)
+        if len(chances) != size or (chances < 0).any() or abs(chances.sum() - 1) > _ROUNDED:
+            raise DataError(f"chances must be {size} numbers of at least 0 that sum to 1.")
+        self._keep(weights=weights, features=features, chances=chances, _reached=chances.cumsum())
+
+    def __repr__(self) -> str:
+        """Return the sizes."""
+        s, k, d = self.features.shape
+        return f"LogLinearBandit({s} contexts, {k} actions, d={d})"
 
     @classmethod
-    def random(cls, *, dimension: int, actions: int, size: float, seed: int) -> LinearPreferences:
-        """Return a world whose weights point anywhere and have the given norm.
-
-        Args:
-            dimension: d ≥ 1.
-            actions: k ≥ 2.
-            size: ‖θ*‖ > 0, in log odds.
-            seed: Seed of the world.
-
-        Raises:
-            UsageError: A number is out of range.
-        """
-        _validate.integer("dimension", dimension, at_least=1)
-        direction = _unit(np.random.default_rng((seed, _WEIGHTS)), (dimension,))
-        return cls(weights=_validate.positive("size", size) * direction, actions=actions)
-
-    def contexts(self, n: int, *, seed: int) -> Float[np.ndarray, "n k d"]:
-        """Return the features of all actions in n contexts, all of norm 1.
-
-        Args:
-            n: Number of contexts, ≥ 1.
-            seed: Seed of the draw.
-        """
-        _validate.integer("n", n, at_least=1)
-        generator = np.random.default_rng((seed, _CONTEXTS))
-        return _unit(generator, (n, self.actions, len(self.weights)))
-
-    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-        """Return the true reward of every action."""
-        return np.asarray(contexts @ self.weights)
-
-    def reference(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
-        """Return the uniform policy."""
-        return np.full(contexts.shape[:2], 1 / contexts.shape[1])
-
-    def comparisons(self, n: int, *, seed: int) -> Judgments:
-        """Return n comparisons of two answers that were drawn from the reference.
-
-        Args:
-            n: Number of comparisons, ≥ 1, each in a context of its own.
-            seed: Seed of the draw.
-
-        Source:
-            PPKL, §3.
-        """
-        _validate.integer("n", n, at_least=1)
-        generator = np.random.default_rng((seed, _COMPARISONS))
-        first, second = generator.integers(0, self.actions, size=(2, n))
-        # actions are independent of each other, so those that nobody saw need not be drawn
-        shown = (int((first != second).sum()), 2, len(self.weights))
-        answers = _unit(generator, shown)
-        rows = answers[:, 0] - answers[:, 1]
-        labels = prefer_first(rows @ self.weights, generator)
-        return Judgments(differences=rows, labels=labels, drawn=n)
-
-    def best_policy(
-        self, contexts: Float[np.ndarray, "n k d"], *, temperature: float
-    ) -> Float[np.ndarray, "n k"]:
-        """Return the policy of the largest regularized value.
-
-        Source:
-            KLDP, §2.
-        """
-        return gibbs_rows(self.rewards(contexts), temperature, self.reference(contexts))
-
-    def regret(
-        self,
-        probabilities: Float[np.ndarray, "n k"],
-        contexts: Float[np.ndarray, "n k d"],
+    def random(
+        cls,
+        rng: np.random.Generator,
         *,
-        temperature: float,
-    ) -> float:
-        """Return how much regularized value a policy gives away, averaged over the contexts.
+        contexts: int,
+        actions: int,
+        dimension: int,
+        reward_noise: float = 0.5,
+    ) -> LogLinearBandit:
+        """Return a world with features and θ* that are uniform unit vectors."""
+        sizes = {"contexts": contexts, "actions": actions, "dimension": dimension}
+        s, k, d = (_validate.integer(name, size, at_least=1) for name, size in sizes.items())
+        features, truth = unit_vectors(rng, s, k, d), unit_vectors(rng, d)
+        return cls(reward_noise, weights=truth, features=features)
 
-        Args:
-            probabilities: The policy's, for every action.
-            contexts: Contexts that nothing was fitted on.
-            temperature: KL strength in units of reward, > 0.
+    @classmethod
+    def of_table(
+        cls,
+        rewards: Float[np.ndarray, "s a"],
+        *,
+        chances: Float[np.ndarray, " s"] | None = None,
+        reward_noise: float = 0.5,
+    ) -> LogLinearBandit:
+        """Return the world in which state and action have a mean reward of their own."""
+        # Features are one-hot, d = s · a, so that a log-linear policy is a tabular one.
+        # Source: docs/policy_optimization.md, "Environments".
+        table = _validate.finite_array("rewards", rewards, ndim=2)
+        if not table.size:
+            raise DataError("rewards must have at least one state and one action.")
+        return cls(
+            reward_noise,
+            weights=table.ravel(),
+            features=np.eye(table.size).reshape(*table.shape, table.size),
+            chances=chances,
+            reward_bound=max(1.0, float(abs(table).max())),
+        )
 
-        Source:
-            KLDP, §2: J* − J(π).
-        """
-        rewards, base = self.rewards(contexts), self.reference(contexts)
-        return kl_regret(probabilities, rewards, temperature, base)
+    @classmethod
+    def of_hard_instance(
+        cls, instance: HardInstance, *, reward_noise: float = 0.5
+    ) -> LogLinearBandit:
+        """Return a hard instance as a world with rewards, and its reference as ``start``."""
+        # The reference takes the rare action, which may be the good one, with probability 1/C.
+        # Source: docs/policy_optimization.md, "Environments"; PPKL, Theorem 4.5 (the construction
+        # in its proof).
+        odds = np.full(len(instance.signs), -np.log(instance.concentrability - 1))
+        return cls(
+            reward_noise,
+            weights=instance.weights,
+            features=instance.features,
+            reward_bound=max(1.0, float(abs(instance.weights).max())),
+            start=LogLinearPolicy(odds),
+        )
 
+    def states(self, rng: np.random.Generator, n: int) -> Int[np.ndarray, " n"]:
+        """Return the numbers of the contexts of n users, as :meth:`contexts` draws them."""
+        # a number below 1 times the total is below it also when rounded, so that a context that
+        # never occurs is never drawn
+        levels = rng.random(_validate.integer("n", n, at_least=1)) * self._reached[-1]
+        return np.asarray(np.searchsorted(self._reached, levels, side="right"))
 
-def _unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "*size d"]:
-    """Return vectors that point anywhere, of norm 1."""
-    rows = generator.normal(size=shape)
-    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of all actions of n users."""
+        return np.asarray(self.features[self.states(rng, n)])

@@ -1,7 +1,4 @@
-"""Finite-horizon decision processes as tables: checked, walked forward, planned backward.
-
-Tables of transitions as others write them, read and checked.
-"""
+"""Finite-horizon decision processes as tables: read and checked, walked forward, planned back."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from sordino.errors import DataError, UsageError
 _SUM = 1e-8  # how far probabilities may be from summing to 1
 
 
-def moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
+def _moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
     """Return the one matrix of {state: {action: [(probability, next, reward, done)]}}."""
     states = len(table)
     try:
@@ -47,11 +44,11 @@ def moves_of_lists(table: Mapping[Any, Any]) -> tuple[tuple[Any, ...], bool]:
         loops = states * actions + np.arange(actions)
         at, to = np.append(at, loops), np.append(to, np.full(actions, states))
         chances = np.append(chances, np.ones(actions))
-    distributions("environment", chances, np.bincount(at, chances, size * actions))
+    _distributions("environment", chances, np.bincount(at, chances, size * actions))
     return (csr_array((chances, (at, to)), shape=(size * actions, size)),), ended
 
 
-def moves_of_array(table: Any, horizon: int) -> tuple[Any, ...]:
+def _moves_of_array(table: Any, horizon: int) -> tuple[Any, ...]:
     """Return one matrix for every step, or one for all."""
     array = np.asarray(table)
     if array.ndim == 3:  # noqa: PLR2004
@@ -63,11 +60,11 @@ def moves_of_array(table: Any, horizon: int) -> tuple[Any, ...]:
         )
     if len(array) not in {1, horizon}:
         raise DataError(f"environment has {len(array)} steps, but horizon={horizon}.")
-    checked = distributions("environment", _validate.finite_array("environment", array, ndim=4))
+    checked = _distributions("environment", _validate.finite_array("environment", array, ndim=4))
     return tuple(step.reshape(-1, array.shape[3]) for step in checked)
 
 
-def distributions(
+def _distributions(
     name: str, chances: Float[np.ndarray, "*any"], sums: Float[np.ndarray, "*some"] | None = None
 ) -> Float[np.ndarray, "*any"]:
     """Return probabilities; refuse what is negative, and rows that do not sum to 1."""
@@ -83,7 +80,7 @@ def distributions(
     return chances
 
 
-def beginning(begin: Any, states: int) -> Float[np.ndarray, " s"]:
+def _beginning(begin: Any, states: int) -> Float[np.ndarray, " s"]:
     """Return how often each state comes first."""
     if begin is None:
         raise UsageError(
@@ -101,32 +98,24 @@ def beginning(begin: Any, states: int) -> Float[np.ndarray, " s"]:
         raise DataError(
             f"initial must have {states} entries, one for each state, got {len(array)}."
         )
-    return distributions("initial", array)
+    return _distributions("initial", array)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class TabularWorld:
-    """States, actions, where they lead, and what is felt on the way; made by tabular_world.
+    """States, actions, where they lead, and what is felt on the way; made by tabular_world."""
 
-    A state is added at the end where the source of the tables says that episodes end: nothing
-    leads out of it and its features are 0.
+    # A state is added at the end where the source of the tables says that episodes end: nothing
+    # leads out of it and its features are 0.
 
-    Attributes:
-        transitions: For every step, or one for all: rows (state, action), columns next states.
-        features: For every step, or one for all: rows (state, action), shape (states · actions,
-            d), dense or sparse.
-        initial: Where an episode begins, shape (states,).
-        horizon: Number of steps H.
-        actions: Number of actions.
-        states: Number of states, without the one that was added.
-    """
-
+    # For every step, or one for all: rows (state, action), columns next states.
     transitions: tuple[Any, ...]
+    # For every step, or one for all: shape (states · actions, d), dense or sparse.
     features: tuple[Any, ...]
-    initial: Float[np.ndarray, " s"]
-    horizon: int
+    initial: Float[np.ndarray, " s"]  # how often an episode begins in each state
+    horizon: int  # number of steps H
     actions: int
-    states: int
+    states: int  # without the one that was added
 
     def __repr__(self) -> str:
         """Return the sizes."""
@@ -144,14 +133,8 @@ class TabularWorld:
         return self.features[step % len(self.features)]
 
     def backward(self, rewards: Float[np.ndarray, "h m"]) -> tuple[float, Int[np.ndarray, "h s"]]:
-        """Return the largest total reward of any policy, and the actions that have it.
-
-        Source:
-            Bellman 1957: backward induction.
-
-        Args:
-            rewards: Reward of every (state, action) at every step, shape (H, states · actions).
-        """
+        """Return the largest total reward of any policy, and the actions that have it."""
+        # Source: Bellman 1957: backward induction.
         values = np.zeros(len(self.initial))
         chosen = np.empty((self.horizon, len(values)), dtype=np.int64)
         for step in reversed(range(self.horizon)):
@@ -160,11 +143,7 @@ class TabularWorld:
         return float(self.initial @ values), chosen
 
     def occupancy(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h m"]:
-        """Return how often a policy is in a state and takes an action, at every step.
-
-        Args:
-            policy: Probabilities of actions in the states with the one that was added.
-        """
+        """Return how often a policy is in a state and takes an action, at every step."""
         found = np.empty((self.horizon, policy[0].size))
         here = self.initial
         for step in range(self.horizon):
@@ -181,30 +160,17 @@ class TabularWorld:
         once = np.stack([rows @ theta for rows in self.features])
         return np.broadcast_to(once, (self.horizon, once.shape[1]))
 
-    def whole(self, policy: Float[np.ndarray, "h s a"]) -> Float[np.ndarray, "h t a"]:
-        """Return a policy with a row for the state that was added."""
-        extra = len(self.initial) - self.states
-        return np.pad(policy, ((0, 0), (0, extra), (0, 0)), constant_values=1 / self.actions)
-
     def policy(self, given: Any) -> Float[np.ndarray, "h t a"]:
-        """Return a checked policy, one row of probabilities for each step and state.
-
-        Args:
-            given: Shape (states, actions) or (H, states, actions); uniform if None.
-
-        Raises:
-            DataError: The shape differs, or a row is no distribution.
-        """
+        """Return a checked policy with a row for each step and state; uniform if None is given."""
         shape = (self.horizon, self.states, self.actions)
-        if given is None:
-            return self.whole(np.full(shape, 1 / self.actions))
-        array = np.asarray(given)
+        array = np.full(shape, 1 / self.actions) if given is None else np.asarray(given)
         if array.shape not in {shape, shape[1:]}:
             raise DataError(f"reference must have shape {shape} or {shape[1:]}, got {array.shape}.")
-        checked = distributions(
-            "reference", _validate.finite_array("reference", array, ndim=array.ndim)
-        )
-        return self.whole(np.broadcast_to(checked, shape))
+        if given is not None:
+            array = _validate.finite_array("reference", array, ndim=array.ndim)
+            array = np.broadcast_to(_distributions("reference", array), shape)
+        extra = len(self.initial) - self.states  # the state that was added
+        return np.pad(array, ((0, 0), (0, extra), (0, 0)), constant_values=1 / self.actions)
 
 
 def tabular_world(
@@ -231,9 +197,9 @@ def tabular_world(
     inner = getattr(environment, "unwrapped", environment)
     table = getattr(inner, "P", inner)
     if isinstance(table, Mapping):
-        moves, ended = moves_of_lists(table)
+        moves, ended = _moves_of_lists(table)
     elif isinstance(table, np.ndarray | list):
-        moves, ended = moves_of_array(table, steps), False
+        moves, ended = _moves_of_array(table, steps), False
     else:
         raise UsageError(
             f"environment must have a table of transitions, got {type(environment).__name__}. "
@@ -248,7 +214,7 @@ def tabular_world(
     return TabularWorld(
         transitions=moves,
         features=_features(features, shape, horizon=steps, d=d, ended=ended),
-        initial=np.pad(beginning(begin, states), (0, int(ended))),
+        initial=np.pad(_beginning(begin, states), (0, int(ended))),
         horizon=steps,
         actions=actions,
         states=states,
@@ -260,32 +226,29 @@ def _features(
 ) -> tuple[Any, ...]:
     """Return the features of every (state, action), one matrix for every step or for all."""
     states, actions = shape
-    if given is None:
-        found = _one_hot(states * actions, horizon, d)
+    cells = states * actions
+    if given is None and d == cells:
+        found: list[Any] = [eye_array(cells, format="csr")]
+    elif given is None and d == cells * horizon:
+        steps = range(horizon)
+        found = [eye_array(cells, d, k=step * cells, format="csr") for step in steps]
+    elif given is None:
+        raise UsageError(
+            f"features is missing, and the reward has {d} features: one for every state and "
+            f"action would be {cells}, for every step as well {cells * horizon}. Give features of "
+            f"shape (states, actions, {d})."
+        )
     else:
         array = np.asarray(given)
-        steps = array.shape[0] if array.ndim == 4 else 1  # noqa: PLR2004
-        if array.shape[-3:] != (states, actions, d) or array.ndim > 4 or steps not in {1, horizon}:  # noqa: PLR2004
+        own = array.shape[0] if array.ndim == 4 else 1  # noqa: PLR2004
+        if array.shape[-3:] != (states, actions, d) or array.ndim > 4 or own not in {1, horizon}:  # noqa: PLR2004
             raise DataError(
                 f"features must have shape {(states, actions, d)} or "
                 f"{(horizon, states, actions, d)}, got {array.shape}."
             )
         checked = _validate.finite_array("features", array, ndim=array.ndim)
-        found = list(checked.reshape(steps, states * actions, d))
+        found = list(checked.reshape(own, cells, d))
     return tuple(_padded(rows, actions * ended) for rows in found)
-
-
-def _one_hot(cells: int, horizon: int, d: int) -> list[Any]:
-    """Return one feature for every (state, action), or for every step as well."""
-    if d == cells:
-        return [eye_array(cells, format="csr")]
-    if d == cells * horizon:
-        return [eye_array(cells, d, k=step * cells, format="csr") for step in range(horizon)]
-    raise UsageError(
-        f"features is missing, and the reward has {d} features: one for every state and action "
-        f"would be {cells}, for every step as well {cells * horizon}. Give features of shape "
-        f"(states, actions, {d})."
-    )
 
 
 def _padded(rows: Any, extra: int) -> Any:

@@ -1,7 +1,4 @@
-"""How good a policy is where the reward is known, and how people with that reward answer.
-
-Whether predicted rewards are on the scale of the true ones, where the truth is known.
-"""
+"""What is known where the reward is: how people answer, how good a policy or a fit is."""
 
 from __future__ import annotations
 
@@ -11,18 +8,10 @@ from scipy.optimize import brentq
 from scipy.special import expit, logsumexp, roots_jacobi, xlogy
 
 from sordino import _validate
-from sordino.errors import DataError, UsageError
+from sordino.errors import DataError
 from sordino.policies.gibbs import tilt
-from sordino.rewards.pair_losses import DebiasedLogistic
+from sordino.rewards.pair_losses import DebiasedLogistic, checked_flip
 from sordino.rewards.solver import minimize_ridge
-
-
-def checked_flip(flip_probability: float) -> float:
-    """Return a flip probability; refuse one that leaves nothing to learn from."""
-    flip = _validate.number("flip_probability", flip_probability)
-    if not 0 <= flip < 0.5:  # noqa: PLR2004
-        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
-    return flip
 
 
 def prefer_first(

@@ -19,8 +19,6 @@ from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceList
 from .frank_wolfe import Response
 from .gibbs import tilt
 
-__all__ = ["Contexts"]
-
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
 class Contexts:
@@ -43,18 +41,23 @@ class Contexts:
         features: Features | None = None,
     ) -> Contexts:
         """Return checked contexts."""
-        options = _dense_options(prompts, candidates, reference, features)
+        options = _options(prompts, candidates, reference, features)
         base = options.reference
         totals = np.repeat(np.add.reduceat(base, options.starts), options.sizes)
-        given = options.given
+        rows, n = options.given, len(options.sizes)
         if features is not None:
-            given = features.transform(options.prompts, options.answers)
-        return cls(
-            rows=given,
-            sizes=options.sizes,
-            reference=base / totals,
-            weights=_shares(weights, len(options.sizes)),
-        )
+            rows = features.transform(options.prompts, options.answers)
+        shares = np.full(n, 1 / n)
+        if weights is not None:
+            given = _validate.finite_array("weights", weights, ndim=1)
+            if len(given) != n:
+                raise DataError(
+                    f"weights must have one entry for each of {n} contexts, got {len(given)}."
+                )
+            if (given < 0).any() or not given.sum() > 0:
+                raise DataError("weights must be at least 0, and not all 0.")
+            shares = given / given.max() / (given / given.max()).sum()
+        return cls(rows=rows, sizes=options.sizes, reference=base / totals, weights=shares)
 
     def __len__(self) -> int:
         """Return n, the number of contexts."""
@@ -149,7 +152,7 @@ class Contexts:
         return np.asarray(np.minimum.reduceat(places, self.starts))
 
 
-def _dense_options(
+def _options(
     prompts: Any,
     candidates: CandidateLists,
     reference: ReferenceLists | None,
@@ -166,18 +169,6 @@ def _dense_options(
             base = Candidates.of(None, empty, reference=reference, features=None).reference
         return Candidates(sizes=np.full(n, k), reference=base, given=rows.reshape(n * k, d))
     return Candidates.of(prompts, candidates, reference=reference, features=features)
-
-
-def _shares(weights: Any, n: int) -> Float[np.ndarray, " n"]:
-    """Return how often each of n contexts comes; all alike if nothing is said."""
-    if weights is None:
-        return np.full(n, 1 / n)
-    given = _validate.finite_array("weights", weights, ndim=1)
-    if len(given) != n:
-        raise DataError(f"weights must have one entry for each of {n} contexts, got {len(given)}.")
-    if (given < 0).any() or not given.sum() > 0:
-        raise DataError("weights must be at least 0, and not all 0.")
-    return np.asarray(given / given.max() / (given / given.max()).sum())
 
 
 def _scaled(rows: Any, factors: Float[np.ndarray, " m"]) -> Any:

@@ -24,8 +24,6 @@ from sordino.errors import ConvergenceError, DataError, UsageError
 from .conic import reach_of, second_order_rows, solve_conic
 from .worst_case import PlausibleRewards
 
-__all__ = ["BestResponse", "Mixture", "Response", "best_mixture"]
-
 Response: TypeAlias = tuple[Float[np.ndarray, " d"], Any]
 """Mean features of a policy, and whatever tells which policy it is."""
 

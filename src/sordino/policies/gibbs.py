@@ -8,19 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
-from jaxtyping import Float, Integer
+from jaxtyping import Float, Int64, Integer
 
 from sordino import _random, _validate
 from sordino.errors import PrivacyError
-from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.features import Features
 from sordino.preferences.records import Text
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
-from .withheld import WithheldEstimate
-
-__all__ = ["CandidatePolicy", "GibbsPolicy", "ReleasedReward", "gibbs_policy", "tilt"]
+from .withheld import WithheldEstimate, WithheldPolicy
 
 
 @runtime_checkable
@@ -30,39 +27,31 @@ class ReleasedReward(Protocol):
     @property
     def features(self) -> Features | None:
         """Return what texts are read with; None for a reward of plain feature rows."""
-        ...
 
     @property
     def guarantee(self) -> Guarantee:
         """Return what the release promises."""
-        ...
 
     @property
     def release_ids(self) -> tuple[str, ...]:
         """Return the ledger entries that paid."""
-        ...
 
     @property
     def artifact(self) -> str:
         """Return the SHA-256 of the private answers behind it."""
-        ...
 
     @property
     def pairs(self) -> int | None:
         """Return how many comparisons were used; None where that is private."""
-        ...
 
     def score(self, prompts: Sequence[Text], answers: Sequence[Text]) -> Float[np.ndarray, " n"]:
         """Return the reward of each answer to each prompt."""
-        ...
 
     def score_features(self, rows: Any) -> Float[np.ndarray, " n"]:
         """Return the reward of each row of features."""
-        ...
 
     def to_dict(self) -> dict[str, Any]:
         """Return the reward as JSON holds it."""
-        ...
 
 
 def tilt(
@@ -87,6 +76,19 @@ def tilt(
     logits = logits - np.repeat(np.maximum.reduceat(logits, starts), sizes)
     weights = reference * np.exp(logits)
     return np.asarray(weights / np.repeat(np.add.reduceat(weights, starts), sizes))
+
+
+def drawn_indices(
+    chances: Sequence[Float[np.ndarray, " k"]], simulate_seed: int | None
+) -> Int64[np.ndarray, " n"]:
+    """Return an index drawn with each list of probabilities; uniform numbers have 53 bits."""
+    uniform = (_random.entropy(simulate_seed).words(len(chances)) >> np.uint64(11)) * 2.0**-53
+    # what has probability 0 is never drawn, also where rounding leaves a sum below 1
+    drawn = [
+        min(int(np.searchsorted(np.cumsum(p), u, side="right")), int(np.flatnonzero(p)[-1]))
+        for p, u in zip(chances, uniform, strict=True)
+    ]
+    return np.array(drawn, dtype=np.int64)
 
 
 @dataclass(frozen=True)
@@ -138,12 +140,7 @@ class CandidatePolicy(ABC):
     ) -> tuple[Float[np.ndarray, " m"], Float[np.ndarray, " m"]]:
         """Return the probabilities of all candidates, and their estimated rewards."""
         scores, rewards = self._scores(options)
-        return self._tilt(options, scores), rewards
-
-    def _tilt(
-        self, options: Candidates, scores: Float[np.ndarray, " m"]
-    ) -> Float[np.ndarray, " m"]:
-        return tilt(scores, options.starts, self.temperature, options.reference)
+        return tilt(scores, options.starts, self.temperature, options.reference), rewards
 
     def probabilities(
         self,
@@ -177,12 +174,7 @@ class CandidatePolicy(ABC):
     ) -> tuple[Integer[np.ndarray, " n"], list[Float[np.ndarray, " k"]]]:
         """Return what :meth:`sample` returns, and the probabilities that were drawn from."""
         chances = self.probabilities(prompts, candidates, reference=reference)
-        uniform = (_random.entropy(simulate_seed).words(len(chances)) >> np.uint64(11)) * 2.0**-53
-        drawn = [
-            min(int(np.searchsorted(np.cumsum(p), u, side="right")), len(p) - 1)
-            for p, u in zip(chances, uniform, strict=True)
-        ]
-        return np.array(drawn, dtype=np.int64), chances
+        return drawn_indices(chances, simulate_seed), chances
 
     def kl(
         self,

@@ -12,18 +12,10 @@ from jaxtyping import Float
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
-from sordino.policies.gibbs import CandidatePolicy
 from sordino.preferences.records import Text
 from sordino.rewards.candidates import CandidateLists, Candidates, ReferenceLists
 
-__all__ = [
-    "ConfidencePolicy",
-    "ConfidenceSet",
-    "Coverage",
-    "optimistic_policy",
-    "pessimistic_policy",
-    "suboptimality_bound",
-]
+from .gibbs import CandidatePolicy, tilt
 
 Kind = Literal["pessimistic", "optimistic"]
 _SIGNS: dict[str, float] = {"pessimistic": -1.0, "optimistic": 1.0}
@@ -36,15 +28,12 @@ class ConfidenceSet(Protocol):
     @property
     def center(self) -> Float[np.ndarray, " d"]:
         """Return the weights in the middle."""
-        ...
 
     def radius(self, confidence: float) -> float:
         """Return how large the set is."""
-        ...
 
     def widths(self, rows: Any) -> Float[np.ndarray, " m"]:
         """Return how far the set reaches in the direction of each row, per unit of radius."""
-        ...
 
 
 def suboptimality_bound(
@@ -164,7 +153,8 @@ class ConfidencePolicy(CandidatePolicy):
             )
         options = self._options(prompts, candidates, reference)
         estimates, widths = self._reach(options)
-        chances = self._tilt(options, estimates + self._sign * self._factor * widths)
+        scores = estimates + self._sign * self._factor * widths
+        chances = tilt(scores, options.starts, self.temperature, options.reference)
         return Coverage(
             uncertainty=options.means(widths**2, chances) * self.reward.pairs,
             density_ratio=np.maximum.reduceat(chances / options.reference, options.starts),

@@ -1,64 +1,52 @@
 """The stochastic policy whose worst case is best, among all policies over given candidates.
 
-A stochastic policy over given candidates, with the numbers that certify it.
-
-How much better any policy could be: a bound that needs no knowledge of the best one.
-
-The policy that is best in the worst case less a KL penalty: a Gibbs policy of one reward.
+With a KL penalty it is the Gibbs policy of one reward. What certifies it bounds how much better any
+policy could be, and needs no knowledge of the best one.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Integer
-from scipy.sparse import issparse
+from scipy import sparse
 
-from sordino import _random, _validate
+from sordino import _validate
 from sordino.errors import ConvergenceError, DataError, PrivacyError, UsageError
 from sordino.privacy.guarantee import Guarantee
 from sordino.rewards.candidates import CandidateLists, ReferenceLists
 
-from .cone_program import context_program, solve_flows
-from .conic import reach_of, refuse_gap, second_order_rows, solve_conic
+from .conic import (
+    FlowProgram,
+    KlPenalty,
+    reach_of,
+    refuse_gap,
+    second_order_rows,
+    solve_conic,
+    solve_flows,
+)
 from .contexts import Contexts
 from .frank_wolfe import best_mixture
-from .gibbs import ReleasedReward
+from .gibbs import ReleasedReward, drawn_indices
 from .worst_case import Ellipsoidal, PlausibleRewards
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class StochasticPolicy:
-    """Probabilities of all candidates of given contexts; worst-case optimal up to the gap."""
+class WorstCaseResult:
+    """What certifies a policy whose worst case is best; using it is free."""
 
-    # Made by `robust_policy`, from what was released: using it is free.
-
-    # For every context the probabilities of its candidates.
-    chances: tuple[Float[np.ndarray, " _"], ...]
     # The least mean reward over all rewards that may be true, relative to the reference vector,
     # less temperature · KL where there is a temperature.
     value: float
     upper: float  # what no policy exceeds in the worst case
-    # What the best policy gains over this one at most if the true reward is in the confidence set.
-    certificate: float
     theta: Float[np.ndarray, " d"]  # the reward that shows `upper`, shape (d,)
     confidence: float  # how often the confidence set holds the true reward
     radius_scale: float = 1.0  # what its radius was multiplied by; below 1 nothing is proved
-    temperature: float | None = None  # KL strength, or None
     # What the release behind the reward promises; None for a bare confidence set.
-    guarantee: Guarantee | None = field(default=None)
-
-    def __repr__(self) -> str:
-        """Return the certified numbers, and whether they are proved."""
-        soft = "" if self.temperature is None else f", temperature={self.temperature:g}"
-        return (
-            f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "
-            f"gap={self.gap:.2g}, certificate={self.certificate:.6g}, "
-            f"confidence={self.confidence:g}{soft}, {self.label})"
-        )
+    guarantee: Guarantee | None = None
 
     @property
     def gap(self) -> float:
@@ -69,6 +57,39 @@ class StochasticPolicy:
     def label(self) -> str:
         """``"valid"``, or ``"heuristic scale ..."`` for a radius smaller than the proved one."""
         return f"heuristic scale {self.radius_scale:g}" if self.radius_scale < 1 else "valid"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what certifies the policy, as JSON holds it."""
+        return {
+            "value": self.value,
+            "gap": self.gap,
+            "confidence": self.confidence,
+            "radius_scale": self.radius_scale,
+            "label": self.label,
+            "guarantee": None if self.guarantee is None else self.guarantee.to_dict(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class StochasticPolicy(WorstCaseResult):
+    """Probabilities of all candidates of given contexts; worst-case optimal up to the gap."""
+
+    # Made by `robust_policy`, from what was released: using it is free.
+
+    # For every context the probabilities of its candidates.
+    chances: tuple[Float[np.ndarray, " _"], ...]
+    # What the best policy gains over this one at most if the true reward is in the confidence set.
+    certificate: float
+    temperature: float | None = None  # KL strength, or None
+
+    def __repr__(self) -> str:
+        """Return the certified numbers, and whether they are proved."""
+        soft = "" if self.temperature is None else f", temperature={self.temperature:g}"
+        return (
+            f"StochasticPolicy({len(self.chances)} contexts, value={self.value:.6g}, "
+            f"gap={self.gap:.2g}, certificate={self.certificate:.6g}, "
+            f"confidence={self.confidence:g}{soft}, {self.label})"
+        )
 
     @property
     def probabilities(self) -> list[Float[np.ndarray, " _"]]:
@@ -82,27 +103,14 @@ class StochasticPolicy:
             Drawing spends nothing: the probabilities were computed from what was released.
             tests/unit/policies/test_robust.py.
         """
-        words = _random.entropy(simulate_seed).words(len(self.chances))
-        uniform = (words >> np.uint64(11)) * 2.0**-53
-        # a candidate of probability 0 is never drawn, also where rounding leaves a sum below 1
-        drawn = [
-            min(int(np.searchsorted(np.cumsum(p), u, side="right")), int(np.flatnonzero(p)[-1]))
-            for p, u in zip(self.chances, uniform, strict=True)
-        ]
-        return np.array(drawn, dtype=np.int64)
+        return drawn_indices(self.chances, simulate_seed)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the policy as JSON holds it."""
-        return {
+        return super().to_dict() | {
             "probabilities": [chances.tolist() for chances in self.chances],
-            "value": self.value,
-            "gap": self.gap,
             "certificate": self.certificate,
-            "confidence": self.confidence,
-            "radius_scale": self.radius_scale,
             "temperature": self.temperature,
-            "label": self.label,
-            "guarantee": None if self.guarantee is None else self.guarantee.to_dict(),
         }
 
 
@@ -127,11 +135,15 @@ def certified_losses(
     for first in range(0, len(chances), _BLOCK):
         here = slice(first, first + _BLOCK)
         rows = contexts.rows[here]
-        dense = rows.toarray() if issparse(rows) else rows
+        dense = rows.toarray() if sparse.issparse(rows) else rows
         gains[here] = rewards.most(dense - means[place[here]])
     if temperature is None:
         return np.asarray(np.maximum.reduceat(gains, contexts.starts))
-    return _soft_losses(gains, contexts, chances, temperature)
+    top = np.maximum.reduceat(gains, contexts.starts)
+    tilted = np.exp((gains - np.repeat(top, contexts.sizes)) / temperature)
+    soft = np.log(np.add.reduceat(contexts.reference * tilted, contexts.starts))
+    kl = np.add.reduceat(contexts.divergences(chances), contexts.starts)
+    return np.asarray(top + temperature * (soft + kl))
 
 
 def certified_suboptimality(
@@ -147,20 +159,6 @@ def certified_suboptimality(
     return max(float(contexts.weights @ losses), 0.0)
 
 
-def _soft_losses(
-    gains: Float[np.ndarray, " m"],
-    contexts: Contexts,
-    chances: Float[np.ndarray, " m"],
-    temperature: float,
-) -> Float[np.ndarray, " n"]:
-    """Return temperature · (log Σ reference · exp(gain / temperature) + KL), by context."""
-    top = np.maximum.reduceat(gains, contexts.starts)
-    tilted = np.exp((gains - np.repeat(top, contexts.sizes)) / temperature)
-    soft = np.log(np.add.reduceat(contexts.reference * tilted, contexts.starts))
-    kl = np.add.reduceat(contexts.divergences(chances), contexts.starts)
-    return np.asarray(top + temperature * (soft + kl))
-
-
 _STEPS = 100  # at one temperature; about five are needed
 _COOLING = 5.0
 _COARSE = 0.05  # of a temperature on the way: how exactly it is solved
@@ -169,14 +167,13 @@ _DESCENT = 1e-4
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
-class Tempered:
+class Certified:
     """A policy, its worst case less the penalty, and what no policy exceeds."""
 
     chances: Float[np.ndarray, " m"]  # probabilities of all candidates
-    theta: Float[np.ndarray, " d"]  # the reward of which it is the Gibbs policy
+    theta: Float[np.ndarray, " d"]  # the reward that shows `upper`
     value: float  # the least θᵀq over the set, less temperature · KL
     upper: float  # what no policy exceeds
-    rounds: int  # number of Newton steps
 
 
 def best_tempered(
@@ -186,22 +183,24 @@ def best_tempered(
     temperature: float,
     reference_vector: Float[np.ndarray, " d"],
     gap: float = 1e-4,
-) -> Tempered:
+) -> Certified:
     """Return the policy that is best in the worst case less temperature · KL, up to the gap."""
     # Source: docs/planning.md, "With a KL penalty": minimize the log-sum-exp over the set of
     # rewards by Newton steps; the gradient there is the mean features of the Gibbs policy.
     wanted = _validate.positive("gap", gap)
     search = _Search(rewards, contexts, reference_vector)
-    theta, rounds = rewards.inner, 0
-    scores = contexts.rows @ theta
-    levels = _levels(float(np.ptp(scores)), _validate.positive("temperature", temperature))
-    for level in levels:
+    theta = rewards.inner
+    spread = float(np.ptp(contexts.rows @ theta))
+    levels = [_validate.positive("temperature", temperature)]  # falling, to the one asked for
+    while levels[-1] * _COOLING < spread:
+        levels.append(levels[-1] * _COOLING)
+    for level in reversed(levels):
         aim = wanted if level == temperature else max(wanted, _COARSE * level)
         for _ in range(_STEPS):
-            found = search.state(theta, level, rounds)
+            found = search.state(theta, level)
             if found.upper - found.value <= aim:
                 break
-            theta, rounds = search.step(theta, level), rounds + 1
+            theta = search.step(theta, level)
             if theta is found.theta:
                 break
     if found.upper - found.value <= wanted:
@@ -213,14 +212,6 @@ def best_tempered(
     )
 
 
-def _levels(start: float, temperature: float) -> list[float]:
-    """Return falling temperatures that end at the one that is asked for."""
-    found = [temperature]
-    while found[-1] * _COOLING < start:
-        found.append(found[-1] * _COOLING)
-    return found[::-1]
-
-
 class _Search:
     """Newton's method over the set of rewards."""
 
@@ -229,17 +220,16 @@ class _Search:
     ) -> None:
         self.rewards, self.contexts, self.offset = rewards, contexts, offset
 
-    def state(self, theta: Float[np.ndarray, " d"], level: float, rounds: int) -> Tempered:
+    def state(self, theta: Float[np.ndarray, " d"], level: float) -> Certified:
         """Return the Gibbs policy of a reward, with its value and the bound."""
         soft, chances = self.contexts.soft(theta, level)
         moments = self.contexts.moments(chances) - self.offset
         worst = self.rewards.worst(moments).value
-        return Tempered(
+        return Certified(
             chances=chances,
             theta=theta,
             value=worst - level * self.contexts.kl(chances),
             upper=soft - float(theta @ self.offset),
-            rounds=rounds,
         )
 
     def step(self, theta: Float[np.ndarray, " d"], level: float) -> Float[np.ndarray, " d"]:
@@ -365,6 +355,25 @@ def robust_policy(  # noqa: PLR0913 (each is one choice of the user)
     )
 
 
+def context_program(contexts: Contexts, *, temperature: float | None = None) -> FlowProgram:
+    """Return the program over all probabilities of all candidates."""
+    # Source: docs/planning.md, "Two solvers".
+    m, n = len(contexts.reference), len(contexts)
+    penalty = None
+    if temperature is not None:
+        penalty = KlPenalty(
+            temperature=temperature, weights=contexts.spread, reference=contexts.reference
+        )
+    return FlowProgram(
+        features=sparse.diags_array(contexts.spread) @ sparse.csr_array(contexts.rows),
+        constraints=sparse.csr_array(
+            (np.ones(m), np.arange(m), np.append(contexts.starts, m)), shape=(n, m)
+        ),
+        totals=np.ones(n),
+        penalty=penalty,
+    )
+
+
 def confidence_ellipsoid_of(reward: Any) -> Ellipsoidal:
     """Return the ellipsoid that a reward keeps; refuse one that keeps none."""
     if isinstance(reward, Ellipsoidal):
@@ -401,14 +410,6 @@ def vector_of(reference_vector: Any, reference: Float[np.ndarray, " d"]) -> Floa
     return given
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class _Found:
-    chances: Float[np.ndarray, " m"]
-    value: float
-    upper: float
-    theta: Float[np.ndarray, " d"]
-
-
 def _solved(
     plausible: PlausibleRewards,
     contexts: Contexts,
@@ -416,7 +417,7 @@ def _solved(
     temperature: float | None,
     gap: float,
     solver: str | None,
-) -> _Found:
+) -> Certified:
     """Return the policy of one solver, with the value of what is handed out."""
     if solver is None:
         if len(offset) > _MANY:
@@ -437,36 +438,22 @@ def _solved(
         policies = tuple(policy for _, policy in mix.responses)
         found, theta = contexts.mixed(mix.weights, policies), mix.theta
     else:
-        level, share = _smoothing(contexts, gap) if temperature is None else (temperature, gap)
+        level, share = temperature, gap
+        if level is None:  # a penalty of at most half the gap: divided by the largest KL there is
+            level = gap / 2 / max(float(-np.log(contexts.reference.min())), 1e-3)
+            share = gap / 2
         soft = best_tempered(
             plausible, contexts, temperature=level, reference_vector=offset, gap=share
         )
         found, theta = soft.chances, soft.theta
-    upper = _best_value(contexts, theta, temperature) - float(theta @ offset)
-    chances = _tidy(contexts, found)
-    worst = plausible.worst(contexts.moments(chances) - offset).value
-    value = worst - (0.0 if temperature is None else temperature * contexts.kl(chances))
+    kept = np.where(found < _DIGITS, 0.0, found)  # without the rounding of zeros
+    chances = kept / np.repeat(np.add.reduceat(kept, contexts.starts), contexts.sizes)
+    value = plausible.worst(contexts.moments(chances) - offset).value
+    if temperature is None:
+        upper = float(contexts.best_response(theta)[0] @ theta) - float(theta @ offset)
+    else:
+        upper = contexts.soft(theta, temperature)[0] - float(theta @ offset)
+        value -= temperature * contexts.kl(chances)
     if solver == "cone-program":
         refuse_gap(upper, value, gap)
-    return _Found(chances=chances, value=value, upper=upper, theta=theta)
-
-
-def _smoothing(contexts: Contexts, gap: float) -> tuple[float, float]:
-    """Return a temperature whose penalty is at most half the gap, and the other half."""
-    most = max(float(-np.log(contexts.reference.min())), 1e-3)  # the largest KL there is
-    return gap / 2 / most, gap / 2
-
-
-def _best_value(
-    contexts: Contexts, theta: Float[np.ndarray, " d"], temperature: float | None
-) -> float:
-    """Return what the best policy has under one reward."""
-    if temperature is not None:
-        return contexts.soft(theta, temperature)[0]
-    return float(contexts.best_response(theta)[0] @ theta)
-
-
-def _tidy(contexts: Contexts, chances: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-    """Return probabilities without the rounding of zeros, summing to 1 in every context."""
-    kept = np.where(chances < _DIGITS, 0.0, chances)
-    return np.asarray(kept / np.repeat(np.add.reduceat(kept, contexts.starts), contexts.sizes))
+    return Certified(chances=chances, value=value, upper=upper, theta=theta)

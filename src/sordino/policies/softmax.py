@@ -1,16 +1,12 @@
-"""What all softmax policies share: log-probabilities, draws, divergence, coverage.
+"""Softmax policies with one weight per feature: log-probabilities, draws, divergence, coverage.
 
 Everything is batched: one array holds all users. A policy is computed from what was released, so
-asking it and drawing from it spend nothing.
-
-Softmax policies with one weight per feature, or one per state and action.
-
-n users with k actions of d features each are one array of shape (n, k, d).
+asking it and drawing from it spend nothing. n users with k actions of d features each are one array
+of shape (n, k, d).
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -29,7 +25,6 @@ class ActionPolicy(Protocol):
 
     def probabilities(self, contexts: Any) -> Float[np.ndarray, "n k"]:
         """Return the probability of every action in every context."""
-        ...
 
 
 def sampled(
@@ -57,84 +52,32 @@ def coverage_of(reference: ActionPolicy, policy: ActionPolicy, contexts: Any) ->
         return float(np.exp((above[taken] - below[taken]).max()))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class SoftmaxPolicy(ABC):
-    """Actions with probability ∝ exp(logit); kinds differ in where the logits come from."""
-
-    # Every method takes n contexts in one array: features of shape (n, k, d), or states of shape
-    # (n,).
-
-    @abstractmethod
-    def logits(self, contexts: Any) -> Float[np.ndarray, "n k"]:
-        """Return the logit of every action in every context."""
-
-    def log_probabilities(self, contexts: Any) -> Float[np.ndarray, "n k"]:
-        """Return log π of every action in every context, finite for logits of any finite size."""
-        # Source: docs/policy_optimization.md, "Updates".
-        found = self.logits(contexts)
-        found = found - found.max(axis=1, keepdims=True)
-        return np.asarray(found - np.log(np.exp(found).sum(axis=1, keepdims=True)))
-
-    def probabilities(self, contexts: Any) -> Float[np.ndarray, "n k"]:
-        """Return π of every action in every context; rows sum to 1 up to rounding."""
-        found = self.logits(contexts)
-        found = np.exp(found - found.max(axis=1, keepdims=True))
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
-
-    def sample(self, contexts: Any, *, rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-        """Return one action for every context, as :func:`sampled` draws them."""
-        return sampled(self.probabilities(contexts), rng)
-
-    def kl(self, contexts: Any, other: ActionPolicy) -> Float[np.ndarray, " n"]:
-        """Return KL(π ‖ other) in every context, at least 0, in nats."""
-        # Small divergences keep their digits: as probabilities sum to 1, each action may add the
-        # excess of exp over its tangent, which is never negative.
-        # Source: docs/policy_optimization.md, "Output and coverage".
-        own, its = self.log_probabilities(contexts), _logarithms(other, contexts)
-        here, ratio = np.exp(own), own - its
-        near = abs(ratio) <= _SMALL
-        little = np.where(near, ratio, 0.0)
-        far = np.where(here > 0, here * np.where(here > 0, ratio, 0.0), 0.0) + np.exp(its) - here
-        terms = np.where(near, here * (little + np.expm1(-little)), far)
-        return np.asarray(np.maximum(terms.sum(axis=1), 0.0))
-
-    def coverage(self, contexts: Any, other: ActionPolicy) -> float:
-        """Return the largest ratio other/π, where π chose the actions; see :func:`coverage_of`."""
-        return coverage_of(self, other, contexts)
-
-
-def checked_actions(actions: Any, n: int, k: int) -> Int[np.ndarray, " n"]:
+def checked_actions(actions: object, n: int, k: int) -> Int[np.ndarray, " n"]:
     """Return n actions; refuse another number of them, and one outside 0 to k − 1."""
-    found = checked_indices("actions", actions, k)
-    if len(found) != n:
-        raise DataError(f"actions must have {n} entries, got {len(found)}.")
-    return found
-
-
-def checked_indices(name: str, values: Any, size: int) -> Int[np.ndarray, " n"]:
-    """Return indices below size; negative ones would count from the end, so they are refused."""
-    found = np.asarray(values)
+    found = np.asarray(actions)
     if found.ndim != 1 or found.dtype.kind not in "iu":
         raise DataError(
-            f"{name} must be whole numbers in one dimension, got dtype {found.dtype} and shape "
+            f"actions must be whole numbers in one dimension, got dtype {found.dtype} and shape "
             f"{found.shape}."
         )
-    outside = (found < 0) | (found >= size)
+    outside = (found < 0) | (found >= k)  # negative ones would count from the end
     if outside.any():
-        raise DataError(f"{name} must be from 0 to {size - 1}: row {int(outside.argmax())} is not.")
+        raise DataError(f"actions must be from 0 to {k - 1}: row {int(outside.argmax())} is not.")
+    if len(found) != n:
+        raise DataError(f"actions must have {n} entries, got {len(found)}.")
     return found.astype(np.int64, copy=False)
 
 
 def _logarithms(policy: ActionPolicy, contexts: Any) -> Float[np.ndarray, "n k"]:
     """Return log probabilities, −inf where an action is never taken."""
-    if isinstance(policy, SoftmaxPolicy):
+    if isinstance(policy, LogLinearPolicy):
         return policy.log_probabilities(contexts)
     with np.errstate(divide="ignore"):
         return np.asarray(np.log(policy.probabilities(contexts)))
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class LogLinearPolicy(SoftmaxPolicy):
+class LogLinearPolicy:
     """Actions with probability ∝ exp(weightsᵀφ)."""
 
     # Source: docs/policy_optimization.md, "Updates".
@@ -168,6 +111,44 @@ class LogLinearPolicy(SoftmaxPolicy):
         with np.errstate(all="ignore"):  # what is not finite is refused below
             found = (features.reshape(-1, d) @ self.weights).reshape(features.shape[:2])
         return _validate.finite_array("logits of the features", found, ndim=2)
+
+    def log_probabilities(self, contexts: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return log π of every action in every context, finite for logits of any finite size."""
+        # Source: docs/policy_optimization.md, "Updates".
+        found = self.logits(contexts)
+        found = found - found.max(axis=1, keepdims=True)
+        return np.asarray(found - np.log(np.exp(found).sum(axis=1, keepdims=True)))
+
+    def probabilities(self, contexts: Num[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return π of every action in every context; rows sum to 1 up to rounding."""
+        found = self.logits(contexts)
+        found = np.exp(found - found.max(axis=1, keepdims=True))
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    def sample(
+        self, contexts: Num[np.ndarray, "n k d"], *, rng: np.random.Generator
+    ) -> Int[np.ndarray, " n"]:
+        """Return one action for every context, as :func:`sampled` draws them."""
+        return sampled(self.probabilities(contexts), rng)
+
+    def kl(
+        self, contexts: Num[np.ndarray, "n k d"], other: ActionPolicy
+    ) -> Float[np.ndarray, " n"]:
+        """Return KL(π ‖ other) in every context, at least 0, in nats."""
+        # Small divergences keep their digits: as probabilities sum to 1, each action may add the
+        # excess of exp over its tangent, which is never negative.
+        # Source: docs/policy_optimization.md, "Output and coverage".
+        own, its = self.log_probabilities(contexts), _logarithms(other, contexts)
+        here, ratio = np.exp(own), own - its
+        near = abs(ratio) <= _SMALL
+        little = np.where(near, ratio, 0.0)
+        far = np.where(here > 0, here * np.where(here > 0, ratio, 0.0), 0.0) + np.exp(its) - here
+        terms = np.where(near, here * (little + np.expm1(-little)), far)
+        return np.asarray(np.maximum(terms.sum(axis=1), 0.0))
+
+    def coverage(self, contexts: Num[np.ndarray, "n k d"], other: ActionPolicy) -> float:
+        """Return the largest ratio other/π, where π chose the actions; see :func:`coverage_of`."""
+        return coverage_of(self, other, contexts)
 
     def scores(
         self,
@@ -205,50 +186,3 @@ class LogLinearPolicy(SoftmaxPolicy):
                 f"direction must have shape {self.weights.shape}, got {np.shape(direction)}."
             )
         return LogLinearPolicy(self.weights + step * np.asarray(direction))
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class TabularPolicy(SoftmaxPolicy):
-    """Actions with probability ∝ exp(table[state, action]); contexts are numbers of states."""
-
-    # It is the log-linear policy on one-hot features (`features`, `log_linear`), which is what
-    # learns; this form answers without them.
-
-    table: Float[np.ndarray, "s a"]  # the logits, shape (states, actions), finite
-
-    def __post_init__(self) -> None:
-        """Refuse what is no table; keep a copy that nobody can change."""
-        table = _validate.finite_array("table", self.table, ndim=2).copy()
-        if not table.size:
-            raise DataError("table must have at least one state and one action.")
-        table.flags.writeable = False
-        object.__setattr__(self, "table", table)
-
-    def __repr__(self) -> str:
-        """Return the sizes."""
-        states, actions = self.table.shape
-        return f"TabularPolicy({states} states, {actions} actions)"
-
-    def logits(self, contexts: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n k"]:
-        """Return the rows of the table."""
-        return np.asarray(self.table[checked_indices("states", contexts, len(self.table))])
-
-    def features(self, states: Integer[np.ndarray, " n"]) -> Float[np.ndarray, "n a d"]:
-        """Return one-hot features of all actions in the given states, d = states · actions."""
-        chosen = checked_indices("states", states, len(self.table))
-        return np.asarray(one_hot_features(*self.table.shape)[chosen])
-
-    def log_linear(self) -> LogLinearPolicy:
-        """Return the same policy on one-hot features."""
-        return LogLinearPolicy(self.table.ravel())
-
-    def scores(
-        self, states: Integer[np.ndarray, " n"], actions: Integer[np.ndarray, " n"]
-    ) -> Float[np.ndarray, "n d"]:
-        """Return ∇ log π of the action taken, by the entries of the table, row after row."""
-        return self.log_linear().scores(self.features(states), actions)
-
-
-def one_hot_features(states: int, actions: int) -> Float[np.ndarray, "s a d"]:
-    """Return one feature for every state and action, d = states · actions."""
-    return np.eye(states * actions).reshape(states, actions, states * actions)

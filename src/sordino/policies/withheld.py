@@ -1,7 +1,4 @@
-"""Policies of an estimate that stays with its curator: every draw spends.
-
-What a policy of a withheld estimate needs to know of it.
-"""
+"""Policies of an estimate that stays with its curator: every draw spends."""
 
 from __future__ import annotations
 
@@ -32,31 +29,25 @@ class WithheldEstimate(Protocol):
     @property
     def unit(self) -> Unit:
         """Return whose change is hidden."""
-        ...
 
     @property
     def neighbors(self) -> NeighboringRelation:
         """Return what one change is."""
-        ...
 
     @property
     def caveats(self) -> tuple[str, ...]:
         """Return the names of what qualifies every promise made with it."""
-        ...
 
     @property
     def public_digest(self) -> str | None:
         """Return a digest of what is public in the data, which binds a ledger; or None."""
-        ...
 
     @property
     def payments(self) -> tuple[tuple[str, Event], ...]:
         """Return ledger entries that the scores rest on, and what each did; mostly none."""
-        ...
 
     def options(self, context: Any, candidates: Any) -> Any:
         """Return one public question as the estimate reads it; its length is that of a choice."""
-        ...
 
     def score_range(self, options: Any) -> float:
         """Return the bound on the range of the change of the scores, in units of reward.
@@ -65,11 +56,9 @@ class WithheldEstimate(Protocol):
             For any two neighboring data sets, max h − min h over the options is at most this,
             h being the difference of the two score vectors.
         """
-        ...
 
     def _scores(self, options: Any) -> Scores:
         """Return the score of every option; confidential."""
-        ...
 
 
 _MOST = 100_000_000  # draws of one call, which are held in memory
@@ -198,18 +187,19 @@ class WithheldPolicy(Withholding):
             n draws, each of at most the largest bounded range of these questions, from n
             policies. Shown by tests/soundness/test_withheld_policy.py.
         """
-        asked = [
-            self.estimate.options(context, some) for context, some in _asked(contexts, candidates)
+        questions = [
+            self.estimate.options(context, some)
+            for context, some in _questions(contexts, candidates)
         ]
-        chances = [None] * len(asked) if reference is None else reference
-        if len(chances) != len(asked) or not asked:
+        chances = [None] * len(questions) if reference is None else reference
+        if len(chances) != len(questions) or not questions:
             raise UsageError(
-                f"reference must have an entry for each of {len(asked)} questions, and there must "
-                "be one. Nothing was drawn."
+                f"reference must have an entry for each of {len(questions)} questions, and there "
+                "must be one. Nothing was drawn."
             )
         pairs = [
             (options, self._sampling(options, chance))
-            for options, chance in zip(asked, chances, strict=True)
+            for options, chance in zip(questions, chances, strict=True)
         ]
         widest = BoundedRangeEvent(max(sampling.bounded_range for _, sampling in pairs))
         return self._paid(pairs, widest, len(pairs), ledger, simulate_seed)
@@ -228,7 +218,12 @@ class WithheldPolicy(Withholding):
                 "Each draw from a withheld estimate spends, so a ledger is needed to record it. "
                 "Nothing was drawn. Pass ledger=sordino.Ledger.open(...)."
             )
-        self._refuse_other_ledger(ledger)
+        known = {row.release_id for row in ledger.rows}
+        if any(release_id not in known for release_id, _ in self.estimate.payments):
+            raise PrivacyError(
+                f"What these draws rest on was paid for on another ledger than "
+                f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
+            )
         entropy = entropy_of(simulate_seed)
         promise = self._promise(event, count, ledger.budget.delta)
         refuse_large_delta(promise, None)
@@ -249,15 +244,6 @@ class WithheldPolicy(Withholding):
         )
         return released.value
 
-    def _refuse_other_ledger(self, ledger: Ledger) -> None:
-        """Refuse a ledger that lacks what was paid for the estimate before."""
-        known = {row.release_id for row in ledger.rows}
-        if any(release_id not in known for release_id, _ in self.estimate.payments):
-            raise PrivacyError(
-                f"What these draws rest on was paid for on another ledger than "
-                f"{ledger.path.name}. Nothing was drawn. Use the ledger of the test."
-            )
-
     def _promise(self, event: BoundedRangeEvent, count: int, delta: float) -> Guarantee:
         """Return what so many events promise together, with the estimate's caveats."""
         held = self.estimate
@@ -272,10 +258,17 @@ class WithheldPolicy(Withholding):
         self, options: Any, reference: Sequence[float] | None, draws: int = 1
     ) -> SoftmaxMechanism:
         """Return how one question is drawn from; warn where that protects nobody."""
+        k = len(options)
+        given = self.reference if reference is None else reference
+        if given is not None and len(given) != k:
+            raise UsageError(
+                f"reference must have one probability for each of {k} options, got {len(given)}. "
+                "Nothing was drawn."
+            )
         sampling = SoftmaxMechanism(
             self.temperature,
             score_range=self.estimate.score_range(options),
-            reference=self._reference(len(options), reference),
+            reference=(1.0 / k,) * k if given is None else tuple(map(float, given)),
             neighbors=self.estimate.neighbors,
             draws=draws,
         )
@@ -289,27 +282,19 @@ class WithheldPolicy(Withholding):
             )
         return sampling
 
-    def _reference(self, k: int, reference: Sequence[float] | None) -> tuple[float, ...]:
-        """Return the starting probabilities of k options."""
-        given = self.reference if reference is None else reference
-        if given is None:
-            return (1.0 / k,) * k
-        if len(given) != k:
-            raise UsageError(
-                f"reference must have one probability for each of {k} options, got {len(given)}. "
-                "Nothing was drawn."
-            )
-        return tuple(float(chance) for chance in given)
 
-
-def _asked(
+def _questions(
     contexts: Sequence[Any] | None, candidates: Sequence[Any] | None
 ) -> Iterable[tuple[Any, Any]]:
-    """Return the questions, paired; refuse lengths that disagree."""
+    """Return the questions, paired; refuse what are no lists, and lengths that disagree."""
     given = {"contexts": contexts, "candidates": candidates}
-    sizes = {name: _length(name, value) for name, value in given.items() if value is not None}
-    if not sizes:
+    lists = {name: value for name, value in given.items() if value is not None}
+    if not lists:
         raise UsageError("Give contexts or candidates, one for each draw. Nothing was drawn.")
+    for name, value in lists.items():
+        if not hasattr(value, "__len__"):
+            raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
+    sizes = {name: len(value) for name, value in lists.items()}
     if len(set(sizes.values())) > 1:
         raise UsageError(
             f"{sizes['contexts']} contexts, but {sizes['candidates']} lists of candidates."
@@ -320,10 +305,3 @@ def _asked(
         blank if candidates is None else candidates,
         strict=True,
     )
-
-
-def _length(name: str, value: Sequence[Any]) -> int:
-    """Return how many there are; refuse what is no list."""
-    if not hasattr(value, "__len__"):
-        raise UsageError(f"{name} must be a list, got {type(value).__name__}.")
-    return len(value)

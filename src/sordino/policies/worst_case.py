@@ -1,7 +1,4 @@
-"""The rewards that may be true, and the least a policy earns under any of them.
-
-Two questions about ellipsoids: how far a way stays inside, and which point is shortest.
-"""
+"""The rewards that may be true, and the least a policy earns under any of them."""
 
 from __future__ import annotations
 
@@ -17,11 +14,10 @@ from scipy.optimize import brentq
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
-SPAN = 300.0
-"""Range of the logarithm of a multiplier, around the largest curvature."""
+_SPAN = 300.0  # range of the logarithm of a multiplier, around the largest curvature
 
 
-def share_inside(
+def _share_inside(
     start: Float[np.ndarray, " d"],
     way: Float[np.ndarray, " d"],
     radius: float,
@@ -39,7 +35,7 @@ def share_inside(
     return min(max(share, 0.0), 1.0)
 
 
-def shortest(
+def _shortest(
     values: Float[np.ndarray, " d"], middle: Float[np.ndarray, " d"], radius: float
 ) -> Float[np.ndarray, " d"]:
     """Return the shortest θ with Σ values·(θ − middle)² ≤ radius²."""
@@ -53,9 +49,9 @@ def shortest(
 
     if float(np.sum(values * middle**2)) <= radius**2:
         return np.zeros_like(middle)
-    if excess(SPAN) > 0:
+    if excess(_SPAN) > 0:
         return np.where(values > 0, middle, 0.0)
-    return theta(float(brentq(excess, -SPAN, SPAN, xtol=1e-13)))
+    return theta(float(brentq(excess, -_SPAN, _SPAN, xtol=1e-13)))
 
 
 _FLAT = 1e-9  # relative: a direction is unbounded only where more than rounding points there
@@ -69,16 +65,13 @@ class Ellipsoidal(Protocol):
     @property
     def center(self) -> Float[np.ndarray, " d"]:
         """Return the weights in the middle."""
-        ...
 
     @property
     def metric(self) -> Float[np.ndarray, "d d"]:
         """Return M, in whose norm the set is a ball."""
-        ...
 
     def radius(self, confidence: float) -> float:
         """Return how large the set is, in the metric."""
-        ...
 
 
 class WorstCase(NamedTuple):
@@ -110,7 +103,7 @@ class PlausibleRewards:
             raise UsageError("radius must be finite, got inf.")
         largest = float(abs(self.metric).max())
         uneven = float(abs(self.metric - self.metric.T).max())
-        if largest == 0 or uneven > _FLAT * largest or self._values[0] < 0:
+        if largest == 0 or uneven > _FLAT * largest or self.curvatures[0] < 0:
             raise DataError("metric must be symmetric and positive semidefinite, and not zero.")
         if self.ball is not None:
             _validate.positive("ball", self.ball)
@@ -147,10 +140,6 @@ class PlausibleRewards:
         return np.where(abs(values) <= rounding, 0.0, values), vectors
 
     @property
-    def _values(self) -> Float[np.ndarray, " d"]:
-        return self._spectrum[0]
-
-    @property
     def axes(self) -> Float[np.ndarray, "d d"]:
         """The directions in which the metric is diagonal, one in every column."""
         return self._spectrum[1]
@@ -158,7 +147,7 @@ class PlausibleRewards:
     @property
     def curvatures(self) -> Float[np.ndarray, " d"]:
         """The eigenvalues of the metric, least first; 0 where nothing was seen."""
-        return self._values
+        return self._spectrum[0]
 
     @cached_property
     def middle(self) -> Float[np.ndarray, " d"]:
@@ -191,8 +180,8 @@ class PlausibleRewards:
         # Source: docs/planning.md, "Certificate": θ̂ᵀx + radius·‖x‖_{M⁻¹}, and no more than B‖x‖.
         turned = rows @ self.axes
         estimates, squares = turned @ self.middle, np.square(turned, out=turned)
-        seen = self._values > 0
-        weights = np.divide(1.0, self._values, out=np.zeros_like(self.middle), where=seen)
+        seen = self.curvatures > 0
+        weights = np.divide(1.0, self.curvatures, out=np.zeros_like(self.middle), where=seen)
         bound = estimates + self.radius * np.sqrt(squares @ weights)
         if self.ball is None and seen.all():
             return np.asarray(bound)
@@ -205,9 +194,9 @@ class PlausibleRewards:
         # A solver leaves the set by a rounding; a bound must not.
         # Source: docs/planning.md, "The worst case".
         start, way = self.inner, theta - self.inner
-        shares = [share_inside(start - self.center, way, self.radius, self.metric)]
+        shares = [_share_inside(start - self.center, way, self.radius, self.metric)]
         if self.ball is not None:
-            shares.append(share_inside(start, way, self.ball, None))
+            shares.append(_share_inside(start, way, self.ball, None))
         return np.asarray(start + min(shares) * way)
 
     @cached_property
@@ -215,19 +204,19 @@ class PlausibleRewards:
         """A reward inside the set: the center, or what lies between it and the nearest to 0."""
         if self.ball is None or np.linalg.norm(self.center) <= self.ball:
             return self.center
-        least = self.axes @ self._nearest_to_zero()
+        least = self.axes @ _shortest(self.curvatures, self.middle, self.radius)
         way = self.center - least
-        return np.asarray(least + 0.5 * share_inside(least, way, self.ball, None) * way)
+        return np.asarray(least + 0.5 * _share_inside(least, way, self.ball, None) * way)
 
     def _open(self, q: Float[np.ndarray, " d"]) -> bool:
         """Return whether the ellipsoid does not bound θᵀq."""
-        outside = np.linalg.norm(q[self._values == 0])
+        outside = np.linalg.norm(q[self.curvatures == 0])
         return bool(outside > _FLAT * np.linalg.norm(q))
 
     def _at(self, share: float, q: Float[np.ndarray, " d"]) -> WorstCase:
         """Return the worst case over {‖θ − θ̂‖²_M + γ‖θ‖² ≤ radius² + γB²}, along the axes."""
-        seen = self._values + share > 0
-        m, c, q = self._values[seen], self.middle[seen], q[seen]
+        seen = self.curvatures + share > 0
+        m, c, q = self.curvatures[seen], self.middle[seen], q[seen]
         shape, ball = m + share, self.ball or 0.0
         room = self.radius**2 + share * (ball**2 - float(np.sum(m * c**2 / shape)))
         reach, width = math.sqrt(max(room, 0.0)), math.sqrt(float(np.sum(q**2 / shape)))
@@ -240,35 +229,31 @@ class PlausibleRewards:
     def _in_ball(self, ball: float, q: Float[np.ndarray, " d"]) -> WorstCase:
         """Return the worst case of an intersection in which the ball is felt."""
         edge = -ball * q / np.linalg.norm(q)
-        if np.sum(self._values * (edge - self.middle) ** 2) <= self.radius**2:
+        if np.sum(self.curvatures * (edge - self.middle) ** 2) <= self.radius**2:
             return WorstCase(-ball * float(np.linalg.norm(q)), edge)
         # the weight γ of the ball is right where the worst reward lies on its surface
-        low, high = math.log(self._values[-1]) - SPAN, math.log(self._values[-1]) + SPAN
+        low, high = math.log(self.curvatures[-1]) - _SPAN, math.log(self.curvatures[-1]) + _SPAN
         for _ in range(_STEPS):
             middle = (low + high) / 2
             theta = self._at(math.exp(middle), q).theta
             # one of the two constraints is broken; at either end only one of them is exact
             length = float(theta @ theta) / ball**2
-            away = float(np.sum(self._values * (theta - self.middle) ** 2))
+            away = float(np.sum(self.curvatures * (theta - self.middle) ** 2))
             outside = length * self.radius**2 > away
             low, high = (middle, high) if outside else (low, middle)
             if high - low <= 1e-15 * abs(middle):  # neighboring floats
                 break
         return self._at(math.exp(high), q)
 
-    def _nearest_to_zero(self) -> Float[np.ndarray, " d"]:
-        """Return the shortest θ of the ellipsoid, along the axes."""
-        return shortest(self._values, self.middle, self.radius)
-
     def _refuse_empty(self, ball: float) -> None:
         """Refuse a ball that meets the ellipsoid nowhere, or in one point."""
-        least = float(np.linalg.norm(self._nearest_to_zero()))
+        least = float(np.linalg.norm(_shortest(self.curvatures, self.middle, self.radius)))
         outside = np.linalg.norm(self.center) > ball
         if outside and least >= ball * (1 - _FLAT):
-            seen = self._values > 0
+            seen = self.curvatures > 0
             # the same question with the roles of the two sets exchanged
-            m, c = self._values[seen], self.middle[seen]
-            needed = float(np.linalg.norm(shortest(1 / m, np.sqrt(m) * c, ball)))
+            m, c = self.curvatures[seen], self.middle[seen]
+            needed = float(np.linalg.norm(_shortest(1 / m, np.sqrt(m) * c, ball)))
             raise UsageError(
                 f"No reward is both in the confidence set (radius {self.radius:.6g}) and in the "
                 f"ball of {ball!r}: the nearest has norm {least:.6g}. Nothing was planned. Take a "

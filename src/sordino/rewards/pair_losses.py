@@ -65,6 +65,14 @@ def softplus(value: Float[np.ndarray, " *size"] | float) -> Any:
     return -log_expit(-np.asarray(value, dtype=np.float64))
 
 
+def checked_flip(flip_probability: float) -> float:
+    """Return a flip probability; refuse one that leaves nothing to learn from."""
+    flip = number("flip_probability", flip_probability)
+    if not 0 <= flip < 0.5:  # noqa: PLR2004
+        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    return flip
+
+
 def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.ndarray, " n"]:
     """Return targets whose expectation over the flips is the answer before it was flipped.
 
@@ -84,9 +92,7 @@ def debias(answers: Int[np.ndarray, " n"], flip_probability: float) -> Float[np.
         >>> debias(np.array([1, 0]), 0.25)
         array([ 1.5, -0.5])
     """
-    flip = number("flip_probability", flip_probability)
-    if not 0 <= flip < 0.5:  # noqa: PLR2004
-        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    flip = checked_flip(flip_probability)
     targets = finite_array("answers", answers, ndim=1)
     wrong = (targets != 0) & (targets != 1)
     if wrong.any():

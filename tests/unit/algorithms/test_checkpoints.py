@@ -1,6 +1,7 @@
 """What is kept of a run is what was released, and it is refused where it does not belong."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ STATE = RunState(settings={"update": "npg", "step": 0.1}, run="run-1", drawn=1, 
 
 def test_a_state_survives_its_file(tmp_path):
     path = tmp_path / "run.json"
-    STATE.with_step(step(1)).write(path)
-    STATE.with_step(step(1)).write(path)
+    replace(STATE, steps=(*STATE.steps, step(1))).write(path)
+    replace(STATE, steps=(*STATE.steps, step(1))).write(path)
     found = read_state(path)
     assert (found.settings, found.run, found.drawn) == (dict(STATE.settings), "run-1", 1)
     assert [one.digest for one in found.steps] == [step(0).digest, step(1).digest]

@@ -13,7 +13,7 @@ import sordino
 from sordino.algorithms import policy_optimization
 from sordino.algorithms.policy_optimization import Run, optimize
 from sordino.algorithms.policy_updates import theoretical_step
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 from sordino.errors import BudgetExceeded, DataError, LedgerMismatch, PrivacyError, UsageError
 from sordino.policies.softmax import LogLinearPolicy
 from sordino.privacy.ledger import Ledger, Reservation

@@ -17,7 +17,7 @@ from sordino.algorithms.policy_updates import (
     update_of,
 )
 from sordino.algorithms.user_slots import interact
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 from sordino.errors import PrivacyError, UsageError
 from sordino.mechanisms.regressions.gaussian import GaussianStatistics
 from sordino.policies.softmax import LogLinearPolicy

@@ -4,7 +4,7 @@ import numpy as np
 
 from sordino._random import SimulatedEntropy, SystemEntropy
 from sordino.algorithms.user_slots import RunUsers, Slots
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 
 SLOTS = Slots(users=30, batches=3)
 

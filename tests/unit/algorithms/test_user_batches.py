@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sordino.algorithms.user_slots import interact
-from sordino.environments.sphere import Sphere
+from sordino.environments.linear_worlds import Sphere
 from sordino.errors import DataError
 from sordino.policies.softmax import LogLinearPolicy
 

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import sordino
-from sordino._random import SimulatedEntropy
 from sordino.algorithms.policy_optimization import optimize
-from sordino.algorithms.user_slots import Slots, UserSlots, generator_from
+from sordino.algorithms.user_slots import Slots, UserSlots
 from sordino.errors import DataError, UsageError
 
 
@@ -20,7 +19,7 @@ def reward(context, action, rng):
 
 def test_slots_are_of_one_size():
     slots = Slots(users=11, batches=3)
-    assert (slots.batch, slots.unused) == (3, 2)
+    assert slots.batch == 3
     assert slots.scopes("a") == ["a/batch-0", "a/batch-1", "a/batch-2"]
     for users, batches in ((2, 3), (0, 1), (3, 0), (2.5, 1)):
         with pytest.raises(UsageError):
@@ -74,12 +73,6 @@ def test_settings_are_checked():
     for wrong in ({"feature_bound": 0.0}, {"reward_bound": -1.0}, {"first_batch": -1}):
         with pytest.raises(UsageError):
             UserSlots([], reward, **wrong)
-
-
-def test_generators_follow_their_entropy():
-    one, same, other = (generator_from(SimulatedEntropy(seed)).random(4) for seed in (1, 1, 2))
-    assert np.array_equal(one, same)
-    assert not np.array_equal(one, other)
 
 
 def test_a_stream_that_ends_early_is_resumed_when_more_arrive(tmp_path):

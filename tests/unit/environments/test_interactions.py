@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import sordino
-from sordino.environments import sphere
+from sordino.environments import linear_worlds
 from sordino.environments.interactions import (
     Environment,
     bounded_contexts,
@@ -143,7 +143,7 @@ def test_contexts_of_another_shape_or_kind_are_refused(features):
         bounded_contexts(Given(features), RNG, 3)
 
 
-@pytest.mark.parametrize("world", [object(), sphere, sphere.Sphere, None])
+@pytest.mark.parametrize("world", [object(), linear_worlds, linear_worlds.Sphere, None])
 def test_what_is_no_world_is_refused(world):
     with pytest.raises(sordino.UsageError, match="environment must have the methods"):
         bounded_contexts(world, RNG, 3)

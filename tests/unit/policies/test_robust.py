@@ -13,9 +13,15 @@ from scipy.sparse import csr_array
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.policies.cone_program import context_program, solve_flows
+from sordino.policies.conic import solve_flows
 from sordino.policies.contexts import Contexts
-from sordino.policies.robust import StochasticPolicy, best_tempered, certified_losses, robust_policy
+from sordino.policies.robust import (
+    StochasticPolicy,
+    best_tempered,
+    certified_losses,
+    context_program,
+    robust_policy,
+)
 from sordino.policies.worst_case import PlausibleRewards
 
 

@@ -1,3 +1,5 @@
+"""People who compare: random worlds with a known reward, and the hardest ones."""
+
 from __future__ import annotations
 
 from itertools import product
@@ -8,15 +10,104 @@ from scipy.special import expit
 from scipy.stats import binom
 
 import sordino
-from sordino.environments.hard_instances import HardInstance, hardest_gap, minimax_regret
+from sordino.environments.preference_worlds import (
+    HardInstance,
+    LinearPreferences,
+    hardest_gap,
+    minimax_regret,
+)
+from sordino.policies.pessimism import pessimistic_policy
 
 TEMPERATURE = 0.25
+
+
+def linear(**changes):
+    settings = {"dimension": 3, "actions": 4, "size": 2.0, "seed": 0} | changes
+    return LinearPreferences.random(**settings)
+
+
+def test_the_same_seed_gives_the_same_world_and_equal_seeds_share_no_numbers():
+    world = linear()
+    assert np.array_equal(world.weights, linear().weights)
+    assert not np.array_equal(world.weights, linear(seed=1).weights)
+    contexts = world.contexts(5, seed=0)
+    assert np.array_equal(contexts, world.contexts(5, seed=0))
+    # the first action must not point where the weights of the same seed do
+    assert abs(contexts[0, 0] @ world.weights) < 1.99
+    one, other = (world.comparisons(50, seed=4) for _ in range(2))
+    assert np.array_equal(one.differences, other.differences)
+    assert np.array_equal(one.labels, other.labels)
+
+
+def test_sizes_and_norms_are_as_stated():
+    world = linear(size=1.5)
+    contexts = world.contexts(7, seed=2)
+    assert contexts.shape == (7, 4, 3)
+    assert np.linalg.norm(contexts, axis=2) == pytest.approx(np.ones((7, 4)))
+    assert np.linalg.norm(world.weights) == pytest.approx(1.5)
+    assert world.rewards(contexts)[3, 1] == pytest.approx(contexts[3, 1] @ world.weights)
+    assert world.reference(contexts) == pytest.approx(np.full((7, 4), 0.25))
+
+
+def test_comparisons_leave_out_identical_answers_and_follow_the_reward():
+    # n = 80,000: the share of identical pairs (1/4) and, in five bins of the true gap, the share
+    # of first wins, each within 4.9 standard errors: false alarm below 1e-5. Power: answers drawn
+    # without replacement or always the better one are off by more than 50 of them.
+    n, world = 80_000, linear()
+    found = world.comparisons(n, seed=1)
+    rows = len(found.labels)
+    assert repr(found) == f"Judgments(n={rows})"  # no judgment is printed
+    assert found.drawn == n
+    assert found.differences.shape == (rows, 3)
+    assert abs(rows / n - 0.75) < 4.9 * np.sqrt(0.75 * 0.25 / n)
+    gaps = found.differences @ world.weights
+    for part in np.array_split(np.argsort(gaps), 5):
+        chance = expit(gaps[part])
+        error = np.sqrt((chance * (1 - chance)).sum())
+        assert abs(found.labels[part].sum() - chance.sum()) < 4.9 * error
+    # differences of two independent uniform unit vectors: E xxᵀ = 2I/d
+    second = found.differences.T @ found.differences / rows
+    assert second == pytest.approx(2 / 3 * np.eye(3), abs=0.02)
+
+
+def test_regret_is_zero_for_the_best_policy_only():
+    world = linear()
+    contexts = world.contexts(50, seed=3)
+    best = world.best_policy(contexts, temperature=TEMPERATURE)
+    assert 0 <= world.regret(best, contexts, temperature=TEMPERATURE) < 1e-15
+    reference = world.reference(contexts)
+    assert world.regret(reference, contexts, temperature=TEMPERATURE) > 0.1
+    # the reference loses what its KL to the best policy says
+    divergence = (reference * np.log(reference / best)).sum(axis=1).mean()
+    assert world.regret(reference, contexts, temperature=TEMPERATURE) == pytest.approx(
+        TEMPERATURE * divergence
+    )
+
+
+def test_comparisons_cross_by_the_front_door(ledger):
+    # Power: with labels ignored or turned, the regret is above the reference's (1.1).
+    world = linear()
+    contexts = world.contexts(200, seed=9)
+    pairs = world.comparisons(4000, seed=1).pairs()
+    coin = sordino.RandomizedResponse(2.0)
+    answers = sordino.privatize(pairs, coin, ledger=ledger(2.0), simulate_seed=7)
+    reward = sordino.fit_reward(answers, ridge=1.0, ball=4.0)
+    policy = pessimistic_policy(reward, temperature=TEMPERATURE, scale=0.0)
+    regret = world.regret(
+        np.stack(policy.probabilities(None, list(contexts))), contexts, temperature=TEMPERATURE
+    )
+    reference = world.regret(world.reference(contexts), contexts, temperature=TEMPERATURE)
+    assert regret < 0.05 * reference
 
 
 def hard(**changes):
     level = HardInstance.balanced_level(concentrability=5.0, temperature=TEMPERATURE)
     settings = {"contexts": 3, "concentrability": 5.0, "gap": 0.2, "level": level, "seed": 1}
     return HardInstance.random(**(settings | changes))
+
+
+def of(signs):
+    return HardInstance(signs=np.array(signs), concentrability=2.0, gap=0.1, level=0.0)
 
 
 def test_rewards_features_and_reference_are_as_stated():
@@ -87,7 +178,7 @@ def test_the_hardest_gap_keeps_the_total_variation_below_one_half(flip, n):
 def test_no_method_beats_the_lower_bound_where_all_of_them_can_be_tried():
     """Claim: PPKL, Theorem 4.5 (lower bound)
     Verdict: constant made explicit, (e^ε − 1)² sharpened to κ²
-    Ours: sordino.environments.hard_instances.minimax_regret
+    Ours: sordino.environments.preference_worlds.minimax_regret
     """
     # One context, few comparisons: the best policy for each outcome against the mean over signs
     # is the posterior's, so its exact risk is the smallest of all methods.
@@ -128,30 +219,33 @@ def test_the_lower_bound_grows_as_its_closed_form_for_many_comparisons():
         assert bound == pytest.approx(shape, rel=1e-3)
 
 
+def test_too_few_comparisons_have_no_hardest_gap():
+    size = {"contexts": 10, "concentrability": 20.0, "level": 0.7}
+    for n, flip, match in [(5, 0.49, "n=5"), (5000, 0.5, "flip_probability")]:
+        with pytest.raises(sordino.UsageError, match=match):
+            hardest_gap(n, **size, flip_probability=flip)
+
+
 @pytest.mark.parametrize(
-    ("change", "match"),
+    ("make", "match"),
     [
-        ({"concentrability": 1.0}, "concentrability"),
-        ({"gap": -0.1}, "gap"),
-        ({"gap": np.inf}, "gap"),
-        ({"level": np.nan}, "level"),
-        ({"contexts": 0}, "contexts"),
+        (lambda: linear(dimension=0), "dimension"),
+        (lambda: linear(actions=1), "actions"),
+        (lambda: linear(size=0.0), "size"),
+        (lambda: linear(size=np.inf), "size"),
+        (lambda: LinearPreferences(weights=np.ones((2, 2)), actions=2), "weights"),
+        (lambda: LinearPreferences(weights=np.array([]), actions=2), "weights"),
+        (lambda: LinearPreferences(weights=np.array([np.nan]), actions=2), "weights"),
+        (lambda: linear().comparisons(0, seed=0), "n must be"),
+        (lambda: linear().contexts(0, seed=0), "n must be"),
+        (lambda: hard(concentrability=1.0), "concentrability"),
+        (lambda: hard(gap=-0.1), "gap"),
+        (lambda: hard(gap=np.inf), "gap"),
+        (lambda: hard(level=np.nan), "level"),
+        (lambda: hard(contexts=0), "contexts"),
+        *((lambda signs=signs: of(signs), "signs") for signs in ([0, 1], [], [[1, -1]], [2, 1])),
     ],
 )
-def test_instances_out_of_range_are_refused(change, match):
-    with pytest.raises(sordino.UsageError, match=match):
-        hard(**change)
-
-
-@pytest.mark.parametrize("signs", [[0, 1], [], [[1, -1]], [2, 1]])
-def test_signs_that_are_none_are_refused(signs):
-    with pytest.raises(sordino.DataError, match="signs"):
-        HardInstance(signs=np.array(signs), concentrability=2.0, gap=0.1, level=0.0)
-
-
-def test_too_few_comparisons_have_no_hardest_gap():
-    size = {"contexts": 10, "concentrability": 20.0, "level": 0.7, "flip_probability": 0.49}
-    with pytest.raises(sordino.UsageError, match="n=5"):
-        hardest_gap(5, **size)
-    with pytest.raises(sordino.UsageError, match="flip_probability"):
-        hardest_gap(5000, **(size | {"flip_probability": 0.5}))
+def test_worlds_out_of_range_are_refused(make, match):
+    with pytest.raises(sordino.errors.SordinoError, match=match):
+        make()

@@ -1,0 +1,549 @@
+"""Worlds in which people compare two actions of a context, following a reward that is known.
+
+Everything is generated. Comparisons cross into a fit as real ones do, by mechanism and ledger.
+Where people are asked round by round, anything with the three methods of :class:`PreferenceWorld`
+works; a world whose people randomize on their own devices offers :class:`DeviceWorld` instead, so
+that no raw judgment is seen here.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float, Int, Integer
+from scipy.optimize import brentq
+from scipy.special import logit
+
+from sordino import _validate
+from sordino.errors import DataError, UsageError
+from sordino.preferences.pairs import Pairs
+from sordino.rewards.pair_losses import answer_probability, checked_flip
+
+from .interactions import feature_bound_of
+from .values import gibbs_rows, kl_regret, prefer_first
+
+# Streams of one seed, which share nothing: those of linear worlds, then those of hard instances.
+_WEIGHTS, _CONTEXTS, _COMPARISONS = 1, 2, 3
+_SIGNS, _HARD_COMPARISONS = 1, 2
+_WIDEST = 30.0  # a gap beyond which answers change no more
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Judgments:
+    """Raw comparisons of a simulated world, in no order that could tell who won.
+
+    Attributes:
+        differences: φ(first) − φ(second), one row a comparison; the two answers differ.
+        labels: 1 where the first was preferred, else 0.
+        drawn: How many were drawn; where both answers were one action, there is no row.
+    """
+
+    differences: Float[np.ndarray, "n d"]
+    labels: Int[np.ndarray, " n"]
+    drawn: int
+
+    def __repr__(self) -> str:
+        """Return the size; never data."""
+        return f"Judgments(n={len(self.labels)})"
+
+    def pairs(self) -> Pairs:
+        """Return raw pairs that :func:`sordino.privatize` takes."""
+        return Pairs.from_features(self.differences, self.labels)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LinearPreferences:
+    """Contexts with k actions, each a random unit vector, and a reward that is linear in it.
+
+    People follow the reward with Bradley–Terry noise. The reference is uniform over the actions
+    of a context, and both answers of a comparison are drawn from it.
+
+    Attributes:
+        weights: θ*, shape (d,); rewards are θ*ᵀφ.
+        actions: k ≥ 2, how many actions a context offers.
+
+    Raises:
+        DataError: The weights are not finite numbers in one dimension.
+        UsageError: There are fewer than two actions.
+
+    Example:
+        >>> world = LinearPreferences.random(dimension=8, actions=4, size=2.0, seed=0)
+        >>> contexts = world.contexts(100, seed=1)
+        >>> best = world.best_policy(contexts, temperature=0.25)
+        >>> round(world.regret(best, contexts, temperature=0.25), 12)
+        0.0
+    """
+
+    weights: Float[np.ndarray, " d"]
+    actions: int
+
+    def __post_init__(self) -> None:
+        """Refuse what is no world."""
+        weights = _validate.finite_array("weights", self.weights, ndim=1)
+        if not len(weights):
+            raise DataError("weights must have at least one entry.")
+        object.__setattr__(self, "weights", weights)
+        _validate.integer("actions", self.actions, at_least=2)
+
+    @classmethod
+    def random(cls, *, dimension: int, actions: int, size: float, seed: int) -> LinearPreferences:
+        """Return a world whose weights point anywhere and have the given norm, in log odds."""
+        _validate.integer("dimension", dimension, at_least=1)
+        direction = _unit(np.random.default_rng((seed, _WEIGHTS)), (dimension,))
+        return cls(weights=_validate.positive("size", size) * direction, actions=actions)
+
+    def contexts(self, n: int, *, seed: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of all actions in n contexts, all of norm 1."""
+        _validate.integer("n", n, at_least=1)
+        generator = np.random.default_rng((seed, _CONTEXTS))
+        return _unit(generator, (n, self.actions, len(self.weights)))
+
+    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return the true reward of every action."""
+        return np.asarray(contexts @ self.weights)
+
+    def reference(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return the uniform policy."""
+        return np.full(contexts.shape[:2], 1 / contexts.shape[1])
+
+    def comparisons(self, n: int, *, seed: int) -> Judgments:
+        """Return n comparisons of two answers from the reference, each in its own context."""
+        # Source: PPKL, §3.
+        _validate.integer("n", n, at_least=1)
+        generator = np.random.default_rng((seed, _COMPARISONS))
+        first, second = generator.integers(0, self.actions, size=(2, n))
+        # actions are independent of each other, so those that nobody saw need not be drawn
+        shown = (int((first != second).sum()), 2, len(self.weights))
+        answers = _unit(generator, shown)
+        rows = answers[:, 0] - answers[:, 1]
+        labels = prefer_first(rows @ self.weights, generator)
+        return Judgments(differences=rows, labels=labels, drawn=n)
+
+    def best_policy(
+        self, contexts: Float[np.ndarray, "n k d"], *, temperature: float
+    ) -> Float[np.ndarray, "n k"]:
+        """Return the policy of the largest regularized value."""
+        # Source: KLDP, §2.
+        return gibbs_rows(self.rewards(contexts), temperature, self.reference(contexts))
+
+    def regret(
+        self,
+        probabilities: Float[np.ndarray, "n k"],
+        contexts: Float[np.ndarray, "n k d"],
+        *,
+        temperature: float,
+    ) -> float:
+        """Return how much regularized value a policy gives away, averaged over the contexts."""
+        # Source: KLDP, §2: J* − J(π); contexts must be some that nothing was fitted on.
+        rewards, base = self.rewards(contexts), self.reference(contexts)
+        return kl_regret(probabilities, rewards, temperature, base)
+
+
+def _unit(generator: np.random.Generator, shape: tuple[int, ...]) -> Float[np.ndarray, "*size d"]:
+    """Return vectors that point anywhere, of norm 1."""
+    rows = generator.normal(size=shape)
+    return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class HardInstance:
+    """Contexts in which the reference hardly ever tries the action that may be the good one.
+
+    The common action has reward 0. The rare one, which the reference takes with probability
+    1/C, has reward level + sign · gap, with a sign of its own in every context. At the balanced
+    level (:meth:`balanced_level`) the best policy takes it about every second time: a policy
+    that avoids it is never good, and the best policy's probabilities are up to C times the
+    reference's (single-policy concentrability).
+
+    Rewards are linear in one indicator for the rare action of each context, so d = S.
+
+    Attributes:
+        signs: +1 or −1 for every context, shape (S,): a corner of the hypercube.
+        concentrability: C > 1.
+        gap: α ≥ 0, half the distance of the two possible rewards.
+        level: Their middle.
+
+    Raises:
+        DataError: A sign is neither +1 nor −1.
+        UsageError: A number is out of range.
+
+    Source:
+        PPKL, Theorem 4.5 (the construction in its proof).
+
+    Example:
+        >>> level = HardInstance.balanced_level(concentrability=20.0, temperature=0.25)
+        >>> world = HardInstance(
+        ...     signs=np.array([1, -1]), concentrability=20.0, gap=0.1, level=level
+        ... )
+        >>> world.best_policy(temperature=0.25).round(4).tolist()
+        [[0.4013, 0.5987], [0.5987, 0.4013]]
+    """
+
+    signs: Int[np.ndarray, " s"]
+    concentrability: float
+    gap: float
+    level: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no instance."""
+        signs = _validate.finite_array("signs", self.signs, ndim=1)
+        if not len(signs) or not np.isin(signs, (-1, 1)).all():
+            raise DataError("signs must hold +1 and -1 only, one for every context.")
+        _above_one(self.concentrability)
+        for name in ("gap", "level"):
+            if not math.isfinite(_validate.number(name, getattr(self, name))):
+                raise UsageError(f"{name} must be finite, got {getattr(self, name)!r}.")
+        _validate.non_negative("gap", self.gap)
+
+    @classmethod
+    def random(
+        cls, *, contexts: int, concentrability: float, gap: float, level: float, seed: int
+    ) -> HardInstance:
+        """Return an instance with random signs."""
+        size = _validate.integer("contexts", contexts, at_least=1)
+        signs = 2 * np.random.default_rng((seed, _SIGNS)).integers(0, 2, size=size) - 1
+        return cls(signs=signs, concentrability=concentrability, gap=gap, level=level)
+
+    @staticmethod
+    def balanced_level(*, concentrability: float, temperature: float) -> float:
+        """Return the level at which the best policy is a fair coin when the gap is 0."""
+        # Source: PPKL, Theorem 4.5: temperature · log(C − 1).
+        strength = _validate.positive("temperature", temperature)
+        return strength * math.log(_above_one(concentrability) - 1)
+
+    @property
+    def weights(self) -> Float[np.ndarray, " s"]:
+        """Return θ*: the reward of the rare action in every context."""
+        return np.asarray(self.level + self.gap * self.signs)
+
+    @property
+    def features(self) -> Float[np.ndarray, "s 2 s"]:
+        """Return the features of the common and of the rare action in every context."""
+        rare = np.eye(len(self.signs))
+        return np.stack([np.zeros_like(rare), rare], axis=1)
+
+    @property
+    def rewards(self) -> Float[np.ndarray, "s 2"]:
+        """Return the rewards of the common and of the rare action in every context."""
+        return np.asarray(self.features @ self.weights)
+
+    @property
+    def reference(self) -> Float[np.ndarray, "s 2"]:
+        """Return the reference, which takes the rare action with probability 1/C."""
+        rare = 1 / self.concentrability
+        return np.tile([1 - rare, rare], (len(self.signs), 1))
+
+    def best_policy(self, *, temperature: float) -> Float[np.ndarray, "s 2"]:
+        """Return the policy of the largest regularized value."""
+        # Source: KLDP, §2.
+        return gibbs_rows(self.rewards, temperature, self.reference)
+
+    def comparisons(self, n: int, *, seed: int) -> Judgments:
+        """Return n comparisons, in uniform contexts, of two answers drawn from the reference."""
+        # On average 2(1/C)(1 − 1/C) of them show both actions and become rows.
+        # Source: PPKL, §3.
+        _validate.integer("n", n, at_least=1)
+        generator = np.random.default_rng((seed, _HARD_COMPARISONS))
+        contexts = generator.integers(0, len(self.signs), size=n)
+        first, second = generator.random((2, n)) < 1 / self.concentrability
+        compared = np.flatnonzero(first != second)
+        differences = np.zeros((len(compared), len(self.signs)))
+        side = np.where(first[compared], 1.0, -1.0)
+        differences[np.arange(len(compared)), contexts[compared]] = side
+        labels = prefer_first(differences @ self.weights, generator)
+        return Judgments(differences=differences, labels=labels, drawn=n)
+
+    def regret(self, probabilities: Float[np.ndarray, "s 2"], *, temperature: float) -> float:
+        """Return how much regularized value a policy gives away, exactly, over all contexts."""
+        # Source: KLDP, §2: J* − J(π).
+        return kl_regret(probabilities, self.rewards, temperature, self.reference)
+
+
+def _above_one(concentrability: float) -> float:
+    """Return the concentrability; refuse one that leaves no rare action."""
+    value = _validate.positive("concentrability", concentrability)
+    if value <= 1:
+        raise UsageError(f"concentrability must be greater than 1, got {concentrability!r}.")
+    return value
+
+
+def hardest_gap(
+    n: int, *, contexts: int, concentrability: float, level: float, flip_probability: float
+) -> float:
+    """Return the gap of a hard instance that n randomized comparisons can barely tell.
+
+    For each context, both signs make n answers whose laws differ by at most one half in total
+    variation, however the labels were randomized.
+
+    Source:
+        PPKL, Theorem 4.5, sharpened. Whatever is ε-private can be computed from randomized
+        response (Kairouz, Oh & Viswanath 2015, for binary labels), so its answers tell most. A
+        comparison shows a given context and both actions with probability 2(1/C)(1 − 1/C)/S;
+        then the divergences of the answer sum to J = (p − q)(logit p − logit q), p, q =
+        κσ(level ± gap) + f; and TV² of all answers is at most a quarter of their sum (Pinsker),
+        so the gap solves n · 2(1/C)(1 − 1/C)/S · J = 1.
+
+    Args:
+        n: Number of comparisons, ≥ 1.
+        contexts: S ≥ 1.
+        concentrability: C > 1.
+        level: The middle of the two possible rewards.
+        flip_probability: f of the randomized response, in [0, 1/2).
+
+    Raises:
+        UsageError: A number is out of range, or n is so small that every gap is too small.
+
+    Example:
+        >>> gap = hardest_gap(
+        ...     8192, contexts=4, concentrability=4.0, level=0.0, flip_probability=0.25
+        ... )
+        >>> round(gap, 4)
+        0.0722
+    """
+    _validate.integer("n", n, at_least=1)
+    _validate.integer("contexts", contexts, at_least=1)
+    flip = checked_flip(flip_probability)
+    rare = 1 / _above_one(concentrability)
+    shown = n * 2 * rare * (1 - rare) / contexts
+
+    def excess(gap: float) -> float:
+        chances = answer_probability(level + gap * np.array([1.0, -1.0]), flip)
+        return shown * float(np.diff(chances)[0] * np.diff(logit(chances))[0]) - 1
+
+    if excess(_WIDEST) <= 0:
+        raise UsageError(f"n={n} comparisons can tell no gap at all from none: use more.")
+    return float(brentq(excess, 0.0, _WIDEST, xtol=1e-15, rtol=1e-12))
+
+
+def minimax_regret(
+    n: int,
+    *,
+    contexts: int,
+    concentrability: float,
+    temperature: float,
+    flip_probability: float,
+) -> float:
+    """Return a regret that no method stays below on hard instances, averaged over their signs.
+
+    At the balanced level and :func:`hardest_gap`, whatever is computed from n comparisons whose
+    labels left through any ε-private randomizer, ε that of the flips. For many comparisons and
+    small rewards it is about C·S/(32·temperature·(1 − 1/C)·nκ²).
+
+    Source:
+        PPKL, Theorem 4.5, with its constant made explicit and (e^ε − 1)² sharpened to κ². With
+        q = σ(gap/temperature), one context's regrets under both signs sum to temperature·(KL(p ‖
+        q) + KL(p ‖ 1 − q)) ≥ 2·temperature·log cosh(gap/(2·temperature)), so (Assouad) the mean
+        regret is at least half of that times 1 − TV, and TV ≤ 1/2.
+
+    Args:
+        n: Number of comparisons, ≥ 1.
+        contexts: S ≥ 1.
+        concentrability: C > 1.
+        temperature: KL strength in units of reward, > 0.
+        flip_probability: f of the randomized response, in [0, 1/2).
+
+    Raises:
+        UsageError: As in :func:`hardest_gap`.
+
+    Example:
+        >>> size = {"contexts": 4, "concentrability": 4.0, "temperature": 0.25}
+        >>> few, many = (minimax_regret(n, **size, flip_probability=0.25) for n in (10_000, 40_000))
+        >>> round(few / many, 1)
+        4.0
+    """
+    gap = hardest_gap(
+        n,
+        contexts=contexts,
+        concentrability=concentrability,
+        level=HardInstance.balanced_level(concentrability=concentrability, temperature=temperature),
+        flip_probability=flip_probability,
+    )
+    half = gap / (2 * temperature)
+    # log cosh without overflow
+    return temperature * (half + math.log1p(math.expm1(-2 * half) / 2)) / 2
+
+
+@runtime_checkable
+class OnlineWorld(Protocol):
+    """Where contexts come from; they may depend on nothing that anybody answered."""
+
+    @property
+    def feature_bound(self) -> float:
+        """Return the largest norm of a feature vector; longer ones are shortened to it."""
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of all k actions in the next n contexts."""
+
+
+@runtime_checkable
+class PreferenceWorld(OnlineWorld, Protocol):
+    """People who are asked here, so that this program sees their judgments."""
+
+    def prefer(
+        self,
+        contexts: Float[np.ndarray, "n k d"],
+        first: Integer[np.ndarray, " n"],
+        second: Integer[np.ndarray, " n"],
+        rng: np.random.Generator,
+    ) -> Integer[np.ndarray, " n"]:
+        """Return 1 where the first action is preferred, 0 the second, 2 where undecided."""
+
+
+@runtime_checkable
+class DeviceWorld(OnlineWorld, Protocol):
+    """People whose devices randomize, so that no judgment is seen here."""
+
+    def answer(
+        self,
+        contexts: Float[np.ndarray, "n k d"],
+        first: Integer[np.ndarray, " n"],
+        second: Integer[np.ndarray, " n"],
+        epsilon: float,
+    ) -> Integer[np.ndarray, " n"]:
+        """Return 1 or 0, randomized by :class:`sordino.RandomizedResponse` with this epsilon."""
+
+
+@runtime_checkable
+class KnownReward(Protocol):
+    """A world that tells what nobody knows elsewhere, so that regret can be measured."""
+
+    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return the true reward of every action."""
+
+
+def generator(seed: int | None) -> np.random.Generator:
+    """Return the randomness of a world; what is private is randomized by something else.
+
+    Args:
+        seed: A seed, or None for one of the operating system.
+    """
+    return np.random.default_rng(seed)
+
+
+@dataclass
+class ContextStream:
+    """The contexts of a world in order, read ahead and handed out when they are used."""
+
+    world: OnlineWorld  # where they come from
+    rng: np.random.Generator  # the world's randomness; what is private needs another
+
+    def __post_init__(self) -> None:
+        """Read one context, which tells the shape of all."""
+        self._bound = feature_bound_of(self.world)
+        self._ahead = self._read(1, None)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (k, d)."""
+        _, k, d = self._ahead.shape
+        return k, d
+
+    def peek(self, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the next n contexts and leave them where they are."""
+        missing = n - len(self._ahead)
+        if missing > 0:
+            self._ahead = np.concatenate([self._ahead, self._read(missing, self.shape)])
+        return self._ahead[:n]
+
+    def drop(self, n: int) -> None:
+        """Leave n contexts behind."""
+        self._ahead = self._ahead[n:]
+
+    def _read(self, n: int, shape: tuple[int, int] | None) -> Float[np.ndarray, "n k d"]:
+        """Return the world's next n contexts, checked and shortened."""
+        given = _validate.finite_array("contexts", self.world.contexts(self.rng, n), ndim=3)
+        wanted = given.shape[1:] if shape is None else shape
+        if given.shape != (n, *wanted) or min(given.shape[1:]) < 1:
+            raise DataError(
+                f"contexts must have shape ({n}, k, d), the same k and d every time, got "
+                f"{given.shape}."
+            )
+        lengths = np.linalg.norm(given, axis=2, keepdims=True)
+        return np.asarray(given * np.minimum(1.0, self._bound / np.maximum(lengths, self._bound)))
+
+
+@dataclass(frozen=True)
+class _LinearTruth(ABC):
+    """People who follow a linear reward with Bradley–Terry noise."""
+
+    @property
+    @abstractmethod
+    def weights(self) -> Float[np.ndarray, " d"]:
+        """Return θ*, shape (d,)."""
+
+    def rewards(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return the true reward of every action."""
+        return np.asarray(contexts @ self.weights)
+
+    def prefer(
+        self,
+        contexts: Float[np.ndarray, "n k d"],
+        first: Integer[np.ndarray, " n"],
+        second: Integer[np.ndarray, " n"],
+        rng: np.random.Generator,
+    ) -> Integer[np.ndarray, " n"]:
+        """Return 1 where the first action is preferred, else 0."""
+        # Source: Bradley & Terry 1952.
+        rows, rewards = np.arange(len(contexts)), self.rewards(contexts)
+        return prefer_first(rewards[rows, first] - rewards[rows, second], rng)
+
+
+@dataclass(frozen=True)
+class LinearRounds(_LinearTruth):
+    """The contexts of :class:`LinearPreferences`, whose reference is uniform, round by round.
+
+    Example:
+        >>> truth = LinearPreferences.random(dimension=4, actions=8, size=1.0, seed=0)
+        >>> LinearRounds(truth).contexts(generator(1), 3).shape
+        (3, 8, 4)
+    """
+
+    truth: LinearPreferences
+
+    @property
+    def weights(self) -> Float[np.ndarray, " d"]:
+        """Return θ*, shape (d,)."""
+        return self.truth.weights
+
+    @property
+    def feature_bound(self) -> float:
+        """Return 1, the norm of every action's features."""
+        return 1.0
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return n contexts of k random unit vectors."""
+        return _unit(rng, (n, self.truth.actions, len(self.weights)))
+
+
+@dataclass(frozen=True)
+class HardRounds(_LinearTruth):
+    """The contexts of :class:`HardInstance` round by round, each as often as any other."""
+
+    # Features are centered in every context, which changes no choice and no regret and halves
+    # their norm: rewards are those of the instance up to a number that both actions share.
+
+    truth: HardInstance
+
+    @property
+    def weights(self) -> Float[np.ndarray, " d"]:
+        """Return θ*: the reward of the rare action in every context."""
+        return self.truth.weights
+
+    def contexts(self, rng: np.random.Generator, n: int) -> Float[np.ndarray, "n k d"]:
+        """Return the features of both actions in n uniform contexts."""
+        features = self.truth.features
+        centered = features - features.mean(axis=1, keepdims=True)
+        return np.asarray(centered[rng.integers(0, len(self.weights), size=n)])
+
+    @property
+    def feature_bound(self) -> float:
+        """Return 1/2, the norm of every action's centered features."""
+        return 0.5
+
+    def reference(self, contexts: Float[np.ndarray, "n k d"]) -> Float[np.ndarray, "n k"]:
+        """Return the reference, which takes the rare action with probability 1/C."""
+        return np.tile(self.truth.reference[0], (len(contexts), 1))
