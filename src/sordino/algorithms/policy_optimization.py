@@ -366,7 +366,7 @@ def optimize(  # noqa: PLR0913 (each is one choice of the user)
         "reference": _reference(reference, update),
         "step": getattr(environment, "step", None) if step is None else step,
     }
-    return loop.completed(settings)
+    return loop._through(settings)  # noqa: SLF001 (its own loop)
 
 
 def _bounds(
@@ -418,7 +418,7 @@ class _Loop:
     path: Path | None
     progress: Callable[[int, Direction], object] | None
 
-    def completed(self, settings: dict[str, Any]) -> Run:
+    def _through(self, settings: dict[str, Any]) -> Run:
         """Go on from the checkpoint, or start; return what came out."""
         promise = self._promise()
         state = read_state(self.path)
