@@ -69,7 +69,7 @@ def randomized(pairs: Any, epsilon: float | None) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         ledger = sordino.Ledger.open(Path(folder) / "spend.db", data="words", budget=budget)
         if epsilon is None:
-            from sordino.privatization.memory import use_unprotected
+            from sordino.privatization.answers import use_unprotected
 
             return use_unprotected(pairs, sordino.NonPrivate(), ledger=ledger)
         return sordino.privatize(pairs, sordino.RandomizedResponse(epsilon), ledger=ledger)

@@ -37,8 +37,8 @@ from .preferences.trajectories import Trajectories as Trajectories
 from .preferences.trajectories import read_trajectories as read_trajectories
 from .preferences.bandit_logs import BanditLogs as BanditLogs
 from .preferences.bandit_logs import read_bandit_logs as read_bandit_logs
-from .privatization.memory import privatize_choices as privatize_choices
-from .privatization.memory import privatize as privatize
+from .privatization.choices import privatize_choices as privatize_choices
+from .privatization.answers import privatize as privatize
 from .rewards.estimation import fit_reward as fit_reward
 from .rewards.finite import FiniteRewards as FiniteRewards
 from .rewards.model import RewardModel as RewardModel

@@ -3,7 +3,7 @@
 import pytest
 
 import sordino
-from sordino.privatization import stream
+from sordino.privatization import publication
 
 from .many_files import texts_in, vectors_in
 
@@ -13,7 +13,7 @@ def test_the_same_command_lets_the_rest_appear(folder, monkeypatch, kind):
     """Its ledger has nothing left. Texts name who answered, vectors do not."""
     (texts_in if kind == "texts" else vectors_in)(folder)
     command = ["privatize", kind, "--epsilon", "1", "--out", "answers", "--json"]
-    honest, seen = stream._show, []
+    honest, seen = publication._show, []
 
     def show(made, final, **given):
         seen.append(made)
@@ -21,7 +21,7 @@ def test_the_same_command_lets_the_rest_appear(folder, monkeypatch, kind):
             raise OSError(28, "No space left on device")
         honest(made, final, **given)
 
-    monkeypatch.setattr(stream, "_show", show)
+    monkeypatch.setattr(publication, "_show", show)
     failed = folder.run(*command)
     assert failed.code != 0
     assert "give the same command again" in failed.out + failed.err

@@ -24,7 +24,7 @@ from sordino.language.studies.pipeline import (
 from sordino.language.training.settings import TrainingTerms
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import privatize
+from sordino.privatization.answers import privatize
 
 from .conftest import true_reward
 

@@ -30,7 +30,7 @@ from sordino.language.studies.pipeline import (
     train_reward,
 )
 from sordino.language.training.settings import PolicyTerms, TrainingTerms
-from sordino.privatization.memory import privatize, use_unprotected
+from sordino.privatization.answers import privatize, use_unprotected
 
 from .conftest import true_reward
 

@@ -12,7 +12,7 @@ import sordino
 from sordino.errors import DataError, FileSystemError, PrivacyError, UsageError
 from sordino.language.models.promises import CheckpointPromise
 from sordino.privacy.guarantee import CAVEATS
-from sordino.privatization.memory import use_unprotected
+from sordino.privatization.answers import use_unprotected
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from sordino.language.models.checkpoints import load_reward_checkpoint, load_tok
 from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.reward_training import excess_penalty
-from sordino.privatization.memory import use_unprotected
+from sordino.privatization.answers import use_unprotected
 from sordino.rewards.pair_losses import debiased_loss_of_answer, mixture_negative_log_likelihood
 
 

@@ -12,7 +12,7 @@ import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
 from sordino.preferences.pairs import manifest_path
 from sordino.privacy.events import PureEvent
-from sordino.privatization.stream import privatize_file
+from sordino.privatization.answers import privatize_file
 
 
 def chat(content: str, **extra) -> dict:

@@ -24,9 +24,9 @@ from sordino.preferences.chunks import Chunk, find_chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.preferences.records import canonical, person_key
 from sordino.privatization import chunk_tasks, chunks
+from sordino.privatization.answers import privatize_file
 from sordino.privatization.chunk_tasks import AnswerChunk, AnswerPart, PartedMemo, agreeing_parts
 from sordino.privatization.chunks import privatize_chunks
-from sordino.privatization.stream import privatize_file
 
 COIN = RandomizedResponse(1.0)
 PARTS = 4
@@ -131,7 +131,7 @@ IN_DRIVER = (
     (sordino.privacy.ledger.Reservation, "commit"),
     (chunks.ChunkOutputs, "note"),
     (chunks.ChunkOutputs, "publish"),
-    (chunks, "_written"),
+    (chunks, "manifest_of"),
     (PartedMemo, "keep"),
     (AnswerChunk, "__call__"),
     (AnswerPart, "__call__"),
@@ -143,18 +143,18 @@ IN_DRIVER = (
 def drawn(monkeypatch):
     """Count for which records coins were drawn."""
     found = Counter()
-    of_chunk, of_part = chunk_tasks._Drawn.answers, AnswerPart._draw
+    of_chunk, of_part = AnswerChunk._drawn, AnswerPart._drawn
 
-    def chunk(self, pairs):
+    def chunk(self, pairs, entropy):
         found.update(zip(pairs.prompts, pairs.keys, strict=True))
-        return of_chunk(self, pairs)
+        return of_chunk(self, pairs, entropy)
 
-    def part(self, part, asked, chosen, stored, entropy):
-        found.update(asked.keys[chosen & ~stored.places(asked.keys)[0]].tolist())
-        return of_part(self, part, asked, chosen, stored, entropy)
+    def part(self, keys, labels, entropy):
+        found.update(keys.tolist())
+        return of_part(self, keys, labels, entropy)
 
-    monkeypatch.setattr(chunk_tasks._Drawn, "answers", chunk)
-    monkeypatch.setattr(AnswerPart, "_draw", part)
+    monkeypatch.setattr(AnswerChunk, "_drawn", chunk)
+    monkeypatch.setattr(AnswerPart, "_drawn", part)
     return found
 
 

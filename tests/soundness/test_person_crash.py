@@ -22,12 +22,12 @@ DRIVER = textwrap.dedent(
     from collections import Counter, defaultdict
     from pathlib import Path
     import sordino
-    from sordino.preferences import memo
+    from sordino.preferences import memo, pairs as written
     from sordino.preferences.memo import AnswerMemo
     from sordino.preferences.pairs import read_pairs
     from sordino.preferences.records import canonical, person_key
     from sordino.privacy.ledger import Ledger, Reservation
-    from sordino.privatization import stream
+    from sordino.privatization import answers
     from sordino.privatization.randomization import Randomization
 
     mode, folder = sys.argv[1], Path(sys.argv[2])
@@ -36,7 +36,7 @@ DRIVER = textwrap.dedent(
     COIN = sordino.RandomizedResponse(0.5)
     BUDGET = sordino.Guarantee(1000.0, delta=0.0, unit="person", neighbors=sordino.REPLACE_ONE,
                                trust="central")
-    stream._BATCH = 1
+    answers._BATCH = 1
     moment, deadly = 0, None
 
     def tick():
@@ -55,7 +55,7 @@ DRIVER = textwrap.dedent(
         setattr(owner, name, around)
 
     for owner, name in ((Ledger, "reserve"), (AnswerMemo, "choose"), (AnswerMemo, "remember"),
-                        (Reservation, "commit"), (stream, "to_line")):
+                        (Reservation, "commit"), (written, "line_of")):
         watched(owner, name)
     if mode == "once":
         honest = Randomization._fresh
@@ -70,7 +70,7 @@ DRIVER = textwrap.dedent(
 
     def privatize(home):
         ledger = Ledger.open(home / "spend.db", data="answers", budget=BUDGET)
-        stream.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
+        answers.privatize_file(raw, home / "out.jsonl", COIN, ledger=ledger, cap=cap,
                               force=True)
 
     def child(home, at):

@@ -26,9 +26,8 @@ from sordino.preferences.memo import AnswerMemo
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import privatize
+from sordino.privatization.answers import privatize, privatize_file
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import privatize_file
 
 from .test_privatization import CHANCE, COIN, FLIP, KEEP, ONCE, TapeEmptyError, rows_of
 
@@ -308,8 +307,8 @@ def test_keeping_the_first_rows_is_not_uniform(monkeypatch):
 
 
 def test_drawing_from_a_public_seed_is_not_uniform(monkeypatch):
-    def choose(self, survey):
-        survey.memo.choose(self.cap, SimulatedEntropy(0))
+    def choose(self, memo):
+        memo.choose(self.cap, SimulatedEntropy(0))
 
     monkeypatch.setattr(Randomization, "choose", choose)
     assert not is_uniform(in_memory, THREE, 1)
@@ -317,7 +316,7 @@ def test_drawing_from_a_public_seed_is_not_uniform(monkeypatch):
 
 def test_a_spend_that_is_not_multiplied_is_refuted(monkeypatch):
     honest = Randomization._fresh
-    monkeypatch.setattr(Randomization, "_fresh", lambda self, survey: min(1, honest(self, survey)))
+    monkeypatch.setattr(Randomization, "_fresh", lambda self, counts: min(1, honest(self, counts)))
     channel, found = loss(in_memory, TWO, None)
     (spends,) = {out[4] for outcomes in channel.values() for out in outcomes}
     assert spends[0][2] * ONCE < found
@@ -496,8 +495,8 @@ def test_an_input_that_grows_between_two_readings_answers_nothing_unpaid(tmp_pat
     ledger, raw = new_ledger(tmp_path), write(tmp_path, ONE, (1,))
     honest = Randomization.pay
 
-    def grown(self, survey, public_digest):
-        result = honest(self, survey, public_digest)
+    def grown(self, survey):
+        result = honest(self, survey)
         write(tmp_path, THREE, (1, 0, 1))
         return result
 

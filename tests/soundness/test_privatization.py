@@ -22,9 +22,8 @@ from sordino.preferences.pairs import read_pairs
 from sordino.preferences.records import canonical
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import privatize
+from sordino.privatization.answers import privatize, privatize_file
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import privatize_file
 
 COIN = RandomizedResponse(0.5)
 FLIP, KEEP = 0, 2**64 - 1
@@ -199,7 +198,7 @@ def test_coins_of_two_people_are_independent():
 def coins_by(key_of):
     """Answers drawn with a coin that is kept, and used again wherever ``key_of`` agrees."""
 
-    def answers(self, labels, keys, memo, reservation):
+    def answers(self, labels, keys, memo, reservation, *, place=0):
         kept = {}
         result = []
         for label, key in zip(labels.tolist(), keys, strict=True):

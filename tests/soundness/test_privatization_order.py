@@ -12,10 +12,9 @@ from sordino.errors import BudgetExceeded, FileSystemError, PrivacyError, UsageE
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.pairs import read_pairs
 from sordino.privacy.ledger import Ledger
-from sordino.privatization import stream
-from sordino.privatization.memory import privatize
+from sordino.privatization import answers
+from sordino.privatization.answers import FileSettings, privatize, privatize_file
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import FileSettings, privatize_file
 
 from .test_privatization import (
     ALL_CASES,
@@ -54,7 +53,7 @@ def watch_coins(monkeypatch, path):
 
 
 def privatize_in_batches(tmp_path, monkeypatch, case):
-    monkeypatch.setattr(stream, "_BATCH", 1)
+    monkeypatch.setattr(answers, "_BATCH", 1)
     raw = tmp_path / "raw.jsonl"
     raw.write_text("".join(json.dumps(row) + "\n" for row in rows_of(case, (1,) * len(case))))
     ledger = new_ledger(folder=tmp_path)
@@ -81,9 +80,9 @@ def test_in_memory_the_entry_comes_first(tmp_path, monkeypatch):
 def test_a_coin_before_the_entry_is_caught_by_the_same_spy(tmp_path, monkeypatch):
     honest = Randomization.pay
 
-    def hasty(self, survey, public_digest):
+    def hasty(self, survey):
         self.entropy.words(1)
-        return honest(self, survey, public_digest)
+        return honest(self, survey)
 
     monkeypatch.setattr(Randomization, "pay", hasty)
     _, seen = privatize_in_batches(tmp_path, monkeypatch, TWO_PEOPLE)

@@ -21,7 +21,7 @@ from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE
-from sordino.privatization.memory import privatize_choices
+from sordino.privatization.choices import privatize_choices
 from sordino.rewards import ranking_record_release
 from sordino.rewards.ranking_fit import fit_released_rankings
 from sordino.rewards.ranking_losses import PairwiseComposite

@@ -18,9 +18,8 @@ from sordino.engines.engine import InProcess
 from sordino.errors import PrivacyError
 from sordino.preferences.chunks import find_chunks
 from sordino.privacy.ledger import Reservation
+from sordino.privatization.answers import privatize, privatize_file
 from sordino.privatization.chunks import privatize_chunks
-from sordino.privatization.memory import privatize
-from sordino.privatization.stream import privatize_file
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4

@@ -31,8 +31,7 @@ from sordino.preferences.records import canonical, parse_record
 from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import privatize
-from sordino.privatization.stream import privatize_file
+from sordino.privatization.answers import privatize, privatize_file
 
 WORDS, HALF = 2**64, 2**63
 VALUES = (0, 1, UNDECIDED)
@@ -418,7 +417,7 @@ def test_reading_that_drops_ties_is_refuted(monkeypatch, run):
                 yield record
 
     monkeypatch.setattr(comparisons, "kept", hasty)
-    monkeypatch.setattr("sordino.privatization.stream.kept", hasty)
+    monkeypatch.setattr("sordino.privatization.answers.kept", hasty)
     labels = [(1, 1), (UNDECIDED, 1)]
     laws = {pair: distribution(RUNS[run], CASES["two"], pair) for pair in labels}
     assert math.isinf(exact_epsilon(laws, [tuple(labels)]))

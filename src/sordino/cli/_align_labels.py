@@ -12,7 +12,7 @@ from sordino.preferences.features import HashedText
 from sordino.preferences.pairs import Pairs, PrivatePairs, read_manifest
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import plan_pairs, privatize
+from sordino.privatization.answers import MemoryRows, plan_answers, privatize
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import (
     calibration,
@@ -86,7 +86,7 @@ class LabelNoise(LearningRun):
             simulate_seed=asked.simulate_seed,
             cap=asked.cap,
         )
-        planned = plan_pairs(pairs, randomization, data=asked.data)
+        planned = plan_answers(MemoryRows(pairs), randomization, data=asked.data)[0]
         if asked.cap and planned["capped_questions"]:
             self._refuse_few_left(pairs, planned)
         return planned

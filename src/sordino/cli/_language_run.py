@@ -30,14 +30,15 @@ from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_m
 from sordino.preferences.records import Text, read_text
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import use_unprotected
-from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import (
+from sordino.privatization.answers import (
+    FileRows,
     FileSettings,
     default_ledger_path,
-    plan_file,
+    plan_answers,
     privatize_file,
+    use_unprotected,
 )
+from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
@@ -160,7 +161,8 @@ def planned_spend(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> dict[str, 
     randomization = Randomization.of(
         terms.coin, ledger, on_device=False, simulate_seed=terms.simulate_seed
     )
-    return plan_file(terms.source, randomization, terms.settings, data=terms.data)[0]
+    rows = FileRows(terms.source, terms.settings)
+    return plan_answers(rows, randomization, data=terms.data)[0]
 
 
 def _planned_exposure(terms: AnswerTerms, pairs: Pairs, ledger: Ledger) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from sordino.privacy.events import Event
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, REPLACE_SPECIAL, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
-from sordino.privatization.memory import privatize, use_unprotected
+from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.reporting.training_curves import write_training_curves
 

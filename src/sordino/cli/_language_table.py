@@ -17,7 +17,7 @@ from sordino._files import finite, refuse_existing
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy.guarantee import never_less
-from sordino.privatization.stream import FileSettings
+from sordino.privatization.answers import FileSettings
 
 from . import _language_options as chosen
 from . import _options as options

@@ -13,7 +13,7 @@ from sordino.cli._accounts import Budget
 from sordino.cli._app import COMMANDS, app
 from sordino.cli._language_table import table
 from sordino.preferences.pairs import read_pairs
-from sordino.privatization.stream import FileSettings
+from sordino.privatization.answers import FileSettings
 
 from . import _language_options as central
 from ._app import Bar, finish

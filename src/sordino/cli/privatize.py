@@ -18,18 +18,18 @@ from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.attempts import is_begun
 from sordino.privacy.guarantee import never_less
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.chunk_outputs import ChunkOutputs
-from sordino.privatization.chunks import plan_chunks, privatize_chunks
-from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import (
+from sordino.privatization.answers import (
+    FileRows,
     FileSettings,
     count_labels,
     default_ledger_path,
-    digest_of_request,
-    plan_file,
+    plan_answers,
     privatize_file,
     refuse_table,
 )
+from sordino.privatization.chunks import plan_chunks, privatize_chunks
+from sordino.privatization.publication import ChunkOutputs, digest_of_request
+from sordino.privatization.randomization import Randomization
 
 from ._accounts import Limit, future_ledger, open_ledger, spending_limit
 from ._app import Bar, app, finish
@@ -143,12 +143,12 @@ def _privatize_file(settings: Privatize) -> None:
         settings.epsilon,
         unit=settings.unit,
         cap=settings.cap,
-        most=lambda: count_labels(source, reading),
+        most=lambda: count_labels(FileRows(source, reading)),
     )
     randomization = settings.randomization(coin)
     with Bar.shown("Reading") as bar:
-        spend, surveyed = plan_file(
-            source, randomization, reading, data=settings.data, progress=bar
+        spend, surveyed = plan_answers(
+            FileRows(source, reading, bar), randomization, data=settings.data
         )
     if settings.dry_run:
         settings.tell_plan(spend)

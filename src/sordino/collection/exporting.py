@@ -23,7 +23,7 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.files import line_of
 from sordino.preferences.pairs import Manifest, manifest_path
 from sordino.privacy.guarantee import Unit
-from sordino.privatization.stream import manifest_of
+from sordino.privatization.answers import manifest_of
 
 from .study import Question
 

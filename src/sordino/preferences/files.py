@@ -348,11 +348,6 @@ def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Re
         yield record
 
 
-def to_line(record: Record, answer: int) -> bytes:
-    """Return one privatized record as a line; nothing else of the raw row is kept."""
-    return line_of(record.prompt, record.first, record.second, answer, record.person)
-
-
 def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:
     """Return the fields of one privatized record as a line."""
     row: dict[str, Any] = {

@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from sordino.privacy.events import UNDECIDED
 from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, Guarantee, never_less
 
 from .comparisons import Comparisons, PublicDigest, gathered, outcomes
-from .files import Progress, frame_rows, read_records, records_of, untold
+from .files import Progress, frame_rows, line_of, read_records, records_of, untold
 from .records import canonical, turned
 
 
@@ -310,6 +310,16 @@ class PrivatePairs(Comparisons):
 def digest_of_answers(public_digest: str, answers: Integer[np.ndarray, " n"]) -> str:
     """Return the SHA-256 of released answers together with what they answer."""
     return hashlib.sha256(f"{public_digest}\n".encode() + answers.tobytes()).hexdigest()
+
+
+def answer_lines(
+    pairs: Comparisons, answers: Integer[np.ndarray, " n"], rows: Iterable[int] | None = None
+) -> Iterator[bytes]:
+    """Yield some records of texts, or all, with their answers, as lines of a privatized file."""
+    for row in range(len(pairs)) if rows is None else rows:
+        person = None if pairs.persons is None else pairs.persons[row]
+        texts = pairs.prompts[row], pairs.first[row], pairs.second[row]
+        yield line_of(*texts, int(answers[row]), person)
 
 
 def label_loss(flips: float) -> float:

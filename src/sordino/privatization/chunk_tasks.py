@@ -1,17 +1,12 @@
-"""Stored answers in parts, by person, which many machines may write and none writes twice.
+"""Tasks that randomize judgments in many files: each may run twice, and draws once.
 
-Beside a ledger lies a folder. For every entry that paid, and every part of the people, one file
-holds the answers that it paid for; it is written once, whole, and never changed. A task that is
-run again, or twice at the same time, finds the file and draws nothing, or what it drew is thrown
-away. What a run that died left unwritten is closed before anybody counts what is stored.
+Stored answers lie in parts, by person, in a folder beside the ledger that many machines may write.
+For every entry that paid, and every part of the people, one file holds the answers that it paid
+for; it is written once, whole, and never changed. A task that is run again, or twice at the same
+time, finds the file and draws nothing, or what it drew is thrown away. What a run that died left
+unwritten is closed before anybody counts what is stored.
 
-People brought together from many files, and answered part by part, each question once.
-
-Privatized files in chunks, each written once, and then joined: tasks that may run twice.
-
-Only the task of a chunk without person ids draws here. Its part appears whole or not at all, and
-once: a task that is run again finds it and draws nothing, and of two at once the slower one's
-coins are thrown away. Who knows the people draws elsewhere, and nothing is drawn here.
+Where nobody is named the task of a chunk draws, and its part too appears once, whole or not at all.
 """
 
 from __future__ import annotations
@@ -21,7 +16,7 @@ import os
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
@@ -41,16 +36,14 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.chunk_reading import judgments
 from sordino.preferences.chunk_survey import ChunkSurvey
 from sordino.preferences.chunks import Chunk, Chunks, Layout
-from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.files import line_of
 from sordino.preferences.memo import Counts, refuse_other_settings
-from sordino.preferences.pairs import Pairs
+from sordino.preferences.pairs import Pairs, answer_lines
 from sordino.preferences.parquet import VectorWriter, copy_tables
 from sordino.preferences.records import person_key
 from sordino.privacy.ledger import Ledger
-from sordino.privacy.ledger_chain import Row
 
 from .randomization import (
+    CHANGED,
     linked_entries,
     memo_of_parts,
     one_memo,
@@ -185,11 +178,16 @@ def agreeing_parts(
         refuse_loss(path, rows)
         known = _bound(path, dict(settings), dry_run=dry_run)
         memo = PartedMemo(str(path) if known else None)
-        _refuse_disagreement(path, memo, rows)
+        entries = memo.entries()
+        whole = {name for name, parts in entries.items() if parts >= set(range(PARTS))}
+        refuse_disagreement(path, set(entries), rows)
+        refuse_disagreement(path, whole, rows)  # nor may a part be missing
         if dry_run:
             yield memo
             return
-        memo.close(sorted(_unfinished(rows) - set(ledger.open_entries)))
+        # Entries of runs that stopped, and of which nothing was shown, never go on.
+        stopped = linked_entries(rows) - shown_entries(rows) - set(ledger.open_entries)
+        memo.close(sorted(stopped))
         try:
             yield memo
         finally:
@@ -200,14 +198,16 @@ def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
     """Return whether there is a folder bound to these settings; make it unless for a dry run."""
     place = path / _SETTINGS
     if not dry_run:
-        _make_own(path)
-    if not dry_run and not place.exists():
-        if any(path.glob("*.npy")):
-            raise LedgerDamaged(f"{path.name} lacks its {_SETTINGS}. Nothing was released.")
-        content = {"format": _FORMAT, "version": _VERSION, "parts": PARTS, "settings": settings}
-        with written_once(place) as draft:
-            draft.file.write(to_json(content).encode())
-    if not dry_run:
+        with explained(f"{path.name} cannot be made a folder that only you can read"):
+            path.mkdir(mode=0o700, exist_ok=True)
+            if path.stat().st_mode & _OTHERS:
+                path.chmod(0o700)
+        if not place.exists():
+            if any(path.glob("*.npy")):
+                raise LedgerDamaged(f"{path.name} lacks its {_SETTINGS}. Nothing was released.")
+            content = {"format": _FORMAT, "version": _VERSION, "parts": PARTS, "settings": settings}
+            with written_once(place) as draft:
+                draft.file.write(to_json(content).encode())
         _tidy(path)
     if not place.exists():
         return False
@@ -220,37 +220,14 @@ def _bound(path: Path, settings: dict[str, str], *, dry_run: bool) -> bool:
     return True
 
 
-def _make_own(path: Path) -> None:
-    """Make the folder if there is none, and see that only this user can look into it."""
-    with explained(f"{path.name} cannot be made a folder that only you can read"):
-        path.mkdir(mode=0o700, exist_ok=True)
-        if path.stat().st_mode & _OTHERS:
-            path.chmod(0o700)
-
-
 def _tidy(path: Path) -> None:
     """Take away what tasks that were killed had drawn and not stored: nobody saw it."""
     for left in path.glob(".*.partial"):
         left.unlink(missing_ok=True)
 
 
-def _unfinished(rows: Iterable[Row]) -> set[str]:
-    """Return the entries of runs that stopped, and of which nothing was shown."""
-    rows = list(rows)
-    return linked_entries(rows) - shown_entries(rows)
-
-
-def _refuse_disagreement(path: Path, memo: PartedMemo, rows: list[Row]) -> None:
-    """Refuse a memo and a ledger that do not belong together, or a part that is missing."""
-    entries = memo.entries()
-    refuse_disagreement(path, set(entries), rows)
-    whole = {name for name, parts in entries.items() if parts >= set(range(PARTS))}
-    refuse_disagreement(path, whole, rows)
-
-
 LEFT_OUT: Final = 2
 """What stands for the answer of a question that a cap leaves out."""
-CHANGED: Final = "The input changed while it was read. Nothing was released."
 _JUDGMENT: Final = np.dtype([("key", KEY), ("row", "<u8"), ("label", "u1")])
 _ANSWERED: Final = np.dtype([("row", "<u8"), ("answer", "i1")])
 _NO_CAP: Final = 2**62
@@ -329,7 +306,24 @@ class ChunkPeople:
         asked, stored = self.asked(part), self.memo.stored(part)
         known, places = stored.places(asked.keys)
         paid = np.unique(stored.payers[places[known]])
-        counts = _counts(asked, known, stored, _NO_CAP if self.cap is None else self.cap)
+        cap = _NO_CAP if self.cap is None else self.cap
+        # What answering takes, as :meth:`sordino.preferences.memo.AnswerMemo.counts` has it.
+        people, which = np.unique(
+            np.concatenate([_persons(asked.keys), _persons(stored.keys)]), return_inverse=True
+        )
+        n, k = len(people), len(asked.keys)
+        totals = np.bincount(which[:k], minlength=n)
+        before = np.bincount(which[:k][known], minlength=n)
+        ever = np.bincount(which[k:], minlength=n)
+        labels = np.minimum(totals, cap)
+        fresh = labels - np.minimum(before, cap)
+        counts = Counts(
+            persons=int((totals > 0).sum()),
+            labels=int(labels.max(initial=0)),
+            fresh=int(fresh.max(initial=0)),
+            ever=int((ever + fresh).max(initial=0)),
+            left_out=int((totals - labels).sum()),
+        )
         return Tally(counts, frozenset(stored.release_ids[index] for index in paid))
 
     def leave(self, chunk: Chunk, rows: np.ndarray) -> None:
@@ -370,37 +364,10 @@ class PersonQuestions:
     rows: UInt64[np.ndarray, " n"]  # numbers of the records
     which: Integer[np.ndarray, " n"]  # which question each record asks
 
-    @property
-    def persons(self) -> np.ndarray:
-        """Return who each question was asked."""
-        return _persons(self.keys)
-
 
 def _persons(keys: np.ndarray) -> np.ndarray:
     """Return the first half of every key."""
     return np.frombuffer(keys.tobytes(), "S16").reshape(-1, 2)[:, 0].copy()
-
-
-def _counts(
-    asked: PersonQuestions, known: Bool[np.ndarray, " k"], stored: Stored, cap: int
-) -> Counts:
-    """Return what answering takes, as :meth:`sordino.preferences.memo.AnswerMemo.counts` does."""
-    people, which = np.unique(
-        np.concatenate([asked.persons, _persons(stored.keys)]), return_inverse=True
-    )
-    n, k = len(people), len(asked.keys)
-    totals = np.bincount(which[:k], minlength=n)
-    before = np.bincount(which[:k][known], minlength=n)
-    ever = np.bincount(which[k:], minlength=n)
-    labels = np.minimum(totals, cap)
-    fresh = labels - np.minimum(before, cap)
-    return Counts(
-        persons=int((totals > 0).sum()),
-        labels=int(labels.max(initial=0)),
-        fresh=int(fresh.max(initial=0)),
-        ever=int((ever + fresh).max(initial=0)),
-        left_out=int((totals - labels).sum()),
-    )
 
 
 @dataclass(frozen=True)
@@ -418,7 +385,9 @@ class _Sort:
             digest.update(bytes.fromhex(pairs.public_digest))
             if len(pairs):
                 rows = np.zeros(len(pairs), _JUDGMENT)
-                rows["key"], rows["label"] = _keys(pairs), pairs.labels
+                both = zip(pairs.persons or (), pairs.keys, strict=True)
+                keys = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
+                rows["key"], rows["label"] = np.frombuffer(keys, KEY), pairs.labels
                 rows["row"] = start + np.arange(len(pairs), dtype=np.uint64)
                 start += len(pairs)
                 found.append(rows)
@@ -426,14 +395,6 @@ class _Sort:
             raise DataError(CHANGED)
         self.people.leave(chunk, np.concatenate(found))
         return start - self.survey.starts[chunk.number]
-
-
-def _keys(pairs: Comparisons) -> np.ndarray:
-    """Return who was asked what, for every record."""
-    who = pairs.persons or ()
-    both = zip(who, pairs.keys, strict=True)
-    joined = b"".join(person_key(person)[:16] + key[:16] for person, key in both)
-    return np.frombuffer(joined, KEY)
 
 
 @dataclass(frozen=True)
@@ -454,37 +415,41 @@ class AnswerPart:
         path = _left_answers(self.work, part)
         if path.exists():
             return 0
-        asked = self.people.asked(part)
+        asked, memo = self.people.asked(part), self.people.memo
         entropy = _random.entropy_of_part(self.seed, f"people {part}")
         # Drawn once, so that what is chosen is a function of what is stored alone.
         words = self._words(asked, entropy)
-        stored = self.people.memo.stored(part)
-        if self.release_id is not None and not self.people.memo.has(part, self.release_id):
-            self._draw(part, asked, self._chosen(asked, words, stored), stored, entropy)
-            stored = self.people.memo.stored(part)  # of two tasks at once one was faster
-        answers = self._answers(asked, self._chosen(asked, words, stored), stored)
-        self._leave(path, asked, answers)
+        stored = memo.stored(part)
+        if self.release_id is not None and not memo.has(part, self.release_id):
+            fresh = self._chosen(asked, words, stored) & ~stored.places(asked.keys)[0]
+            drawn = self._drawn(asked.keys[fresh], asked.labels[fresh], entropy)
+            memo.keep(part, self.release_id, asked.keys[fresh], drawn)
+            stored = memo.stored(part)  # of two tasks at once one was faster
+        chosen = self._chosen(asked, words, stored)
+        known, places = stored.places(asked.keys)
+        if not known[chosen].all():
+            raise DataError(CHANGED)
+        answers = np.full(len(asked.keys), LEFT_OUT, np.int8)
+        answers[chosen] = stored.answers[places[chosen]]
+        found = np.zeros(len(asked.rows), _ANSWERED)
+        found["row"], found["answer"] = asked.rows, answers[asked.which]
+        with written_once(path) as draft:
+            np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
         return len(asked.keys)
 
-    def _draw(
-        self,
-        part: int,
-        asked: PersonQuestions,
-        chosen: Bool[np.ndarray, " k"],
-        stored: Stored,
-        entropy: _random.Entropy,
-    ) -> None:
-        """Draw what is chosen and not stored, and store it."""
-        assert self.release_id is not None  # noqa: S101 - for the type checker
-        fresh = chosen & ~stored.places(asked.keys)[0]
-        drawn = self.coin.release(asked.labels[fresh], entropy=entropy)
-        self.people.memo.keep(part, self.release_id, asked.keys[fresh], drawn)
+    def _drawn(
+        self, _: np.ndarray, labels: Integer[np.ndarray, " n"], entropy: _random.Entropy
+    ) -> Integer[np.ndarray, " n"]:
+        """Return fresh answers to some questions; the spend is on the ledger."""
+        return self.coin.release(labels, entropy=entropy)
 
     def _words(self, asked: PersonQuestions, entropy: _random.Entropy) -> UInt64[np.ndarray, " k"]:
         """Return a word for every question of a person who has more than the cap, else 0."""
         words = np.zeros(len(asked.keys), np.uint64)
         if self.people.cap is not None:
-            _, which, totals = np.unique(asked.persons, return_inverse=True, return_counts=True)
+            _, which, totals = np.unique(
+                _persons(asked.keys), return_inverse=True, return_counts=True
+            )
             over = totals[which] > self.people.cap
             words[over] = entropy.words(int(over.sum()))
         return words
@@ -496,33 +461,13 @@ class AnswerPart:
         # Source: docs/local.md, "Person-level budgets".
         if self.people.cap is None:
             return np.ones(len(asked.keys), dtype=bool)
-        persons, (known, _) = asked.persons, stored.places(asked.keys)
+        persons, (known, _) = _persons(asked.keys), stored.places(asked.keys)
         order = np.lexsort([words, ~known, persons])
         inside = persons[order]
         place = np.arange(len(order)) - np.searchsorted(inside, inside)
         chosen = np.zeros(len(order), dtype=bool)
         chosen[order] = place < self.people.cap
         return chosen
-
-    def _answers(
-        self, asked: PersonQuestions, chosen: Bool[np.ndarray, " k"], stored: Stored
-    ) -> Integer[np.ndarray, " k"]:
-        """Return the answer of every question, or that it is left out."""
-        known, places = stored.places(asked.keys)
-        if not known[chosen].all():
-            raise DataError(CHANGED)
-        answers = np.full(len(asked.keys), LEFT_OUT, np.int8)
-        answers[chosen] = stored.answers[places[chosen]]
-        return answers
-
-    def _leave(
-        self, path: Path, asked: PersonQuestions, answers: Integer[np.ndarray, " k"]
-    ) -> None:
-        """Leave the answers for whoever writes the records."""
-        found = np.zeros(len(asked.rows), _ANSWERED)
-        found["row"], found["answer"] = asked.rows, answers[asked.which]
-        with written_once(path) as draft:
-            np.save(draft.file, np.sort(found, order="row"), allow_pickle=False)
 
 
 def answers_of_chunk(work: str, first: int, last: int) -> Integer[np.ndarray, " n"]:
@@ -570,94 +515,45 @@ class AnswerChunk:
         if path.exists():
             return 0
         digest, written = hashlib.sha256(), 0
-        source = self._source(given)
+        stored = answers_of_chunk(self.work, given.first, given.last) if self.linked else None
+        entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
         with written_once(path) as draft, self._writer(draft.file) as write:
             for pairs in judgments(self.chunks, given.chunk):
                 digest.update(bytes.fromhex(pairs.public_digest))
-                if len(pairs):
-                    answers = source.answers(pairs)
-                    write(pairs, answers, answers != LEFT_OUT)
-                    written += len(answers)
+                if not len(pairs):
+                    continue
+                if stored is None:
+                    answers = self._drawn(pairs, entropy)
+                else:
+                    answers = stored[written : written + len(pairs)]
+                if len(answers) < len(pairs):
+                    raise DataError(CHANGED)
+                write(pairs, answers, np.flatnonzero(answers != LEFT_OUT))
+                written += len(answers)
             if digest.digest() != given.digest:
                 raise DataError(CHANGED)
         return written
 
-    def _source(self, given: ChunkOfWork) -> _Drawn | _Stored:
-        """Return where the answers of a chunk come from."""
-        if self.linked:
-            return _Stored(answers_of_chunk(self.work, given.first, given.last))
-        entropy = _random.entropy_of_part(self.seed, f"piece {given.chunk.number}")
-        return _Drawn(self.coin, entropy)
+    def _drawn(self, pairs: Pairs, entropy: _random.Entropy) -> Integer[np.ndarray, " n"]:
+        """Return fresh answers of records that nothing links; the spend is on the ledger."""
+        return self.coin.release(pairs.labels, entropy=entropy)
 
     @contextmanager
-    def _writer(self, file: BinaryIO) -> Iterator[Any]:
-        """Yield what writes records and answers."""
-        if self.chunks.layout == "texts":
-            yield _Lines(file)
+    def _writer(self, file: BinaryIO) -> Iterator[Callable[[Pairs, np.ndarray, np.ndarray], None]]:
+        """Yield what writes those records and answers that are used."""
+        if self.chunks.dimension is None:
+            yield lambda pairs, answers, used: file.writelines(answer_lines(pairs, answers, used))
             return
-        assert self.chunks.dimension is not None  # noqa: S101 - for the type checker
         vectors = VectorWriter(file, self.chunks.dimension, persons=self.linked)
-        yield _Vectors(vectors)
+
+        def write(pairs: Pairs, answers: np.ndarray, used: np.ndarray) -> None:
+            assert pairs.given is not None  # noqa: S101 - for the type checker
+            if len(used):
+                persons = pairs.persons and [pairs.persons[row] for row in used]
+                vectors.write(pairs.given[used], answers[used], persons)
+
+        yield write
         vectors.close()
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Answers of records that nothing links: a coin for each."""
-
-    coin: RandomizedResponse
-    entropy: _random.Entropy
-
-    def answers(self, pairs: Pairs) -> Integer[np.ndarray, " n"]:
-        """Return fresh answers; the spend is on the ledger."""
-        return self.coin.release(pairs.labels, entropy=self.entropy)
-
-
-@dataclass
-class _Stored:
-    """Answers that were drawn by person, in the order of records."""
-
-    left: Integer[np.ndarray, " n"]
-
-    def answers(self, pairs: Pairs) -> Integer[np.ndarray, " k"]:
-        """Return the next ones."""
-        found, self.left = self.left[: len(pairs)], self.left[len(pairs) :]
-        if len(found) < len(pairs):
-            raise DataError(CHANGED)
-        return found
-
-
-@dataclass(frozen=True)
-class _Lines:
-    """Writes records of texts as JSON Lines."""
-
-    file: BinaryIO
-
-    def __call__(
-        self, pairs: Pairs, answers: Integer[np.ndarray, " n"], used: Bool[np.ndarray, " n"]
-    ) -> None:
-        """Write those that are used."""
-        for index in np.flatnonzero(used):
-            texts = pairs.prompts[index], pairs.first[index], pairs.second[index]
-            person = None if pairs.persons is None else pairs.persons[index]
-            self.file.write(line_of(*texts, int(answers[index]), person))
-
-
-@dataclass(frozen=True)
-class _Vectors:
-    """Writes records of vectors as Parquet."""
-
-    writer: VectorWriter
-
-    def __call__(
-        self, pairs: Pairs, answers: Integer[np.ndarray, " n"], used: Bool[np.ndarray, " n"]
-    ) -> None:
-        """Write those that are used."""
-        assert pairs.given is not None  # noqa: S101 - for the type checker
-        rows = np.flatnonzero(used)
-        if len(rows):
-            persons = None if pairs.persons is None else [pairs.persons[row] for row in rows]
-            self.writer.write(pairs.given[rows], answers[rows], persons)
 
 
 @dataclass(frozen=True)
@@ -683,16 +579,13 @@ class JoinFile:
             with written_once(path) as draft:
                 if self.layout == "vectors":
                     copy_tables(parts, draft.file)
-                else:
-                    _append(parts, draft.file)
+                for part in () if self.layout == "vectors" else parts:
+                    with (
+                        explained("A part of a privatized file cannot be read"),
+                        part.open("rb") as read,
+                    ):
+                        shutil.copyfileobj(read, draft.file)
         return {file.name: sha256_of(path)}
-
-
-def _append(parts: list[Path], out: BinaryIO) -> None:
-    """Write files one after the other."""
-    for part in parts:
-        with explained("A part of a privatized file cannot be read"), part.open("rb") as file:
-            shutil.copyfileobj(file, out)
 
 
 def _part(work: str, chunk: Chunk) -> Path:

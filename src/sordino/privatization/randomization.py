@@ -4,13 +4,9 @@ Read everything once and refuse what cannot be used; write the ledger entry dura
 draw which questions of a person are used, where their number is capped, and only then coins. A
 crash in between overcounts, it never undercounts.
 
-The stored answers beside a ledger, used by one process at a time, and only where both agree.
-
-An answer that is stored is free and an answer that is not is drawn and paid for. So a memo that
-lost answers would draw them again, and answers of another ledger would be free here although
-nobody paid for them here. Both are refused.
-
-Budgets for whole people: what one label of each may cost.
+An answer that is stored beside the ledger is free, and one that is not is drawn and paid for. So
+a memo that lost answers would draw them again, and answers of another ledger would be free here
+although nobody paid for them here. Both are refused, and one process at a time uses a memo.
 """
 
 from __future__ import annotations
@@ -23,7 +19,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from jaxtyping import Integer
@@ -35,11 +31,14 @@ from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences.memo import AnswerMemo, Counts, Key
 from sordino.preferences.records import person_key
 from sordino.privacy import accounting
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Trust, Unit
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, Unit
 from sordino.privacy.ledger import Ledger, Reservation
 from sordino.privacy.ledger_chain import Row
 
-_SHOWN = {"commit", "repeat"}
+CHANGED: Final = "The input changed while it was read. Nothing was released."
+"""Why two readings of one input that differ are refused, for messages."""
+
+_SHOWN: Final = {"commit", "repeat"}
 
 _PATIENCE = 60.0  # seconds, as long as SQLite waits
 _PAUSE = 0.05
@@ -175,59 +174,23 @@ def turn(path: Path) -> Iterator[None]:
         os.close(handle)
 
 
-@dataclass
+@dataclass(frozen=True, kw_only=True)
 class Survey:
     """What the public fields say before anything is spent; labels never enter."""
 
-    memo: AnswerMemo | None
-    cap: int | None = None
-    n: int = 0
-    dropped: int = 0
-    people: set[str] = field(default_factory=set)
-    _questions: list[np.ndarray] = field(default_factory=list)
-
-    def add(self, keys: Sequence[bytes], persons: Sequence[str] | None) -> None:
-        """Take in a batch of records by question and person."""
-        self.n += len(keys)
-        if persons is not None and len(self.people) < 2:  # noqa: PLR2004 (one, or several)
-            self.people.update(persons[:1], [name for name in persons if name != persons[0]][:1])
-        if self.memo is not None:
-            self.memo.stage(memo_keys(keys, persons))
-            return
-        # 64 bits per question suffice to warn of repeats, in constant memory per record
-        short = b"".join(key[:8] for key in keys)
-        self._questions.append(np.frombuffer(short, dtype=np.uint64))
+    n: int
+    dropped: int
+    public_digest: str
+    several_people: bool  # whether more than one person is named
+    repeats: bool  # whether a question occurs twice, and nothing says who answered
+    counts: Counts | None  # what is about to be answered; None where persons are not known
+    # The most coins of one person on an entry, those about to be tossed included.
+    coins_on: Callable[[str], int | None] = field(repr=False)
 
     @property
     def linked(self) -> bool:
         """Return whether persons are known."""
-        return self.memo is not None
-
-    def repeats(self) -> bool:
-        """Return whether a question occurs twice with nothing to link who answered."""
-        if self.memo is not None or not self._questions:
-            return False
-        ordered = np.sort(np.concatenate(self._questions))
-        return bool((ordered[1:] == ordered[:-1]).any())
-
-    def counts(self) -> Counts | None:
-        """Return how many questions of how many people are about to be answered, if linked."""
-        return None if self.memo is None else self.memo.counts(self.cap)
-
-    def coins_on(self, release_id: str) -> int | None:
-        """Return the most coins of one person on an entry, those about to be tossed included."""
-        return None if self.memo is None else self.memo.coins_on(release_id, self.cap)
-
-    def details(self, epsilon: float) -> dict[str, Any]:
-        """Return the public numbers that the ledger keeps: the largest total of one person."""
-        counts = self.counts()
-        if counts is None:
-            return {}
-        total = {
-            "largest_person_labels": counts.ever,
-            "largest_person_epsilon": counts.ever * epsilon,
-        }
-        return total if self.cap is None else total | {"cap": self.cap}
+        return self.counts is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -293,36 +256,30 @@ class Randomization:
         if self.cap is not None:
             refuse_unlinked(f"a cap of {self.cap} answers of one person")
 
-    def _refuse_several_people(self, survey: Survey) -> None:
-        """Refuse the claim that the labels of several people are on the device of each."""
-        if self.on_device and len(survey.people) > 1:
+    def promise(self, survey: Survey) -> Guarantee:
+        """Return what the release promises, with every caveat that applies."""
+        if self.on_device and survey.several_people:
             raise PrivacyError(
                 "These are judgments of several people, so this cannot be the device of the one "
                 "who made them. Nothing was released. Leave on_device (--on-device) out."
             )
-        if self.on_device and survey.repeats():
+        if self.on_device and survey.repeats:
             raise PrivacyError(
                 "A question occurs more than once and nothing says who answered: the answers may "
                 "be of several people, and this is the device of one. Nothing was released. Name "
                 "the person, so that repeats are linked, or leave on_device (--on-device) out."
             )
-
-    def promise(self, survey: Survey) -> Guarantee:
-        """Return what the release promises, with every caveat that applies."""
-        self._refuse_several_people(survey)
-        person = self.unit == "person"
-        counts = survey.counts() if person else None
-        trust: Trust = "local" if self.on_device else "central"
+        person, counts = self.unit == "person", survey.counts
         promise = self.mechanism.guarantee(
             unit=self.unit,
             neighbors=REPLACE_ONE,
-            trust=trust,
-            labels=None if counts is None else counts.labels,
+            trust="local" if self.on_device else "central",
+            labels=counts.labels if person and counts is not None else None,
         )
         caveats = {
             "randomized-at-ingestion": not self.on_device,
             "person-total": survey.linked and not person,
-            "repeats-not-linked": survey.repeats(),
+            "repeats-not-linked": survey.repeats,
             "simulated": self.entropy.randomness == "simulated",
         }
         return replace(
@@ -346,60 +303,65 @@ class Randomization:
         )
         return replace(promise, epsilon=max(promise.epsilon, spent))
 
-    def _fresh(self, survey: Survey) -> int:
-        """Return how many events this release is: coins of one unit, 0 if all are stored."""
-        counts = survey.counts()
-        if counts is None:
-            return 1
-        return counts.fresh if self.unit == "person" else min(counts.fresh, 1)
-
-    def pay(self, survey: Survey, public_digest: str) -> Reservation | None:
+    def pay(self, survey: Survey) -> Reservation | None:
         """Write the spend durably; None if every answer is stored already and nothing is drawn."""
-        fresh = self._fresh(survey)
+        fresh = self._fresh(survey.counts)
         if not fresh:
             return None
-        needed = {name: self._needed(survey, name) for name in self.ledger.open_entries}
+        needed = {name: self._coins(survey.coins_on(name)) for name in self.ledger.open_entries}
         return self.ledger.reserve(
             self.mechanism.event,
             promise=self.promise(survey),
             count=fresh,
-            public_digest=public_digest if self.unit == "label" else None,
-            details=survey.details(self.mechanism.realized_epsilon),
+            public_digest=survey.public_digest if self.unit == "label" else None,
+            details=self._details(survey),
             needed=needed if survey.linked else None,
         )
 
-    def _needed(self, survey: Survey, release_id: str) -> int | None:
-        """How many coins of one unit an entry would have paid for if it were gone on with."""
+    def _fresh(self, counts: Counts | None) -> int:
+        """Return how many events this release is: coins of one unit, 0 if all are stored."""
+        return 1 if counts is None else self._coins(counts.fresh) or 0
+
+    def _coins(self, most: int | None) -> int | None:
+        """Return how many of a person's coins fall on one unit."""
         # A label has one coin, whenever it is tossed: what is stored is never tossed again.
-        most = survey.coins_on(release_id)
         return most if most is None or self.unit == "person" else min(most, 1)
 
-    def choose(self, survey: Survey) -> None:
-        """Choose which questions are used if their number is capped; the spend is written."""
-        if survey.memo is not None and self.cap is not None:
-            survey.memo.choose(self.cap, self.entropy)
-
-    def rows(self, keys: Sequence[Key], memo: AnswerMemo | None) -> list[int]:
-        """Return which of these records are used: those of questions that were chosen."""
-        if memo is None or self.cap is None:
-            return list(range(len(keys)))
-        chosen = memo.staged(keys)
-        return [index for index, key in enumerate(keys) if key in chosen]
+    def _details(self, survey: Survey) -> dict[str, int | float]:
+        """Return the public numbers that the ledger keeps: the largest total of one person."""
+        if survey.counts is None:
+            return {}
+        ever = survey.counts.ever
+        total = {
+            "largest_person_labels": ever,
+            "largest_person_epsilon": ever * self.mechanism.realized_epsilon,
+        }
+        return total if self.cap is None else total | {"cap": self.cap}
 
     def plan(
-        self, survey: Survey, public_digest: str, *, data: str, in_memory: bool = False
+        self, survey: Survey, *, data: str, covering: Collection[str] | None = None
     ) -> dict[str, Any]:
-        """Return what :meth:`reserve` would spend; nothing is written."""
+        """Return what :meth:`pay` would spend; nothing is written."""
         # No number depends on which questions a cap will leave in.
-        promise, fresh = self.promise(survey), self._fresh(survey)
-        if in_memory and survey.memo is not None:
-            promise = self.covering(promise, survey.memo.release_ids(), fresh=fresh)
-        self.ledger.check_data(data, public_digest)
+        promise, fresh = self.promise(survey), self._fresh(survey.counts)
+        if covering is not None:
+            promise = self.covering(promise, covering, fresh=fresh)
+        self.ledger.check_data(data, survey.public_digest)
         if fresh:
             self.ledger.check(self.mechanism.event, promise=promise, count=fresh)
             if self.ledger.was_paid(self.mechanism.event, promise, fresh):
                 fresh = 0
         spend = [(self.mechanism.event, fresh)]
+        counts = survey.counts
+        people = (
+            {}
+            if counts is None
+            else {
+                "persons": counts.persons,
+                "labels_per_person": counts.labels,
+                "capped_questions": counts.left_out,
+            }
+        )
         return {
             "spend": accounting.composed_epsilon(spend, neighbors=promise.neighbors, delta=0.0),
             "pairs": survey.n,
@@ -407,9 +369,19 @@ class Randomization:
             "guarantee": promise.to_dict(),
             "caveats": list(promise.caveats),
             "epsilon_per_label": self.mechanism.realized_epsilon,
-            **_people(survey.counts()),
-            **survey.details(self.mechanism.realized_epsilon),
+            **people,
+            **self._details(survey),
         }
+
+    def choose(self, memo: AnswerMemo | None) -> None:
+        """Choose which questions are used if their number is capped; the spend is written."""
+        if memo is not None and self.cap is not None:
+            memo.choose(self.cap, self.entropy)
+
+    def rows(self, keys: Sequence[Key], memo: AnswerMemo) -> list[int]:
+        """Return which of these records are used: those of questions that were chosen."""
+        chosen = set(keys) if self.cap is None else memo.staged(keys)
+        return [index for index, key in enumerate(keys) if key in chosen]
 
     def answers(
         self,
@@ -421,14 +393,14 @@ class Randomization:
         place: int = 0,
     ) -> Integer[np.ndarray, " n"]:
         """Return randomized answers: stored ones where there are any, fresh coins elsewhere."""
-        if memo is None and reservation is not None:
+        if memo is None:
+            assert reservation is not None  # noqa: S101 - for the type checker: nothing is stored
             drawn = reservation.drawn_once(
                 lambda: self.mechanism.release(labels, entropy=self.entropy), part=place
             )
             if len(drawn) != len(labels):
-                raise DataError("The input changed while it was read. Nothing was released.")
+                raise DataError(CHANGED)
             return drawn
-        assert memo is not None  # noqa: S101 - for the type checker: all were stored
         stored = memo.recall(keys)
         first: dict[Key, int] = {}
         for index, key in enumerate(keys):
@@ -436,11 +408,20 @@ class Randomization:
                 first.setdefault(key, index)
         if first:
             if reservation is None or len(memo.staged(first)) < len(first):
-                raise DataError("The input changed while it was read. Nothing was released.")
+                raise DataError(CHANGED)
             drawn = self.mechanism.release(labels[list(first.values())], entropy=self.entropy)
             memo.remember(dict(zip(first, map(int, drawn), strict=True)), reservation.release_id)
             stored |= memo.recall(list(first))
         return np.fromiter((stored[key] for key in keys), dtype=np.int8, count=len(keys))
+
+    def record(
+        self, memo: AnswerMemo | None, reservation: Reservation | None, artifact: str
+    ) -> tuple[str, ...]:
+        """Write on the ledger what is about to be released; return the entries that paid for it."""
+        paid = memo.release_ids() if memo else ()
+        drawn = memo.drawn if memo else nothing_stored
+        record_release(self.ledger, reservation, paid, artifact, drawn)
+        return tuple(dict.fromkeys((*paid, reservation.release_id) if reservation else paid))
 
 
 def refuse_unlinked(what: str) -> NoReturn:
@@ -459,38 +440,20 @@ def memo_keys(keys: Sequence[bytes], persons: Sequence[str] | None) -> list[Key]
     return [(person_key(person), key) for person, key in zip(persons, keys, strict=True)]
 
 
-def _people(counts: Counts | None) -> dict[str, int]:
-    """Return what a plan says of people, if their records are linked."""
-    if counts is None:
-        return {}
-    return {
-        "persons": counts.persons,
-        "labels_per_person": counts.labels,
-        "capped_questions": counts.left_out,
-    }
-
-
 def coin_for_person(epsilon: float, *, labels: int) -> RandomizedResponse:
     """Return the coin of which so many answers of one person keep ε together, never more."""
     # Source: docs/local.md, "Person-level budgets": ε/m each, composed as m·(ε/m).
     share = _validate.positive("epsilon", epsilon) / labels
-    coin = _coin(share, epsilon, labels)
-    while _together(coin, labels) > epsilon:  # a rounded share may be too large by one unit
-        share = math.nextafter(share, 0.0)
-        coin = _coin(share, epsilon, labels)
-    return coin
-
-
-def _coin(share: float, epsilon: float, labels: int) -> RandomizedResponse:
-    """Return the coin of one label's share; an error says whose share it is."""
     problem: UsageError | None = None
     try:
-        return RandomizedResponse(share)
+        while True:
+            coin = RandomizedResponse(share)
+            together = accounting.composed_epsilon(
+                [(coin.event, labels)], neighbors=REPLACE_ONE, delta=0.0
+            )
+            if together <= epsilon:
+                return coin
+            share = math.nextafter(share, 0.0)  # a rounded share may be too large by one unit
     except UsageError as error:
         problem = error
     raise UsageError(f"epsilon={epsilon!r} for {labels} labels of one person: {problem}")
-
-
-def _together(coin: RandomizedResponse, labels: int) -> float:
-    """Return the composed loss of so many answers of one coin."""
-    return accounting.composed_epsilon([(coin.event, labels)], neighbors=REPLACE_ONE, delta=0.0)

@@ -31,7 +31,8 @@ from sordino.preferences.rankings import Rankings
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import PrivateChoices, use_unprotected
+from sordino.privatization.answers import use_unprotected
+from sordino.privatization.choices import PrivateChoices
 
 from .answer_fit import BALL, METHODS, answers_ellipsoid, fit_design, standard_errors
 from .chunk_fit import fit_answer_chunks, fit_released_chunks
@@ -319,7 +320,7 @@ def fit_reward(  # noqa: PLR0911, PLR0913 (each is one choice, each kind of data
 
     Args:
         pairs: Randomized answers, from :func:`sordino.privatize`, an ``answer`` file or
-            :func:`~sordino.privatization.memory.privatize_choices`; or raw judgments (pairs,
+            :func:`~sordino.privatization.choices.privatize_choices`; or raw judgments (pairs,
             trajectories, rankings; or many files of pairs, :func:`sordino.find_chunks`), with a
             mechanism and a ledger. Answers may be in many files, too.
         features: Turns texts into vectors; left out for pairs made by ``from_features``.

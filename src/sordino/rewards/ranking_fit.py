@@ -25,7 +25,7 @@ from sordino.preferences.features import Features
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
 from sordino.privacy.ledger import Ledger
-from sordino.privatization.memory import PrivateChoices
+from sordino.privatization.choices import PrivateChoices
 
 from .confidence import ConfidenceEllipsoid, ranking_covariance, ranking_ellipsoid
 from .covariance import roots_of_variances

@@ -11,10 +11,10 @@ from sordino.errors import DataError, FileSystemError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import files
 from sordino.preferences.files import (
+    line_of,
     read_lines,
     read_mappings,
     read_records,
-    to_line,
 )
 from sordino.preferences.pairs import Manifest, manifest_path, read_manifest, read_pairs, stem
 from sordino.preferences.records import parse_record
@@ -201,7 +201,7 @@ def test_names_beside_a_file(name):
 def test_lines_that_are_written_read_back(answer, person):
     row = {"prompt": "p\n", "chosen": "a\u2028", "rejected": "b", "person": person, "secret": 1}
     record = parse_record(row, "line 1")
-    line = to_line(record, answer)
+    line = line_of(record.prompt, record.first, record.second, answer, record.person)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
     values = json.loads(line)

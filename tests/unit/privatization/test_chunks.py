@@ -18,9 +18,9 @@ from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import read_manifest, stem
 from sordino.privatization import chunk_tasks
 from sordino.privatization import chunks as module
+from sordino.privatization.answers import FileRows, FileSettings, plan_answers
 from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.randomization import Randomization
-from sordino.privatization.stream import FileSettings, plan_file
 
 COIN = sordino.RandomizedResponse(1.0)
 
@@ -180,12 +180,8 @@ def test_a_plan_says_what_a_run_spends_and_touches_nothing(tmp_path, account):
         ledger = account(unit)
         randomization = Randomization.of(COIN, ledger, on_device=False, simulate_seed=None)
         plan = plan_chunks(given, randomization, data="answers", engine=InProcess())
-        same, _ = plan_file(
-            tmp_path / "raw" / "s.jsonl",
-            randomization,
-            FileSettings(person_field="annotator"),
-            data="answers",
-        )
+        rows = FileRows(tmp_path / "raw" / "s.jsonl", FileSettings(person_field="annotator"))
+        same, _ = plan_answers(rows, randomization, data="answers")
         assert plan == same
         assert plan["spend"] == pytest.approx(spend)
         assert sorted(path.name for path in ledger.path.parent.iterdir()) == ["spend.db"]
@@ -286,19 +282,15 @@ def test_only_the_user_can_read_what_lies_between(tmp_path, account, monkeypatch
     write(tmp_path / "raw" / "s.jsonl", records(6, people=3))
     given, ledger = find_chunks(tmp_path / "raw", person_field="annotator"), account()
     seen = []
-    honest = module._written
-    monkeypatch.setattr(
-        module,
-        "_written",
-        lambda known, randomization, place, work, *rest, **more: (
-            seen.append(
-                [path.stat().st_mode & 0o777 for path in (tmp_path / "out").glob(".sordino-*")]
-            )
-            or honest(known, randomization, place, work, *rest, **more)
-        ),
-    )
+    honest = module.AnswerChunk.__call__
+
+    def seeing(self, work):
+        seen.append([path.stat().st_mode & 0o777 for path in (tmp_path / "out").glob(".sordino-*")])
+        return honest(self, work)
+
+    monkeypatch.setattr(module.AnswerChunk, "__call__", seeing)
     run(given, tmp_path / "out", ledger)
-    assert seen == [[0o700]]
+    assert {tuple(modes) for modes in seen} == {(0o700,)}
     assert ledger.path.with_suffix(".memo").stat().st_mode & 0o777 == 0o700
 
 

@@ -16,9 +16,9 @@ from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.chunks import find_chunks
 from sordino.preferences.pairs import manifest_path
 from sordino.privatization import chunks as module
-from sordino.privatization import stream
-from sordino.privatization.chunk_outputs import sole_run
+from sordino.privatization import publication
 from sordino.privatization.chunks import privatize_chunks
+from sordino.privatization.publication import sole_run
 
 COIN = sordino.RandomizedResponse(1.0)
 PARTS = 4
@@ -86,7 +86,7 @@ class Stopped(BaseException):
 
 def interrupt(raw, out, ledger, *, at=2, error=Stopped, **more):
     """Start a run that ends when its ``at``-th file is about to appear."""
-    honest, seen = stream._show, []
+    honest, seen = publication._show, []
 
     def show(made, final, **given):
         seen.append(made)
@@ -95,7 +95,7 @@ def interrupt(raw, out, ledger, *, at=2, error=Stopped, **more):
         honest(made, final, **given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(stream, "_show", show)
+        patch.setattr(publication, "_show", show)
         run(raw, out, ledger, **more)
 
 
@@ -193,7 +193,7 @@ def test_what_was_made_and_not_recorded_does_not_appear(raw, tmp_path, account):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module.ChunkOutputs, "publish", lambda *_: None)
         patch.setattr(module, "record_release", lambda *_: None)
-        patch.setattr("sordino.privatization.chunk_outputs._take_away", lambda _: None)
+        patch.setattr("sordino.privatization.publication._take_away", lambda _: None)
         run(raw, out, ledger)
     assert list(out.glob(".sordino-*.parts/noted.json"))
     spends = len(ledger.spends)

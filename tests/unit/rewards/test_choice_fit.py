@@ -9,7 +9,7 @@ import sordino
 from sordino.errors import UsageError
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
 from sordino.preferences.rankings import Rankings
-from sordino.privatization.memory import privatize_choices
+from sordino.privatization.choices import privatize_choices
 from sordino.rewards.ranking_fit import _kept, _loss, _spread, fit_choices
 from sordino.rewards.ranking_release import slate_rows
 

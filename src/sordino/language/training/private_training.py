@@ -43,7 +43,7 @@ def private_pairs(name: str, pairs: Any) -> PrivatePairs:
             "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that sordino "
             "privatize wrote; or train on them with clipped, noised gradients, with "
             "privacy=CentralPrivacy(...) and a ledger. To record an infinite spend instead, pass "
-            "them through sordino.privatization.memory.use_unprotected(pairs, "
+            "them through sordino.privatization.answers.use_unprotected(pairs, "
             "sordino.NonPrivate(), ledger=...) with a ledger whose budget is infinite."
         )
     if not isinstance(pairs, PrivatePairs):

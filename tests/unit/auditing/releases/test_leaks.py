@@ -17,7 +17,7 @@ from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.records import canonical
-from sordino.privatization.stream import FileSettings, privatize_file
+from sordino.privatization.answers import FileSettings, privatize_file
 
 EPSILON = 0.5
 PUBLISHED = "published_local_dp_eps0.10_val.jsonl.gz"

@@ -1,131 +1,20 @@
-"""Raw pairs in memory in, randomized answers out.
-
-First choices of raw ballots in, randomized ones out, one by one, the spend recorded first.
-
-Raw pairs used as they are, after an infinite spend was recorded.
-"""
+"""First choices of raw ballots in, randomized ones out, the spend recorded first."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 from jaxtyping import Integer
 
 from sordino import _random, _validate
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.mechanisms.randomized_response import (
-    KaryRandomizedResponse,
-    RandomizedResponse,
-    debiased_choices,
-)
-from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.memo import AnswerMemo
-from sordino.preferences.pairs import Pairs, PrivatePairs, digest_of_answers
+from sordino.mechanisms.randomized_response import KaryRandomizedResponse, debiased_choices
+from sordino.preferences.pairs import digest_of_answers
 from sordino.preferences.rankings import Rankings, Slates
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
 from sordino.privacy.ledger import Ledger
-
-from .randomization import Randomization, Survey, memo_keys, nothing_stored, record_release
-
-
-def privatize(
-    pairs: Pairs,
-    mechanism: RandomizedResponse,
-    *,
-    ledger: Ledger,
-    cap: int | None = None,
-    on_device: bool = False,
-    simulate_seed: int | None = None,
-) -> PrivatePairs:
-    """Return the pairs with every label randomized, after recording the spend.
-
-    Args:
-        pairs: Raw judgments in canonical order, from :func:`sordino.read_pairs` or
-            :meth:`sordino.Pairs.from_features`.
-        mechanism: The coin.
-        ledger: Where the spend is recorded before any coin is drawn. With person ids, answers
-            are stored in ``NAME.memo.db`` beside it and repeated questions cost nothing. The
-            unit of its budget is the unit of the promise: ``"label"`` or ``"person"``.
-        cap: The most different questions of one person that are used, chosen uniformly at random
-            before any label is looked at; the rest is left out. None uses all.
-        on_device: Whether this is the person's own device and these are their own labels, so
-            that nobody else saw them.
-        simulate_seed: A seed for study; the guarantee then says ``simulated``.
-
-    Raises:
-        BudgetExceeded: The spend would pass the ledger's budget; no coin was drawn.
-        DataError: The budget is for persons, or a cap is given, and there are no person ids.
-        LedgerMismatch: The ledger belongs to other prompts and answers.
-        UsageError: ``cap`` is no whole number of at least 1.
-        PrivacyError: The pairs are privatized already, not in canonical order, of several people
-            on one device, or the ledger is about another unit.
-
-    Guarantee:
-        With ε of the mechanism, the loss of one label, and δ = 0; trust ``"central"`` with the
-        caveat ``randomized-at-ingestion`` unless ``on_device``. Unit ``"label"``,
-        ``REPLACE_ONE``: ε; a person who judged m different pairs is protected with m·ε (caveat
-        ``person-total``), at most cap·ε. Unit ``"person"``, ``REPLACE_ONE``: m·ε for all labels
-        of one person together, m the largest number of different questions of one person that
-        are used (caveat ``labels-only``: who answered what is public). In memory the promise to
-        a person is never less than what its entries on the ledger spent together. Shown by
-        tests/soundness/test_privatization.py and tests/soundness/test_person_level.py.
-
-    Source:
-        PPKL, §3; docs/local.md, "Person-level budgets".
-    """
-    if not isinstance(pairs, Pairs):
-        raise PrivacyError(
-            "privatize takes raw judgments; these answers are randomized already, so they can be "
-            "used as they are."
-        )
-    pairs.refuse_other_order()
-    randomization = Randomization.of(
-        mechanism, ledger, on_device=on_device, simulate_seed=simulate_seed, cap=cap
-    )
-    with randomization.open_memo(linked=pairs.persons is not None) as memo:
-        survey = _surveyed(pairs, randomization, memo)
-        promise = randomization.promise(survey)
-        reservation = randomization.pay(survey, pairs.public_digest)
-        randomization.choose(survey)
-        keys = memo_keys(pairs.keys, pairs.persons)
-        rows = randomization.rows(keys, memo)
-        used = pairs.part(rows) if memo and len(rows) < len(pairs) else pairs
-        keys = [keys[index] for index in rows]
-        answers = randomization.answers(used.labels, keys, memo, reservation)
-        paid = memo.release_ids() if memo else ()
-        artifact = digest_of_answers(used.public_digest, answers)
-        drawn = memo.drawn if memo else nothing_stored
-        record_release(ledger, reservation, paid, artifact, drawn)
-    if reservation:
-        paid = tuple(dict.fromkeys((*paid, reservation.release_id)))
-    public = {name: getattr(used, name) for name in Comparisons.__dataclass_fields__}
-    return PrivatePairs(
-        **public,
-        answers=answers,
-        flip_probability=mechanism.flip_probability,
-        guarantee=randomization.covering(promise, paid),
-        release_ids=paid,
-        artifact=artifact,
-    )
-
-
-def plan_pairs(pairs: Pairs, randomization: Randomization, *, data: str) -> dict[str, Any]:
-    """Return what :func:`privatize` would spend and promise; nothing is written."""
-    with randomization.open_memo(linked=pairs.persons is not None, dry_run=True) as memo:
-        survey = _surveyed(pairs, randomization, memo)
-        return randomization.plan(survey, pairs.public_digest, data=data, in_memory=True)
-
-
-def _surveyed(pairs: Pairs, randomization: Randomization, memo: AnswerMemo | None) -> Survey:
-    """Return what the public fields of pairs say."""
-    survey = Survey(memo, cap=randomization.cap, dropped=pairs.dropped)
-    survey.add(pairs.keys, pairs.persons)
-    return survey
-
 
 _SLACK = 1e-9  # relative, of an ε that was rounded
 
@@ -267,29 +156,3 @@ def _first_choices(rankings: Rankings, entropy: _random.Entropy) -> Integer[np.n
     best = doubled == doubled.min(axis=1, keepdims=True)
     words = entropy.words(doubled.size).reshape(-1, k) >> np.uint64(1)
     return np.asarray(np.where(best, words, np.uint64(2**63)).argmin(axis=1))
-
-
-def use_unprotected(pairs: Pairs, mechanism: NonPrivate, *, ledger: Ledger) -> PrivatePairs:
-    """Return raw judgments in the form of answers that were never flipped.
-
-    Guarantee:
-        None: ε = ∞ per label. Shown by tests/unit/rewards/test_estimation.py.
-    """
-    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    digest = pairs.public_digest
-    released = ledger.charge(
-        mechanism.event,
-        lambda: mechanism.release(pairs.labels, entropy=_random.entropy(None)),
-        digest=lambda _: digest,  # of the public fields: raw labels are not digested
-        promise=promise,
-        stored=False,
-        public_digest=digest,
-    )
-    return PrivatePairs(
-        **{name: getattr(pairs, name) for name in Comparisons.__dataclass_fields__},
-        answers=released.value,
-        flip_probability=0.0,
-        guarantee=promise,
-        release_ids=(released.release_id,),
-        artifact=digest,
-    )
