@@ -10,17 +10,19 @@ from __future__ import annotations
 import inspect
 import math
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, TypeVar, get_type_hints
 
 import typer
 
 from sordino import _validate
-from sordino.errors import SordinoError, UsageError
+from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
 from sordino.privacy.attempts import request_of
@@ -154,6 +156,31 @@ def refuse_given(options: Mapping[str, object], why: str) -> None:
         raise UsageError(f"{' and '.join(given)}: {why}. Nothing was done. Leave it out.")
 
 
+def language_module(name: str) -> Any:
+    """Return a module of ``sordino.language``, which needs an extra."""
+    return _module_of_extra(f"sordino.language.{name}", "language")
+
+
+def collection_module(name: str) -> Any:
+    """Return a module of ``sordino.collection``, which needs an extra."""
+    return _module_of_extra(f"sordino.collection.{name}", "collect")
+
+
+def _module_of_extra(name: str, extra: str) -> Any:
+    """Return a module, and say what to install if it cannot be loaded."""
+    try:
+        with warnings.catch_warnings():  # those of its libraries say nothing about the user's job
+            warnings.simplefilter("ignore")
+            return import_module(name)
+    except ImportError as error:
+        if (error.name or "").startswith("sordino"):
+            raise
+        raise MissingExtra(
+            f"The {extra} commands need libraries that are not installed. Nothing was done. Make "
+            f"sure you have installed everything with: pip install 'sordino[{extra}]'"
+        ) from error
+
+
 @contextmanager
 def named_option(option: str) -> Iterator[None]:
     """Say in an error which option it is about."""
@@ -223,6 +250,22 @@ Cap = Annotated[
         min=1,
     ),
 ]
+PersonField = Annotated[
+    str, Option("Field with a public person id, if any.", panel=JUDGMENTS, metavar="FIELD")
+]
+Lora = Annotated[
+    int,
+    Option("Low-rank adapters; 0: all weights.", panel=TRAINING, metavar="RANK", min=0),
+]
+LedgerPath = Annotated[
+    Path | None,
+    Option(
+        "Ledger of this data set: give the same one for every release of it. By default a new one "
+        "beside the output.",
+        panel=LEDGER,
+        metavar="DB",
+    ),
+]
 DELTA = 1e-6  # the failure probability where none is given
 
 
@@ -257,13 +300,19 @@ def choose_coin(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output:
+class Json:
     """How a command answers."""
 
-    force: Annotated[bool, Option("Overwrite the output. A ledger is always kept.")] = False
     as_json: Annotated[bool, Option("Print one JSON object and nothing else.", flag="--json")] = (
         False
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output(Json):
+    """Whether a command may overwrite."""
+
+    force: Annotated[bool, Option("Overwrite the output. A ledger is always kept.")] = False
 
 
 def _data_name(name: str) -> str:
@@ -352,15 +401,7 @@ class Limited(Output):
 class Paying(Limited):
     """Where what a command spends is recorded."""
 
-    ledger: Annotated[
-        Path | None,
-        Option(
-            "Ledger of this data set: give the same one for every release of it. By default a "
-            "new one beside the output.",
-            panel=LEDGER,
-            metavar="DB",
-        ),
-    ] = None
+    ledger: LedgerPath = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -379,9 +420,7 @@ class IntoFolder(Paying):
 class Reading:
     """How pairs are read."""
 
-    person_field: Annotated[
-        str, Option("Field with a public person id, if any.", panel=JUDGMENTS, metavar="FIELD")
-    ] = "person"
+    person_field: PersonField = "person"
     drop_identical: Annotated[
         bool, Option("Drop pairs of identical answers; else they are refused.", panel=JUDGMENTS)
     ] = False

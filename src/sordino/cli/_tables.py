@@ -295,20 +295,6 @@ def _planned_rows(plan: Mapping[str, Any]) -> dict[str, str]:
     return rows | {"accuracy": _UNSCORED if _of_rankings(plan) else _UNBOUGHT}
 
 
-def ledger_rows(view: Mapping[str, Any]) -> dict[str, str]:
-    """Return what a ledger says."""
-    total = view["total"]
-    return {
-        "data": view["data"],
-        "budget": describe_promise(view["budget"]),
-        "spent": "nothing" if total is None else describe_promise(total),
-        "caveats": ", ".join(view["budget"].get("caveats", ())) or "none",
-        "remaining epsilon": f"{never_more(view['remaining_epsilon'])}",
-        "head": view["head"],
-        "rows": str(view["rows"]),
-    }
-
-
 # arms
 _HIDDEN = {
     "label": "one reward; who was given which arm is public (--unit record hides that too)",

@@ -1,240 +1,849 @@
-"""``sordino bandit``: arms drawn from a private policy of logged pulls."""
+"""``sordino bandit``: arms drawn from a private policy of logged pulls.
+
+All that is read but the logs is public. What the draws cost is known before they are made.
+"""
 
 from __future__ import annotations
 
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+import numpy as np
+from jaxtyping import Float, Int64
 
-from sordino import _random
-from sordino.cli import _options as options
-from sordino.cli._accounts import Budget
-from sordino.cli._app import app
-from sordino.cli._bandit_run import BanditRun
+from sordino import _random, _validate
+from sordino._files import explained, finite, refuse_existing
+from sordino.algorithms.draw_calibration import bounded_range_of_draws
+from sordino.algorithms.offline_bandit import count_tested_policy, linear_policy, multi_armed_policy
+from sordino.errors import BudgetExceeded, DataError, UsageError
+from sordino.mechanisms.gibbs import least_temperature
+from sordino.mechanisms.minimum_count_release import MinimumCount
+from sordino.policies.withheld import WithheldPolicy
+from sordino.preferences.bandit_logs import BanditLogs, read_bandit_logs, usable_reward_range
+from sordino.preferences.catalogues import Catalogue, columns_of, rows_of, whole_text
+from sordino.privacy import accounting
+from sordino.privacy.events import BoundedRangeEvent, Event
+from sordino.privacy.guarantee import Guarantee, NeighboringRelation, never_less, never_more
+from sordino.privacy.ledger import Ledger
+from sordino.reporting.result import describe_guarantee_and_caveats
+from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
+from sordino.rewards.linear_bandit import BallRidge
+from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-from ._app import finish
-from ._bandit_run import BanditMethod, BanditSettings, read_bandit_inputs
-from ._settings import DELTA, Neighbors, Unit
+from ._accounts import (
+    Limit,
+    describe_draw,
+    paid_since,
+    quiet,
+    spending_limit,
+    warn_if_vacuous,
+    with_spend,
+)
+from ._app import Bar, app, finish
+from ._run import Run
+from ._settings import (
+    DELTA,
+    FIT,
+    JUDGMENTS,
+    PRIVACY,
+    Argument,
+    IntoFolder,
+    Neighbors,
+    Option,
+    Unit,
+    command,
+    named_option,
+    refuse_foreign,
+    refuse_given,
+)
 from ._tables import bandit_plan_rows, bandit_rows
 
+_MOST_DRAWS = 10_000_000
+_UNIFORM = "uniform"
+_PROBABILITY = "probability"
+_SUM_ATOL = 1e-9
+_BELOW = 1 - 1e-12  # the parts of a sum of floats, so that they never pass the whole
+_RIDGE = 1.0
+_FORMAT = "sordino.bandit"
+_VERSION = 1
+_BLOCK = 1024  # questions whose features are held at once
 
-@app.command()
-def bandit(
+
+class Method(StrEnum):
+    """What is estimated of every arm."""
+
+    multi_armed = "multi-armed"
+    linear = "linear"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bandit(IntoFolder):
+    """What the user chose for one run; None where an option was left out."""
+
     logs: Annotated[
-        Path, typer.Argument(help="Logged pulls (.jsonl, .csv or .tsv, also .gz), one in a record.")
-    ],
-    arm: Annotated[str, typer.Option("--arm", metavar="FIELD", help="Field of the pulled arm.")],
-    reward: Annotated[str, typer.Option("--reward", metavar="FIELD", help="Field of its reward.")],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder for the result.")],
+        Path, Argument("Logged pulls (.jsonl, .csv or .tsv, also .gz), one in a record.")
+    ]
+    arm: Annotated[str, Option("Field of the pulled arm.", metavar="FIELD")]
+    reward: Annotated[str, Option("Field of its reward.", metavar="FIELD")]
     arms: Annotated[
         str | None,
-        typer.Option(
-            "--arms",
+        Option(
+            "Needed: how many arms there are (named 0 to N-1), or a public file that names them. "
+            "Never read from the logs; records of other arms are left out silently.",
             metavar="N|CATALOGUE:FIELD",
-            help="Needed: how many arms there are (named 0 to N-1), or a public file that names "
-            "them. Never read from the logs; records of other arms are left out silently.",
         ),
-    ] = None,
+    ] = None
     reward_range: Annotated[
         tuple[float, float] | None,
-        typer.Option(
-            "--reward-range",
-            metavar="LOW HIGH",
-            help="Needed: least and largest reward, such as 0 1. Never read from the logs; rewards "
+        Option(
+            "Needed: least and largest reward, such as 0 1. Never read from the logs; rewards "
             "beyond are set to the nearer end silently.",
+            metavar="LOW HIGH",
         ),
-    ] = None,
+    ] = None
     method: Annotated[
-        BanditMethod,
-        typer.Option(
-            "--method",
-            help="What is estimated: the mean reward of each arm, or a regression on features of "
-            "arms and contexts.",
+        Method,
+        Option(
+            "What is estimated: the mean reward of each arm, or a regression on features of arms "
+            "and contexts.",
+            panel=FIT,
         ),
-    ] = BanditMethod.multi_armed,
+    ] = Method.multi_armed
     epsilon: Annotated[
         float | None,
-        typer.Option(
-            "--epsilon",
-            help="Privacy loss allowed for all draws together, per --unit. Left out, it follows "
-            "from --temperature and --regularization.",
+        Option(
+            "Privacy loss allowed for all draws together, per --unit. Left out, it follows from "
+            "--temperature and --regularization.",
+            panel=PRIVACY,
         ),
-    ] = None,
-    delta: Annotated[
-        float,
-        typer.Option("--delta", help="Failure probability allowed; 0 for none."),
-    ] = DELTA,
-    draws: Annotated[
-        int, typer.Option("--draws", help="How many arms to draw, for every context.")
-    ] = 1,
+    ] = None
+    delta: Annotated[float, Option("Failure probability allowed; 0 for none.", panel=PRIVACY)] = (
+        DELTA
+    )
+    draws: Annotated[int, Option("How many arms to draw, for every context.", panel=PRIVACY)] = 1
     unit: Annotated[
         Unit,
-        typer.Option(
-            "--unit",
-            help="What one change is about: a whole record, or (label) its reward alone, if it is "
+        Option(
+            "What one change is about: a whole record, or (label) its reward alone, if it is "
             "public who was given which arm.",
+            panel=PRIVACY,
         ),
-    ] = Unit.record,
+    ] = Unit.record
     neighbors: Annotated[
         Neighbors | None,
-        typer.Option(
-            "--neighbors",
-            help="What one change is. Records are added or removed unless you say otherwise; "
-            "rewards alone are replaced.",
+        Option(
+            "What one change is. Records are added or removed unless you say otherwise; rewards "
+            "alone are replaced.",
+            panel=PRIVACY,
         ),
-    ] = None,
+    ] = None
     reference: Annotated[
         str,
-        typer.Option(
-            "--reference",
+        Option(
+            "Public starting probabilities: a table of arm and probability, or .json.",
+            panel=FIT,
             metavar="uniform|FILE",
-            help="Public starting probabilities: a table of arm and probability, or .json.",
         ),
-    ] = "uniform",
+    ] = _UNIFORM
     temperature: Annotated[
         float | None,
-        typer.Option(
-            "--temperature",
-            help="KL strength of the policy, in units of reward; by default what --epsilon allows.",
+        Option(
+            "KL strength of the policy, in units of reward; by default what --epsilon allows.",
+            panel=FIT,
         ),
-    ] = None,
+    ] = None
     regularization: Annotated[
         float | None,
-        typer.Option(
-            "--regularization",
-            help="Made-up pulls of each arm (multi-armed), or ridge (linear); by default what "
+        Option(
+            "Made-up pulls of each arm (multi-armed), or ridge (linear); by default what "
             "--epsilon asks for.",
+            panel=FIT,
         ),
-    ] = None,
-    penalty: Annotated[
-        float, typer.Option("--penalty", help="Pessimism about what was seen rarely.")
-    ] = 0.0,
+    ] = None
+    penalty: Annotated[float, Option("Pessimism about what was seen rarely.", panel=FIT)] = 0.0
     center: Annotated[
         float | None,
-        typer.Option(
-            "--center",
-            help="Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
-            "Where rewards are rare, a public guess of the typical one serves better, and "
-            "costs more.",
+        Option(
+            "Multi-armed: reward of a made-up pull; the middle of --reward-range by default. "
+            "Where rewards are rare, a public guess of the typical one serves better, and costs "
+            "more.",
+            panel=FIT,
+            noise=(Method.multi_armed,),
         ),
-    ] = None,
+    ] = None
     ball: Annotated[
         float | None,
-        typer.Option(
-            "--ball", help="Linear: bound on the norm of the weights; by default HIGH less LOW."
+        Option(
+            "Linear: bound on the norm of the weights; by default HIGH less LOW.",
+            panel=FIT,
+            noise=(Method.linear,),
         ),
-    ] = None,
+    ] = None
     records: Annotated[
         int | None,
-        typer.Option(
-            "--records",
+        Option(
+            "A public guess of how many records there are, to choose --regularization by. Never "
+            "count them: that is private.",
+            panel=FIT,
             metavar="N",
-            help="A public guess of how many records there are, to choose --regularization by. "
-            "Never count them: that is private.",
         ),
-    ] = None,
+    ] = None
     action_features: Annotated[
         Path | None,
-        typer.Option(
-            "--action-features", metavar="CATALOGUE", help="Linear: public features of every arm."
+        Option(
+            "Linear: public features of every arm.",
+            panel=JUDGMENTS,
+            noise=(Method.linear,),
+            metavar="CATALOGUE",
         ),
-    ] = None,
+    ] = None
     action_columns: Annotated[
         str | None,
-        typer.Option(
-            "--action-columns",
+        Option(
+            "Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that hold "
+            "numbers only.",
+            panel=JUDGMENTS,
+            noise=(Method.linear,),
             metavar="A,B:8",
-            help="Its columns: numbers, or (B:8) texts hashed into 8 entries; by default all that "
-            "hold numbers only.",
         ),
-    ] = None,
+    ] = None
     context_columns: Annotated[
         str | None,
-        typer.Option(
-            "--context-columns",
+        Option(
+            "Linear: fields of the logs that were known before the pull, likewise.",
+            panel=JUDGMENTS,
+            noise=(Method.linear,),
             metavar="A,B:8",
-            help="Linear: fields of the logs that were known before the pull, likewise.",
         ),
-    ] = None,
+    ] = None
     context_bound: Annotated[
         float | None,
-        typer.Option(
-            "--context-bound",
-            help="Norm to which contexts are shortened; by default the root of the number of "
-            "fields, which leaves fields within -1 and 1 as they are.",
+        Option(
+            "Norm to which contexts are shortened; by default the root of the number of fields, "
+            "which leaves fields within -1 and 1 as they are.",
+            panel=JUDGMENTS,
+            noise=(Method.linear,),
         ),
-    ] = None,
+    ] = None
     contexts: Annotated[
         Path | None,
-        typer.Option(
-            "--contexts",
+        Option(
+            "Public contexts to draw for, --draws arms for each; without it, one of zeros.",
+            panel=JUDGMENTS,
+            noise=(Method.linear,),
             metavar="FILE",
-            help="Public contexts to draw for, --draws arms for each; without it, one of zeros.",
         ),
-    ] = None,
+    ] = None
     test_epsilon: Annotated[
         float | None,
-        typer.Option(
-            "--test-epsilon",
+        Option(
+            "Multi-armed: spend this part of --epsilon on a private test of how rare the rarest "
+            "arm is, and make the policy as sharp as that allows.",
+            panel=PRIVACY,
+            noise=(Method.multi_armed,),
             metavar="EPSILON",
-            help="Multi-armed: spend this part of --epsilon on a private test of how rare the "
-            "rarest arm is, and make the policy as sharp as that allows.",
         ),
-    ] = None,
+    ] = None
     test_delta: Annotated[
         float | None,
-        typer.Option("--test-delta", help="Part of --delta for the test; half of it by default."),
-    ] = None,
-    ledger: options.LedgerPath = None,
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    data: options.Data = "preferences",
-    simulate_seed: options.Seed = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
-    started = _random.clock()
-    settings = BanditSettings(
-        out=out,
-        arm=arm,
-        arms=arms,
-        reward=reward,
-        reward_range=reward_range,
-        method=method,
-        action_features=action_features,
-        action_columns=action_columns,
-        context_columns=context_columns,
-        context_bound=context_bound,
-        contexts=contexts,
-        unit=unit,
-        neighbors=neighbors,
-        epsilon=epsilon,
-        delta=delta,
-        draws=draws,
-        temperature=temperature,
-        regularization=regularization,
-        penalty=penalty,
-        center=center,
-        ball=ball,
-        records=records,
-        test_epsilon=test_epsilon,
-        test_delta=test_delta,
-        reference=reference,
-        ledger=ledger,
-        data=data,
-        budget=Budget(budget, budget_delta),
-        simulate_seed=simulate_seed,
-        force=force,
-    )
-    run = BanditRun.prepared(settings, read_bandit_inputs(logs, settings))
-    if dry_run:
-        plan, simulated = run.plan(), simulate_seed is not None
-        finish("sordino bandit", bandit_plan_rows(plan), plan, as_json=as_json, simulated=simulated)
+        Option(
+            "Part of --delta for the test; half of it by default.",
+            panel=PRIVACY,
+            noise=(Method.multi_armed,),
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Refuse unusable settings before a file is opened."""
+        self._refuse_missing()
+        with named_option("--reward-range"):
+            usable_reward_range(self.ends)
+        self._refuse_out_of_range()
+        if self.unit is Unit.person:
+            raise UsageError(
+                "--unit person: what is bounded is one record or one label, not all records of a "
+                "person. Nothing was done. Use --unit record with one record for each person."
+            )
+        if self.unit is Unit.label and self.neighbors not in (None, Neighbors.replace_one):
+            raise UsageError(
+                f"With --unit label rewards are replaced: --neighbors {self.neighbors} is for "
+                "whole records. Nothing was done. Leave it out, or use --unit record."
+            )
+        linear = self.method is Method.linear
+        other = Method.multi_armed if linear else Method.linear
+        refuse_foreign(self, self.method, f"this is for --method {other}")
+        if linear:
+            self._refuse_in_linear()
+        if self.tested:
+            self._refuse_in_test()
+        elif self.test_delta is not None:
+            raise UsageError("--test-delta belongs to --test-epsilon: give both. Nothing was done.")
+        else:
+            self._refuse_amounts()
+        refuse_existing(self.out, force=self.force)
+
+    def _refuse_missing(self) -> None:
+        """Refuse to read from the logs what would be released by that."""
+        if self.arms is None:
+            raise UsageError(
+                "--arms is needed: the number of arms, or CATALOGUE.csv:COLUMN of a public file "
+                "that names them. Read from the logs, they would be released with the draws. "
+                "Nothing was done."
+            )
+        if not (self.arms.isdigit() or all(self.arms.rpartition(":")[::2])):
+            raise UsageError(
+                "--arms must be the number of arms, or FILE:COLUMN of a public file that names "
+                f"them, such as items.csv:item_id; got {self.arms!r}. Nothing was done."
+            )
+        if self.reward_range is None:
+            raise UsageError(
+                "--reward-range LOW HIGH is needed: the least and the largest reward that there "
+                "can be, such as 0 1 for clicks. Read from the logs, it would be released with the "
+                "draws. Nothing was done."
+            )
+
+    def _refuse_out_of_range(self) -> None:
+        """Refuse numbers that mean nothing."""
+        _validate.integer("--draws", self.draws, at_least=1, at_most=_MOST_DRAWS)
+        _validate.failure_probability("--delta", self.delta)
+        _validate.non_negative("--penalty", self.penalty)
+        positive = {
+            "--epsilon": self.epsilon,
+            "--temperature": self.temperature,
+            "--regularization": self.regularization,
+            "--ball": self.ball,
+            "--context-bound": self.context_bound,
+        }
+        for name, value in positive.items():
+            if value is not None:
+                _validate.positive(name, value)
+        if self.records is not None:
+            _validate.integer("--records", self.records, at_least=1)
+        low, high = self.ends
+        if self.center is not None and not low <= self.center <= high:
+            raise UsageError(
+                f"--center must lie within --reward-range, {low:g} to {high:g}, got "
+                f"{self.center:g}. Nothing was done."
+            )
+
+    def _refuse_in_linear(self) -> None:
+        """Refuse what a regression has no use for without something else."""
+        if self.action_columns is not None and self.action_features is None:
+            raise UsageError(
+                "--action-columns names columns of --action-features: give both. Nothing was done."
+            )
+        if self.context_columns is None:
+            of_contexts = {"--contexts": self.contexts, "--context-bound": self.context_bound}
+            refuse_given(of_contexts, "without --context-columns the logs have no contexts")
+        if self.unit is Unit.label:
+            refuse_given({"--ball": self.ball}, "a ball is for --unit record")
+
+    def _refuse_in_test(self) -> None:
+        """Refuse what a test of counts has no use for, or takes the place of."""
+        given = {
+            "--temperature": self.temperature,
+            "--regularization": self.regularization,
+            "--center": self.center,
+            "--records": self.records,
+        }
+        refuse_given(given, "with --test-epsilon the test decides this")
+        if self.unit is Unit.label:
+            raise UsageError(
+                "--test-epsilon is for --unit record: with --unit label the counts are public. "
+                "Nothing was done."
+            )
+        if self.epsilon is None:
+            raise UsageError("--epsilon is needed with --test-epsilon. Nothing was done.")
+        _refuse_no_part("--test-epsilon", self.test_epsilon, "--epsilon", self.epsilon)
+        if self.delta == 0:
+            raise UsageError(
+                "--test-epsilon needs --delta above 0: the test may fail. Nothing was done."
+            )
+        if self.test_delta is not None:
+            _refuse_no_part("--test-delta", self.test_delta, "--delta", self.delta)
+
+    def _refuse_amounts(self) -> None:
+        """Refuse too much or too little to settle how private a draw is."""
+        both = self.temperature is not None and self.regularization is not None
+        if self.epsilon is None and not both:
+            raise UsageError(
+                "--epsilon is needed: the privacy loss allowed for all draws together (1 is "
+                "strong, 4 is weak). Or give both --temperature and --regularization, and see with "
+                "--dry-run what that spends. Nothing was done."
+            )
+        if self.epsilon is not None and both:
+            raise UsageError(
+                "--epsilon with both --temperature and --regularization: these two alone decide "
+                "what is spent. Nothing was done. Leave one of the three out; --budget limits the "
+                "spend."
+            )
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the least and the largest reward."""
+        assert self.reward_range is not None  # noqa: S101 - refused before
+        return self.reward_range
+
+    @property
+    def tested(self) -> bool:
+        """Return whether the least count of an arm is tested first."""
+        return self.test_epsilon is not None
+
+    @property
+    def test(self) -> MinimumCount:
+        """Return the test of counts; half of delta if nothing was said."""
+        assert self.test_epsilon is not None  # noqa: S101 - asked with ``tested`` only
+        delta = self.delta / 2 if self.test_delta is None else self.test_delta
+        return MinimumCount(self.test_epsilon, delta=delta)
+
+    @property
+    def rest(self) -> tuple[float, float]:
+        """Return the epsilon and delta that the draws may spend beside a test, if there is one."""
+        assert self.epsilon is not None  # noqa: S101 - refused before
+        if not self.tested:
+            return self.epsilon, self.delta
+        test = self.test
+        return (self.epsilon - test.epsilon) * _BELOW, (self.delta - test.delta) * _BELOW
+
+    def share(self, questions: int = 1) -> float:
+        """Return the bounded range that one draw may have."""
+        epsilon, delta = self.rest
+        return bounded_range_of_draws(
+            epsilon,
+            delta,
+            self.draws * questions,
+            neighbors=self.relation,
+            adaptive=questions > 1,
+        )
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Return what one change is: labels are replaced, records added or removed."""
+        usual = Neighbors.replace_one if self.unit is Unit.label else Neighbors.add_remove
+        return (self.neighbors or usual).relation
+
+
+def _refuse_no_part(name: str, value: float | None, of: str, whole: float) -> None:
+    """Refuse a part that is nothing, or is not smaller than the whole."""
+    if value is None or not 0 < value < whole:
+        raise UsageError(
+            f"{name} is the part of {of} that the test may spend: it must be above 0 and below "
+            f"{whole:g}, got {value!r}. Nothing was done."
+        )
+
+
+# What is read.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a run reads, checked before anything is spent."""
+
+    logs: BanditLogs  # raw records; confidential
+    # Public contexts to draw for, shape (m, p); None where nothing was asked.
+    contexts: Float[np.ndarray, "m p"] | None
+    # Public starting probabilities of the arms; None for uniform ones.
+    reference: tuple[float, ...] | None
+
+    @property
+    def questions(self) -> list[Any]:
+        """Return the contexts to draw for, at least one; None is the context of zeros."""
+        return [None] if self.contexts is None else list(self.contexts)
+
+
+def _inputs(settings: Bandit) -> Inputs:
+    """Return the inputs of a run."""
+    _refuse_own(settings)
+    catalogue = _catalogue(settings)
+    reference = _reference(settings, catalogue)
+    declared = _split_names("--context-columns", settings.context_columns)
+    columns = columns_of("--context-columns", declared)
+    with Bar.shown("Reading") as bar:
+        logs = read_bandit_logs(
+            settings.logs,
+            arm=settings.arm,
+            reward=settings.reward,
+            catalogue=catalogue,
+            reward_range=settings.ends,
+            context_columns=columns,
+            context_bound=settings.context_bound,
+            hides_records=settings.unit is not Unit.label,
+            progress=bar,
+        )
+    contexts = None
+    if settings.contexts is not None:
+        with named_option("--contexts"):
+            contexts = logs.contexts_of(settings.contexts)
+            if not len(contexts):
+                raise DataError("no context in it. Nothing was drawn.")
+    return Inputs(logs=logs, contexts=contexts, reference=reference)
+
+
+def _split_names(option: str, given: str | None) -> tuple[str, ...]:
+    """Return the names in a list with commas; refuse an empty one."""
+    names = () if given is None else tuple(name.strip() for name in given.split(","))
+    if not all(names):
+        raise UsageError(
+            f"{option} must be names with commas between them, such as a,b:8; one of them is "
+            "empty. Nothing was done."
+        )
+    return names
+
+
+def _refuse_own(settings: Bandit) -> None:
+    """Refuse to take what must be public from the logs."""
+    arms, reference = (settings.arms or "").rpartition(":")[0], settings.reference
+    public = {
+        "--arms": Path(arms) if arms else None,
+        "--action-features": settings.action_features,
+        "--contexts": settings.contexts,
+        "--reference": None if reference == _UNIFORM else Path(reference),
+    }
+    for option, path in public.items():
+        own = False
+        with suppress(OSError, ValueError):
+            own = path is not None and path.samefile(settings.logs)
+        if own:
+            raise UsageError(
+                f"{option} must not be the file of the logs: what was pulled, and for whom, would "
+                "be released. Nothing was read. Give a file that is public."
+            )
+
+
+def _catalogue(settings: Bandit) -> Catalogue:
+    """Return the arms, with features where a file of them is given."""
+    with named_option("--arms"):
+        arms = Catalogue.of(settings.arms or "")
+    if settings.action_features is None:
+        return arms
+    column = (settings.arms or "").rpartition(":")[2]
+    column = settings.arm if column.isdigit() else column
+    listed = _split_names("--action-columns", settings.action_columns)
+    with named_option("--action-features"):
+        known = Catalogue.read(settings.action_features, arm=column, features=listed or True)
+        places = known.places(arms.names)
+        if (places < 0).any():
+            missing = arms.names[int(np.argmax(places < 0))]
+            raise DataError(f"no record of the arm {missing!r}, which --arms has.")
+    assert known.features is not None  # noqa: S101 - asked for
+    return Catalogue(arms.names, features=known.features[places])
+
+
+def _reference(settings: Bandit, catalogue: Catalogue) -> tuple[float, ...] | None:
+    """Return the starting probability of every arm; None for uniform ones."""
+    if settings.reference == _UNIFORM:
+        return None
+    with named_option("--reference"):
+        chances = [math.nan] * len(catalogue)
+        for where, arm, said in _stated(Path(settings.reference), settings.arm):
+            name = whole_text(arm)
+            place = -1 if name is None else catalogue.place(name)
+            if place < 0:
+                raise DataError(f"{where} names no arm of --arms.")
+            if not math.isnan(chances[place]):
+                raise DataError(f"{where} names an arm a second time.")
+            try:  # texts of a table are read as numbers
+                chances[place] = math.nan if isinstance(said, bool) else float(said)
+            except (TypeError, ValueError):
+                chances[place] = math.nan
+            if not 0 <= chances[place] <= 1:
+                raise DataError(f"{where}: field {_PROBABILITY!r} must be a probability, 0 to 1.")
+        for name, chance in zip(catalogue.names, chances, strict=True):
+            if math.isnan(chance):
+                raise DataError(
+                    f"no probability for the arm {name!r}. Write 0 for one never drawn."
+                )
+        total = math.fsum(chances)
+        if not abs(total - 1) <= _SUM_ATOL:
+            raise DataError(f"the probabilities must sum to 1; they sum to {total!r}.")
+    return tuple(chances)
+
+
+def _stated(path: Path, column: str) -> Iterable[tuple[str, Any, Any]]:
+    """Yield (place, arm, probability) of a .json object, or of the rows of any other file."""
+    if path.suffix != ".json":
+        for where, row in rows_of(path):
+            name = column if column in row else "arm"
+            missing = [field for field in (name, _PROBABILITY) if field not in row]
+            if missing:
+                raise DataError(f"{where}: field {missing[0]!r} is missing.")
+            yield where, row[name], row[_PROBABILITY]
         return
-    result, account = run.run(started=started)
+    with explained(f"{path.name} cannot be read"):
+        raw = path.read_bytes()
+    try:
+        pairs = json.loads(raw, object_pairs_hook=list)
+    except (ValueError, RecursionError):
+        pairs = None
+    if not isinstance(pairs, list) or not all(isinstance(pair, tuple) for pair in pairs):
+        raise DataError(f"{path.name} must be one JSON object from arms to probabilities.")
+    for number, (arm, chance) in enumerate(pairs, start=1):
+        yield f"entry {number}", arm, chance
+
+
+# What is drawn from, and what that costs.
+
+
+def _policy(settings: Bandit, inputs: Inputs) -> WithheldPolicy | None:
+    """Return what will be drawn from, at no cost; None where a test comes first."""
+    if settings.tested:
+        return None
+    # Labels alone are hidden: the design is public too, and decides how far a reward can move the
+    # scores, so that the policy may be as sharp as that allows.
+    sharp = settings.unit is Unit.label and settings.epsilon is not None
+    if settings.method is Method.linear:
+        return _linear_policy(settings, inputs, sharp=sharp)
+    policy = multi_armed_policy(
+        inputs.logs,
+        unit=settings.unit.whose,
+        neighbors=settings.relation,
+        epsilon=settings.epsilon,
+        delta=settings.delta if settings.epsilon is not None else 0.0,
+        draws=settings.draws,
+        temperature=None if sharp else settings.temperature,
+        shrinkage=settings.regularization,
+        penalty=settings.penalty,
+        center=None if settings.center is None else settings.center - settings.ends[0],
+        records=settings.records,
+        reference=inputs.reference,
+    )
+    return _no_colder(policy, settings) if sharp else policy
+
+
+def _no_colder(policy: WithheldPolicy, settings: Bandit) -> WithheldPolicy:
+    """Return the policy at the temperature that was asked for, if that is as private."""
+    return replace(policy, temperature=max(policy.temperature, settings.temperature or 0.0))
+
+
+def _linear_policy(settings: Bandit, inputs: Inputs, *, sharp: bool) -> WithheldPolicy:
+    """Return the policy of a regression."""
+    count, epsilon, ridge = len(inputs.questions), settings.epsilon, settings.regularization
+    private = epsilon is not None and not sharp
+    policy = linear_policy(
+        inputs.logs,
+        unit=settings.unit.whose,
+        neighbors=settings.relation,
+        epsilon=epsilon if private else None,
+        delta=settings.delta if private else 0.0,
+        draws=settings.draws * count,
+        adaptive=count > 1,
+        temperature=1.0 if sharp else settings.temperature,
+        ridge=ridge or _RIDGE if sharp else ridge,
+        ball=settings.ball,
+        penalty=settings.penalty,
+        records=settings.records,
+        reference=inputs.reference,
+    )
+    if epsilon is None or (settings.temperature is not None and not sharp):
+        return policy
+    # What is asked is public, so that the policy may be as sharp as these very questions allow.
+    held = policy.estimate
+    widest = max(held.score_range(held.options(asked, None)) for asked in inputs.questions)
+    least = least_temperature(widest, settings.share(count))
+    return _no_colder(replace(policy, temperature=least), settings)
+
+
+def _regularization(policy: WithheldPolicy) -> float:
+    """Return the shrinkage of means, or the ridge of a regression."""
+    held = policy.estimate
+    if isinstance(held, BallRidge):
+        return held.ridge
+    assert isinstance(held, ArmMeans)  # noqa: S101 - there are these two
+    return held.shrinkage
+
+
+@dataclass(frozen=True, kw_only=True)
+class BanditRun(Run):
+    """A run that was prepared: nothing is spent, and nothing was written."""
+
+    settings: Bandit  # what the user chose
+    inputs: Inputs  # what was read
+    policy: WithheldPolicy | None  # what will be drawn from; None where a test comes first
+    started: float  # when, by the clock of `_random`
+
+    @cached_property
+    def _one(self) -> BoundedRangeEvent:
+        """Return all draws of one question, or one draw of one question of several."""
+        settings, questions = self.settings, self.inputs.questions
+        if self.policy is None:
+            return BoundedRangeEvent(settings.share(), draws=settings.draws)
+        with quiet():
+            widest = max(self.policy.bounded_range(question) for question in questions)
+        return BoundedRangeEvent(widest, draws=1 if len(questions) > 1 else settings.draws)
+
+    @property
+    def _count(self) -> int:
+        """Return how often that happens."""
+        several = len(self.inputs.questions) > 1
+        return self.settings.draws * len(self.inputs.questions) if several else 1
+
+    @property
+    def _epsilon(self) -> float:
+        """Return the loss of everything together at the delta that the user allowed."""
+        events: Counter[Event] = Counter({self._one: self._count})
+        if self.policy is None:
+            events[self.settings.test.event] += 1
+        return accounting.composed_epsilon(
+            events, neighbors=self.settings.relation, delta=self.settings.delta
+        )
+
+    @property
+    def limit(self) -> Limit:
+        """Return the limit of a new ledger: what this run may spend."""
+        settings = self.settings
+        return spending_limit(
+            self._epsilon if settings.epsilon is None else settings.epsilon,
+            settings.limits,
+            unit=settings.unit.whose,
+            trust="central",
+            delta=settings.delta,
+            neighbors=settings.relation,
+        )
+
+    def warn(self) -> None:
+        """Warn where the run protects nobody."""
+        way_out = "Use a smaller --epsilon, or a larger --temperature or --regularization."
+        warn_if_vacuous(self._one.bounded_range, way_out)
+
+    def plan(self, ledger: Ledger) -> dict[str, Any]:
+        """Return what the run would spend; nothing is touched."""
+        settings, policy = self.settings, self.policy
+        ledger.check_data(settings.data, None if policy is None else policy.estimate.public_digest)
+        promise = Guarantee(
+            self._epsilon,
+            delta=settings.delta,
+            unit=settings.unit.whose,
+            neighbors=settings.relation,
+            trust="central",
+            randomness=entropy_of(settings.simulate_seed).randomness,
+            caveats=() if policy is None else policy.estimate.caveats,
+        )
+        refuse_large_delta(promise, None)
+        after = ledger
+        try:
+            if policy is None:
+                after = with_spend(ledger, settings.test.event, promise)
+            after.check(self._one, promise=promise, count=self._count)
+        except BudgetExceeded as error:
+            raise BudgetExceeded(f"{error}{self._way_out(ledger)}") from None
+        return {
+            "spend": promise.epsilon,
+            "temperature": None if policy is None else policy.temperature,
+            "regularization": None if policy is None else _regularization(policy),
+            "draws": settings.draws * len(self.inputs.questions),
+            "per_draw": self._per_draw(),
+            **describe_guarantee_and_caveats(promise),
+        }
+
+    def _way_out(self, ledger: Ledger) -> str:
+        """Return what to do about a budget whose delta is less than what was planned with."""
+        if ledger.budget.delta >= self.settings.delta:
+            return ""
+        return (
+            f" This run was planned with delta={never_less(self.settings.delta)}, and "
+            f"{ledger.path.name} allows delta={never_more(ledger.budget.delta)}: use that --delta, "
+            "or change the limit with --budget-delta DELTA, which the ledger records."
+        )
+
+    def release(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the result of drawing, after each entry on the ledger."""
+        settings, before = self.settings, len(ledger.rows)
+        policy = self.policy or self._tested_policy(ledger)
+        with quiet():
+            drawn = self._draws(policy, ledger)
+        names = self.inputs.logs.catalogue.names
+        timed = settings.unit is Unit.label  # else a time tells how many records there were
+        result: dict[str, Any] = finite(
+            {
+                "format": _FORMAT,
+                "version": _VERSION,
+                **describe_guarantee_and_caveats(paid_since(ledger, before, settings.delta)),
+                "temperature": policy.temperature,
+                "regularization": _regularization(policy),
+                "draws": [names[arm] for arm in drawn.tolist()],
+                "per_draw": self._per_draw(policy),
+                "seconds": round(_random.clock() - self.started, 3) if timed else None,
+            }
+        )
+        return result, {}
+
+    def _tested_policy(self, ledger: Ledger) -> WithheldPolicy:
+        """Return the policy that a test of counts allows; the test is spent here."""
+        settings, (epsilon, delta) = self.settings, self.settings.rest
+        return count_tested_policy(
+            self.inputs.logs,
+            neighbors=settings.relation,
+            epsilon=epsilon,
+            delta=delta,
+            draws=settings.draws,
+            test_epsilon=settings.test.epsilon,
+            test_delta=settings.test.delta,
+            penalty=settings.penalty,
+            reference=self.inputs.reference,
+            ledger=ledger,
+            simulate_seed=settings.simulate_seed,
+        )
+
+    def _draws(self, policy: WithheldPolicy, ledger: Ledger) -> Int64[np.ndarray, " n"]:
+        """Return drawn arms, those for one context together, in the order of the contexts."""
+        count, questions = self.settings.draws, self.inputs.questions
+        seed = self.settings.simulate_seed
+        if policy is not self.policy and seed is not None:
+            seed += 1  # the test had the first
+        if len(questions) == 1:
+            return policy.draw_many(count, questions[0], ledger=ledger, simulate_seed=seed)
+        asked = [question for question in questions for _ in range(count)]
+        parts = [
+            policy.draw_each(
+                asked[start : start + _BLOCK],
+                ledger=ledger,
+                simulate_seed=None if seed is None else seed + start,
+            )
+            for start in range(0, len(asked), _BLOCK)
+        ]
+        return np.concatenate(parts)
+
+    def _per_draw(self, drawn_from: WithheldPolicy | None = None) -> dict[str, Any]:
+        """Return what one draw costs, and what is public of how it came about."""
+        told = describe_draw(self._one.bounded_range)
+        if self.inputs.logs.context_columns:
+            given = self.inputs.contexts
+            told["contexts"] = "zeros" if given is None else len(given)
+        if self.policy is None:
+            test = self.settings.test
+            told["test"] = {"epsilon": test.epsilon, "delta": test.delta}
+            if drawn_from is not None:  # what the test found was paid for
+                held = drawn_from.estimate
+                assert isinstance(held, ScreenedMeans)  # noqa: S101 - counts are of arms
+                with quiet():
+                    size = drawn_from.bounded_range()
+                told |= describe_draw(size) | {"least_count": held.least_count}
+        return told
+
+
+@command(app, Bandit)
+def bandit(settings: Bandit) -> None:
+    """Draw arms from a private policy of logged pulls; the randomness of the draws is the noise."""
+    started, title = _random.clock(), "sordino bandit"
+    inputs = _inputs(settings)
+    run = BanditRun(
+        settings=settings, inputs=inputs, policy=_policy(settings, inputs), started=started
+    )
+    run.warn()
+    if settings.dry_run:
+        plan, simulated = run.planned(), settings.simulate_seed is not None
+        rows = bandit_plan_rows(plan)
+        finish(title, rows, plan, as_json=settings.as_json, simulated=simulated)
+        return
+    result, account = run.perform()
     simulated = result["guarantee"]["randomness"] == "simulated"
-    rows = bandit_rows(result, account, out)
-    finish("sordino bandit", rows, result, as_json=as_json, simulated=simulated)
+    rows = bandit_rows(result, account, settings.out)
+    finish(title, rows, result, as_json=settings.as_json, simulated=simulated)

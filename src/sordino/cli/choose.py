@@ -1,10 +1,7 @@
 """``sordino choose``: draw answers from the policy of an earlier run.
 
-It spends nothing, unless the run kept its reward to itself: then every answer spends.
-
-What is asked of a reward that a curator keeps, and the answers that are drawn and paid for.
-
-A run with noise on draws, read again: the curator refits the reward and withholds it.
+It spends nothing, unless the run kept its reward to itself: then a curator fits it anew, and every
+answer spends.
 """
 
 from __future__ import annotations
@@ -17,9 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-import numpy as np
 import typer
-from jaxtyping import Int64
 
 from sordino import _validate
 from sordino._files import atomic_writer, read_json, refuse_output, refuse_unwritable
@@ -40,14 +35,207 @@ from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
 from sordino.rewards.release_checks import entropy_of
 
-from . import _options as options
 from ._accounts import describe_draw, paid_since, quiet, warn_if_vacuous
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
 from ._run import add_spend_to_errors
-from ._settings import refuse_given
+from ._settings import LEDGER, PRIVACY, Argument, Option, Output, command, refuse_given
 from ._tables import chosen_rows
+
+_TITLE = "sordino choose"
+_BATCH = 2048
+_PROBLEM = "This run cannot be used"
+Question = tuple[Text, list[Text]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choose(Output):
+    """What is asked of which run."""
+
+    folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="RUN")]
+    prompts: Annotated[Path, Argument('Lines of {"prompt": ..., "candidates": [...]}.')]
+    out: Annotated[Path | None, Option("Where to write; else printed.", metavar="FILE")] = None
+    temperature: Annotated[float | None, Option("Instead of the run's own.")] = None
+    judgments: Annotated[
+        Path | None,
+        Option(
+            "With --noise draws: the raw judgments, from which the reward is fitted anew. Every "
+            "answer spends.",
+            panel=PRIVACY,
+            metavar="PREFS",
+        ),
+    ] = None
+    ledger: Annotated[
+        Path | None,
+        Option(
+            "With --noise draws: what answers are charged to; RUN/spend.db by default.",
+            panel=LEDGER,
+            metavar="DB",
+        ),
+    ] = None
+    simulate_seed: Annotated[
+        int | None, Option("A seed, to repeat the draws.", panel=PRIVACY, min=0)
+    ] = None
+    dry_run: Annotated[bool, Option("Print what would be spent; touch nothing.")] = False
+
+    def write(self, rows: list[dict[str, Any]], *, simulated: bool) -> bool:
+        """Write what was drawn, or print it; return whether nothing is left to say."""
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        if self.out is not None:
+            with atomic_writer(self.out, force=self.force) as file:
+                file.write(lines.encode())
+        elif not self.as_json:
+            typer.echo(lines, nl=False)
+            if simulated:
+                say_simulated()
+            return True
+        return False
+
+
+@command(app, Choose)
+def choose(settings: Choose) -> None:
+    """Draw one answer for every prompt, with its probability unless that is withheld."""
+    if settings.out is not None:
+        refuse_output(settings.out, force=settings.force)
+    if _is_prepared(settings.folder):
+        _draw_withheld(settings, PreparedRun.read(settings.folder))
+    else:
+        _draw_freely(settings)
+
+
+def _questions(path: Path, progress: Progress) -> Iterator[Question]:
+    """Yield (prompt, candidates) of every line."""
+    for where, row in read_mappings(path, progress):
+        options = row.get("candidates")
+        if not isinstance(options, list) or not options:
+            raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
+        named = {f"candidates[{index}]": text for index, text in enumerate(options)}
+        question = read_text(row, "prompt", where), [read_text(named, at, where) for at in named]
+        written = json.dumps(question, ensure_ascii=False)
+        if written != written.encode(errors="replace").decode():  # a lone surrogate
+            raise DataError(f"{where}: a text is not valid Unicode.")
+        yield question
+
+
+def _draw_freely(settings: Choose) -> None:
+    """Draw from a reward that was paid for."""
+    refuse_given(
+        {
+            "--judgments": settings.judgments,
+            "--ledger": settings.ledger,
+            "--dry-run": settings.dry_run,
+        },
+        "the reward of this run was paid for, and answers drawn from it are free",
+    )
+    result = read_result(settings.folder)
+    reward = RewardModel.load(settings.folder / "reward.json")
+    with malformed(RESULT):
+        terms = dict(result["policy"])
+        remake_policy(reward, terms, temperature=None)  # what the file says, before an option
+    policy = remake_policy(reward, terms, temperature=settings.temperature)
+    with Bar.shown("Choosing") as bar:
+        rows = list(_drawn(policy, _questions(settings.prompts, bar), settings.simulate_seed))
+    simulated, out = reward.guarantee.simulated, settings.out
+    if settings.write(rows, simulated=simulated):
+        return
+    value = {
+        "prompts": len(rows),
+        "temperature": policy.temperature,
+        "guarantee": reward.guarantee.to_dict(),
+        "choices": rows if out is None else None,
+    }
+    table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
+    finish(_TITLE, table, value, as_json=settings.as_json, simulated=simulated)
+
+
+def _drawn(
+    policy: CandidatePolicy, questions: Iterator[Question], simulate_seed: int | None
+) -> Iterator[dict[str, Any]]:
+    """Yield what was drawn for every question."""
+    part = 0
+    while batch := list(islice(questions, _BATCH)):
+        prompts, candidates = [row[0] for row in batch], [row[1] for row in batch]
+        seed = None if simulate_seed is None else simulate_seed + part
+        picks, chances = policy.draw(prompts, candidates, simulate_seed=seed)
+        for (prompt, answers), pick, chance in zip(batch, picks, chances, strict=True):
+            yield {"prompt": prompt, "answer": answers[pick], "probability": float(chance[pick])}
+        part += 1
+
+
+# A run with noise on draws: the curator refits the reward and withholds it.
+
+
+def _is_prepared(folder: Path) -> bool:
+    """Return whether a folder holds a run with noise on draws."""
+    with suppress(OSError, ValueError, RecursionError):
+        value = json.loads((folder / RESULT).read_bytes())
+        return isinstance(value, Mapping) and value.get("format") == INTRINSIC_FORMAT
+    return False
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedRun:
+    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights."""
+
+    # What all planned draws promise at most; its unit and relation are the ledger's.
+    promise: Guarantee
+    temperature: float  # KL strength, in units of reward
+    fit: dict[str, Any]  # public settings of the fit
+    reading: dict[str, Any]  # how judgments are read
+    data: str  # name of the data set on the ledger
+    public_digest: str | None  # of the questions, where they are public
+
+    @classmethod
+    def read(cls, folder: Path) -> PreparedRun:
+        """Return the run in a folder.
+
+        Raises:
+            DataError: Its file is malformed, or was written by a newer version.
+        """
+        values = read_json(
+            folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
+        )
+        try:
+            return cls(
+                promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
+                temperature=_validate.positive("temperature", values["temperature"]),
+                fit={
+                    "features": HashedText(dimension=values["dimension"]),
+                    **{name: values[name] for name in ("ridge", "ball", "bound")},
+                },
+                reading={
+                    name: values["reading"][name] for name in ("drop_identical", "person_field")
+                },
+                data=values["data"],
+                public_digest=values["public_digest"],
+            )
+        except (AttributeError, KeyError, TypeError, UsageError):
+            pass
+        raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
+
+    def policy(self, judgments: Path, temperature: float | None) -> WithheldPolicy:
+        """Return the policy of a reward that is fitted here and now; nothing is spent.
+
+        Raises:
+            DataError: The judgments cannot be used.
+            LedgerMismatch: They are about other prompts and answers.
+            ConvergenceError: The fit could not be certified.
+        """
+        with Bar.shown("Reading") as bar:
+            hidden = self.promise.unit == "record"
+            pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
+        digest = pairs.public_digest if isinstance(pairs, Pairs) else None
+        if isinstance(pairs, Pairs) and self.public_digest not in (None, digest):
+            raise LedgerMismatch(
+                "--judgments are not those that this run was prepared for: prompts or answers "
+                "differ. Nothing was drawn. Give the same file, or prepare another run."
+            )
+        whose: dict[str, Any] = {"unit": self.promise.unit, "neighbors": self.promise.neighbors}
+        kept: Any = pairs  # of what kind it is, is checked there
+        reward = fit_reward(kept, withhold=True, **whose, **self.fit)
+        heat = self.temperature if temperature is None else temperature
+        return gibbs_policy(reward, temperature=heat)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,9 +248,7 @@ class WithheldQuery:
     bounded_range: float  # the largest of one draw
 
     @classmethod
-    def of(
-        cls, policy: WithheldPolicy, questions: Sequence[tuple[Text, list[Text]]]
-    ) -> WithheldQuery:
+    def of(cls, policy: WithheldPolicy, questions: Sequence[Question]) -> WithheldQuery:
         """Return questions with what they cost; warn where that protects nobody."""
         prompts, candidates = [row[0] for row in questions], [row[1] for row in questions]
         with quiet():
@@ -109,8 +295,8 @@ class WithheldQuery:
 
     def answers(
         self, ledger: Ledger, simulate_seed: int | None
-    ) -> tuple[Int64[np.ndarray, " n"], dict[str, Any]]:
-        """Return which candidates were drawn, and what that spent; the spend comes first.
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Return what was drawn, without its probability, and what that spent, which comes first.
 
         Raises:
             BudgetExceeded: The ledger has not enough left for all; nothing was drawn.
@@ -120,259 +306,39 @@ class WithheldQuery:
             drawn = self.policy.draw_each(
                 self.prompts, self.candidates, ledger=ledger, simulate_seed=simulate_seed
             )
+        rows = [
+            {"prompt": prompt, "answer": answers[pick]}
+            for prompt, answers, pick in zip(self.prompts, self.candidates, drawn, strict=True)
+        ]
         told = self._told(paid_since(ledger, before, ledger.budget.delta))
-        return drawn, told | {"remaining_epsilon": ledger.remaining_epsilon()}
+        return rows, told | {"remaining_epsilon": ledger.remaining_epsilon()}
 
 
-_PROBLEM = "This run cannot be used"
-_MALFORMED = (AttributeError, KeyError, TypeError, UsageError)
-_READING = ("drop_identical", "person_field")
-
-
-def is_prepared(folder: Path) -> bool:
-    """Return whether a folder holds a run with noise on draws."""
-    with suppress(OSError, ValueError, RecursionError):
-        value = json.loads((folder / RESULT).read_bytes())
-        return isinstance(value, Mapping) and value.get("format") == INTRINSIC_FORMAT
-    return False
-
-
-@dataclass(frozen=True, kw_only=True)
-class PreparedRun:
-    """What ``sordino align --noise draws`` wrote: how to make draws, and no weights."""
-
-    # What all planned draws promise at most; its unit and relation are the ledger's.
-    promise: Guarantee
-    temperature: float  # KL strength, in units of reward
-    fit: dict[str, Any]  # public settings of the fit
-    reading: dict[str, Any]  # how judgments are read
-    data: str  # name of the data set on the ledger
-    public_digest: str | None  # of the questions, where they are public
-
-    @classmethod
-    def read(cls, folder: Path) -> PreparedRun:
-        """Return the run in a folder.
-
-        Raises:
-            DataError: Its file is malformed, or was written by a newer version.
-        """
-        values = read_json(
-            folder / RESULT, kind=INTRINSIC_FORMAT, version=INTRINSIC_VERSION, problem=_PROBLEM
-        )
-        try:
-            return cls(
-                promise=Guarantee.from_dict(values["guarantee"], values["caveats"]),
-                temperature=_validate.positive("temperature", values["temperature"]),
-                fit={
-                    "features": HashedText(dimension=values["dimension"]),
-                    "ridge": values["ridge"],
-                    "ball": values["ball"],
-                    "bound": values["bound"],
-                },
-                reading={name: values["reading"][name] for name in _READING},
-                data=values["data"],
-                public_digest=values["public_digest"],
-            )
-        except _MALFORMED:
-            pass
-        raise DataError(f"{_PROBLEM}: {RESULT} has a field that is missing or malformed.")
-
-    def policy(self, judgments: Path, temperature: float | None) -> WithheldPolicy:
-        """Return the policy of a reward that is fitted here and now; nothing is spent.
-
-        Args:
-            judgments: The raw judgments that the run was prepared for.
-            temperature: Instead of the run's own.
-
-        Raises:
-            DataError: The judgments cannot be used.
-            LedgerMismatch: They are about other prompts and answers.
-            ConvergenceError: The fit could not be certified.
-        """
-        with Bar.shown("Reading") as bar:
-            hidden = self.promise.unit == "record"
-            pairs = read_pairs(judgments, **self.reading, hides_records=hidden, progress=bar)
-        found = pairs.public_digest if isinstance(pairs, Pairs) else None
-        if isinstance(pairs, Pairs) and self.public_digest not in (None, found):
-            raise LedgerMismatch(
-                "--judgments are not those that this run was prepared for: prompts or answers "
-                "differ. Nothing was drawn. Give the same file, or prepare another run."
-            )
-        terms: dict[str, Any] = {"unit": self.promise.unit, "neighbors": self.promise.neighbors}
-        kept: Any = pairs  # of what kind it is, is checked there
-        reward = fit_reward(kept, withhold=True, **terms, **self.fit)
-        heat = self.temperature if temperature is None else temperature
-        return gibbs_policy(reward, temperature=heat)
-
-    def ledger(self, path: Path) -> Ledger:
-        """Return the ledger that draws are charged to, which must be there.
-
-        Raises:
-            FileSystemError: It is not.
-            LedgerMismatch: It is another data set's.
-        """
-        Ledger.read(path)
-        return Ledger.open(path, data=self.data)
-
-
-_BATCH = 2048
-Question = tuple[Text, list[Text]]
-
-
-def _questions(path: Path, progress: Progress) -> Iterator[Question]:
-    """Yield (prompt, candidates) of every line."""
-    for where, row in read_mappings(path, progress):
-        options = row.get("candidates")
-        if not isinstance(options, list) or not options:
-            raise DataError(f"{where}: field 'candidates' must be a list of at least one answer.")
-        named = {f"candidates[{index}]": text for index, text in enumerate(options)}
-        question = read_text(row, "prompt", where), [read_text(named, at, where) for at in named]
-        if not _is_unicode(question):
-            raise DataError(f"{where}: a text is not valid Unicode.")
-        yield question
-
-
-def _is_unicode(question: Question) -> bool:
-    """Return whether a question can be written as UTF-8, which lone surrogates cannot."""
-    try:
-        json.dumps(question, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _drawn(
-    policy: CandidatePolicy, questions: Iterator[Question], simulate_seed: int | None
-) -> Iterator[dict[str, Any]]:
-    """Yield what was drawn for every question."""
-    part = 0
-    while batch := list(islice(questions, _BATCH)):
-        prompts, candidates = [row[0] for row in batch], [row[1] for row in batch]
-        seed = None if simulate_seed is None else simulate_seed + part
-        picks, chances = policy.draw(prompts, candidates, simulate_seed=seed)
-        for (prompt, answers), pick, chance in zip(batch, picks, chances, strict=True):
-            yield {"prompt": prompt, "answer": answers[pick], "probability": float(chance[pick])}
-        part += 1
-
-
-@app.command()
-def choose(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier align.")],
-    prompts: Annotated[Path, typer.Argument(help='Lines of {"prompt": ..., "candidates": [...]}.')],
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Where to write; else printed.")
-    ] = None,
-    temperature: Annotated[
-        float | None, typer.Option("--temperature", help="Instead of the run's own.")
-    ] = None,
-    judgments: Annotated[
-        Path | None,
-        typer.Option(
-            "--judgments",
-            metavar="PREFS",
-            help="With --noise draws: the raw judgments, from which the reward is fitted "
-            "anew. Every answer spends.",
-        ),
-    ] = None,
-    ledger: Annotated[
-        Path | None,
-        typer.Option(
-            "--ledger",
-            metavar="DB",
-            help="With --noise draws: what answers are charged to; RUN/spend.db by default.",
-        ),
-    ] = None,
-    simulate_seed: Annotated[
-        int | None, typer.Option("--simulate-seed", min=0, help="A seed, to repeat the draws.")
-    ] = None,
-    force: options.Force = False,
-    dry_run: options.DryRun = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Draw one answer for every prompt, with its probability unless that is withheld."""
-    if out is not None:
-        refuse_output(out, force=force)
-    if is_prepared(folder):
-        run = PreparedRun.read(folder)
-        account = run.ledger(ledger or folder / "spend.db")
-        policy = run.policy(_given(judgments), temperature)
-        with Bar.shown("Choosing") as bar:
-            asked = WithheldQuery.of(policy, list(_questions(prompts, bar)))
-        if dry_run:
-            plan = asked.plan(account, simulate_seed)
-            finish("sordino choose", chosen_rows(plan, None), plan, as_json=as_json)
-            return
-        _charge(asked, account, out, simulate_seed, force=force, as_json=as_json)
-        return
-    refuse_given(
-        {"--judgments": judgments, "--ledger": ledger, "--dry-run": dry_run or None},
-        "the reward of this run was paid for, and answers drawn from it are free",
-    )
-    result = read_result(folder)
-    reward = RewardModel.load(folder / "reward.json")
-    with malformed(RESULT):
-        settings = dict(result["policy"])
-        remake_policy(reward, settings, temperature=None)  # what the file says, before an option
-    free = remake_policy(reward, settings, temperature=temperature)
-    with Bar.shown("Choosing") as bar:
-        rows = list(_drawn(free, _questions(prompts, bar), simulate_seed))
-    simulated = reward.guarantee.simulated
-    if _written(rows, out, simulated=simulated, force=force, as_json=as_json):
-        return
-    value: dict[str, Any] = {"prompts": len(rows), "temperature": free.temperature}
-    value |= {"guarantee": reward.guarantee.to_dict(), "choices": rows if out is None else None}
-    table = {"prompts": f"{len(rows):,}", "written": out.name if out else "", "spent": "nothing"}
-    finish("sordino choose", table, value, as_json=as_json, simulated=simulated)
-
-
-def _given(judgments: Path | None) -> Path:
-    """Return the raw judgments; refuse none."""
-    if judgments is None:
+def _draw_withheld(settings: Choose, run: PreparedRun) -> None:
+    """Draw from a withheld reward after recording the spend; tell no probability."""
+    path, seed = settings.ledger or settings.folder / "spend.db", settings.simulate_seed
+    Ledger.read(path)  # it must be there
+    ledger = Ledger.open(path, data=run.data)
+    if settings.judgments is None:
         raise UsageError(
             "This run withholds its reward and stored none, so --judgments PREFS is needed: the "
             "raw judgments that it was prepared for. Nothing was drawn. Every answer spends."
         )
-    return judgments
-
-
-def _written(
-    rows: list[dict[str, Any]], out: Path | None, *, simulated: bool, force: bool, as_json: bool
-) -> bool:
-    """Write what was drawn, or print it; return whether nothing is left to say."""
-    lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    if out is not None:
-        with atomic_writer(out, force=force) as file:
-            file.write(lines.encode())
-    elif not as_json:
-        typer.echo(lines, nl=False)
-        if simulated:
-            say_simulated()
-        return True
-    return False
-
-
-def _charge(
-    asked: WithheldQuery,
-    ledger: Ledger,
-    out: Path | None,
-    simulate_seed: int | None,
-    *,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Draw from a withheld reward after recording the spend; tell no probability."""
-    asked.plan(ledger, simulate_seed)
+    policy = run.policy(settings.judgments, settings.temperature)
+    with Bar.shown("Choosing") as bar:
+        query = WithheldQuery.of(policy, list(_questions(settings.prompts, bar)))
+    plan = query.plan(ledger, seed)
+    if settings.dry_run:
+        finish(_TITLE, chosen_rows(plan, None), plan, as_json=settings.as_json)
+        return
+    out = settings.out
     if out is not None:
         refuse_unwritable(out)
     with add_spend_to_errors(ledger):
-        drawn, told = asked.answers(ledger, simulate_seed)
-        rows = [
-            {"prompt": prompt, "answer": answers[pick]}
-            for prompt, answers, pick in zip(asked.prompts, asked.candidates, drawn, strict=True)
-        ]
+        rows, told = query.answers(ledger, seed)
         simulated = told["guarantee"]["randomness"] == "simulated"
-        if _written(rows, out, simulated=simulated, force=force, as_json=as_json):
+        if settings.write(rows, simulated=simulated):
             typer.echo(f"Spent: {chosen_rows(told, None)['spent']}.", err=True)
             return
     value = {**told, "choices": rows if out is None else None}
-    finish("sordino choose", chosen_rows(told, out), value, as_json=as_json, simulated=simulated)
+    finish(_TITLE, chosen_rows(told, out), value, as_json=settings.as_json, simulated=simulated)

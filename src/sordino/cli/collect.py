@@ -1,11 +1,4 @@
-"""``sordino collect``: ask people, whose choices are randomized on their own device.
-
-What the commands of ``sordino collect`` share: the extra, the study and its database.
-
-What the commands of ``sordino collect`` say of a study, in a few lines.
-
-Twelve questions to try a study out with: harmless, and people differ about them.
-"""
+"""``sordino collect``: ask people, whose choices are randomized on their own device."""
 
 from __future__ import annotations
 
@@ -13,9 +6,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from importlib import import_module
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Final, cast
 from urllib.parse import urlsplit
@@ -26,43 +19,38 @@ import typer
 from sordino._files import atomic_draft, explained, refuse_output, refuse_unwritable, write_text
 from sordino._random import new_token
 from sordino.collection.study import Study, new_study, read_study
-from sordino.errors import DataError, MissingExtra, UsageError
-from sordino.preferences.pairs import Manifest, manifest_path
+from sordino.errors import DataError, UsageError
+from sordino.preferences.pairs import manifest_path
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less, never_more
 
-from . import _options as options
 from ._app import COMMANDS, app, finish, grid
-from ._settings import Unit, refuse_records
+from ._settings import (
+    Argument,
+    Json,
+    Option,
+    Output,
+    Unit,
+    collection_module,
+    command,
+    refuse_records,
+)
 
 _LOOPBACK: Final = {"localhost", "::1"}
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{43}\Z")
 _OTHERS: Final = 0o077  # what group and others may do
+_MOST_ODDS: Final = 999  # beyond it almost any belief can become almost certain
 
+collect = typer.Typer(help=COMMANDS["collect"], no_args_is_help=True)
+app.add_typer(collect, name="collect")
 
-def collection_module(name: str) -> Any:
-    """Return a module of ``sordino.collection``, and say what to install if it cannot be loaded.
-
-    Raises:
-        MissingExtra: The extra ``collect`` is not installed.
-    """
-    try:
-        return import_module(f"sordino.collection.{name}")
-    except ImportError as error:
-        if (error.name or "").startswith("sordino"):
-            raise
-        raise MissingExtra(
-            "The collect commands need libraries that are not installed. Nothing was done. Make "
-            "sure you have installed everything with: pip install 'sordino[collect]'"
-        ) from error
+_StudyFile = Annotated[Path, Argument("The study file (.toml).", metavar="STUDY")]
 
 
 @contextmanager
 def opened(study: Study, *, create: bool = False) -> Iterator[Any]:
     """Yield the engine of a study's database, which is of this study and no other.
 
-    Args:
-        study: The study as its file says now.
-        create: Begin the study there, which freezes what bears on the promise.
+    ``create`` begins the study there, which freezes what bears on the promise.
 
     Raises:
         LedgerMismatch: The database is of another study, or this one was changed.
@@ -178,9 +166,6 @@ def admin_token(path: Path | None) -> str:
     return token
 
 
-_MOST_ODDS: Final = 999  # beyond it almost any belief can become almost certain
-
-
 def study_values(study: Study) -> dict[str, Any]:
     """Return what identifies a study, for JSON."""
     return {"study": study.id, "title": study.title, "questions": len(study.questions)}
@@ -223,45 +208,6 @@ def _reach(promise: Guarantee) -> str:
     belief = never_less(100 / (1 + 1 / promise.odds), 3)
     factor = never_less(promise.odds, 3)
     return f"odds move by at most {factor} times, a belief of 50 % to {belief} %"
-
-
-def status_rows(told: Mapping[str, Any]) -> dict[str, str]:
-    """Return how far a study is."""
-    invitations, per_question = told["invitations"], told["per_question"]
-    counts = [row["answers"] for row in per_question]
-    rows = {
-        "title": told["title"],
-        "study": told["study"],
-        "questions": f"{told['questions']:,}",
-        "invitations": f"{invitations['made']:,} made, {invitations['opened']:,} opened, "
-        f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
-        "answers": f"{told['answers']:,} of {told['persons']:,} people "
-        "(whoever has two invitations counts as two)",
-        "per question": f"{min(counts):,} to {max(counts):,} answers",
-        "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
-        f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
-    }
-    if told["closed"]:
-        rows["closed"] = "no invitation is left with which anybody could send"
-    return rows
-
-
-def export_rows(manifest: Manifest, study: Study, *, name: str, note: str) -> dict[str, str]:
-    """Return what was written, and what it promises."""
-    rows = {
-        "written": f"{name} and {note}",
-        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
-        f"trust: {manifest.trust}",
-    }
-    if manifest.unit == "person":
-        rows["each answer"] = (
-            f"epsilon={never_less(study.coin.realized_epsilon)}, at most "
-            f"{study.most_labels:,} per invitation"
-        )
-    return rows | {
-        "caveats": ", ".join(manifest.caveats) or "none",
-        "next": f"sordino align {name} --out runs/study (it spends nothing)",
-    }
 
 
 EXAMPLES: Final = (
@@ -359,67 +305,73 @@ EXAMPLES: Final = (
 """A prompt and two answers each."""
 
 
-def write_examples(path: Path) -> None:
-    """Write the questions as JSON Lines, and never over a file that is there.
-
-    Raises:
-        UsageError: The file exists.
-        FileSystemError: It cannot be written.
-    """
-    rows = (dict(zip(("prompt", "first", "second"), one, strict=True)) for one in EXAMPLES)
-    write_text(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+# The commands.
 
 
-collect = typer.Typer(help=COMMANDS["collect"], no_args_is_help=True)
-app.add_typer(collect, name="collect")
+@dataclass(frozen=True, kw_only=True)
+class Init(Output):
+    """What a new study asks, and what it promises."""
 
-StudyFile = Annotated[Path, typer.Argument(metavar="STUDY", help="The study file (.toml).")]
-
-
-@collect.command("init")
-def init(
-    path: StudyFile,
-    title: Annotated[
-        str, typer.Option("--title", help="What people read at the top of the page.")
-    ] = "Which answer is better?",
+    path: _StudyFile
+    title: Annotated[str, Option("What people read at the top of the page.")] = (
+        "Which answer is better?"
+    )
     questions: Annotated[
         Path | None,
-        typer.Option(
-            "--questions",
+        Option(
+            "JSON Lines with prompt, first, second. Without it questions.jsonl beside the study, "
+            "which is filled with examples if it is not there.",
             metavar="FILE",
-            help="JSON Lines with prompt, first, second. Without it questions.jsonl beside the "
-            "study, which is filled with examples if it is not there.",
         ),
-    ] = None,
-    epsilon: Annotated[
-        float, typer.Option("--epsilon", help="Privacy loss allowed for one answer.")
-    ] = 1.0,
-    cap: Annotated[int, typer.Option("--cap", min=1, help="The most answers per invitation.")] = 20,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+    ] = None
+    epsilon: Annotated[float, Option("Privacy loss allowed for one answer.")] = 1.0
+    cap: Annotated[int, Option("The most answers per invitation.", min=1)] = 20
+
+
+@command(collect, Init)
+def init(settings: Init) -> None:
     """Write a study file, and say what it promises to the people who will be asked."""
+    path, force = settings.path, settings.force
     _refuse_study(path, force=force)
-    file = questions or path.with_name("questions.jsonl")
-    made = questions is None and not file.exists()
+    file = settings.questions or path.with_name("questions.jsonl")
+    made = settings.questions is None and not file.exists()
     try:
         if made:
-            write_examples(file)
-        study = new_study(path, title=title, questions=file, epsilon=epsilon, cap=cap, force=force)
+            rows = (
+                dict(zip(("prompt", "first", "second"), each, strict=True)) for each in EXAMPLES
+            )
+            write_text(file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
+        study = new_study(
+            path,
+            title=settings.title,
+            questions=file,
+            epsilon=settings.epsilon,
+            cap=settings.cap,
+            force=force,
+        )
     except BaseException:
         if made:
             file.unlink(missing_ok=True)
         raise
-    notes = _notes(study, file, made=made, chosen=questions is not None)
+    number, notes = len(study.questions), []  # what to know before anybody is invited
+    if made:
+        notes.append(f"{file.name} holds {number} examples: replace them by your own questions.")
+    elif settings.questions is None:
+        notes.append(f"{file.name} was there already and is used.")
+    if study.cap > number:
+        notes.append(
+            f"cap is {study.cap:,} and there are {number:,} questions: nobody is asked more than "
+            f"{number:,}, and the promise counts {number:,}."
+        )
     value = {**study_values(study), **promise_values(study), "examples": made, "notes": notes}
-    rows = {
+    shown = {
         "written": f"{path.name}{f' and {file.name}' if made else ''}",
-        "questions": f"{len(study.questions):,}, public",
+        "questions": f"{number:,}, public",
         **promise_rows(study),
         **{f"note {place}": note for place, note in enumerate(notes, start=1)},
         "next": f"edit {path.name}, then: sordino collect invite {path.name} --count 10",
     }
-    finish("sordino collect init", rows, value, as_json=as_json)
+    finish("sordino collect init", shown, value, as_json=settings.as_json)
 
 
 def _refuse_study(path: Path, *, force: bool) -> None:
@@ -436,71 +388,49 @@ def _refuse_study(path: Path, *, force: bool) -> None:
     refuse_unwritable(path)
 
 
-def _notes(study: Study, file: Path, *, made: bool, chosen: bool) -> list[str]:
-    """Return what an organizer should know before anybody is invited."""
-    notes = []
-    number = len(study.questions)
-    if made:
-        notes.append(f"{file.name} holds {number} examples: replace them by your own questions.")
-    elif not chosen:
-        notes.append(f"{file.name} was there already and is used.")
-    if study.cap > number:
-        notes.append(
-            f"cap is {study.cap:,} and there are {number:,} questions: nobody is asked more than "
-            f"{number:,}, and the promise counts {number:,}."
-        )
-    return notes
+@dataclass(frozen=True, kw_only=True)
+class Invite(Output):
+    """Who is invited, and for how long."""
 
-
-@collect.command("invite")
-def invite(
-    path: StudyFile,
-    count: Annotated[int, typer.Option("--count", min=1, help="How many people.")] = 10,
-    url: Annotated[
-        str, typer.Option("--url", help="Where people will find the page.")
-    ] = "http://127.0.0.1:8000",
-    days: Annotated[float, typer.Option("--days", help="How long an invitation lasts.")] = 30.0,
+    path: _StudyFile
+    count: Annotated[int, Option("How many people.", min=1)] = 10
+    url: Annotated[str, Option("Where people will find the page.")] = "http://127.0.0.1:8000"
+    days: Annotated[float, Option("How long an invitation lasts.")] = 30.0
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", metavar="FILE", help="File for the links, which only you can read (mode 600)."
-        ),
-    ] = None,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+        Option("File for the links, which only you can read (mode 600).", metavar="FILE"),
+    ] = None
+
+
+@command(collect, Invite)
+def invite(settings: Invite) -> None:
     """Make links for people, shown once; the first invitation freezes the study."""
-    address = checked_url(url)
+    out, days, address = settings.out, settings.days, checked_url(settings.url)
     if out is not None:
-        refuse_output(out, force=force)
-    study = read_study(path)
+        refuse_output(out, force=settings.force)
+    study = read_study(settings.path)
     invitations = collection_module("invitations")
     with (
         opened(study, create=True) as engine,
-        secret_file(out, force=force) as file,
+        secret_file(out, force=settings.force) as file,
     ):
-        tokens = invitations.invite(engine, study, count=count, days=days)
+        tokens = invitations.invite(engine, study, count=settings.count, days=days)
         links = {invitations.handle_of(study, token): f"{address}/#{token}" for token in tokens}
         lines = [f"{handle} {link}\n" for handle, link in links.items()]
         if file is not None:
             file.write("".join(lines).encode())
     shown = [{"handle": handle} | ({} if out else {"link": link}) for handle, link in links.items()]
     rows = {
-        "invitations": f"{count:,}, each for one person on one device, for {days:g} days",
+        "invitations": f"{settings.count:,}, each for one person on one device, for {days:g} days",
         "links": "below: handle and link; they are shown once and stored nowhere"
         if out is None
         else f"in {out.name}: handle and link; they are stored nowhere else",
-        "next": f"send each link to one person; sordino collect serve {path.name}",
+        "next": f"send each link to one person; sordino collect serve {settings.path.name}",
     }
     value = {**study_values(study), "invitations": shown, "days": days}
-    finish("sordino collect invite", rows, value, as_json=as_json)
-    if out is None and not as_json:
+    finish("sordino collect invite", rows, value, as_json=settings.as_json)
+    if out is None and not settings.as_json:
         sys.stdout.writelines(lines)
-    _warn_of_url(address)
-
-
-def _warn_of_url(address: str) -> None:
-    """Say so where browsers will not let the page work."""
     host = address.partition("://")[2].rpartition("@")[2]
     name = host.rpartition(":")[0] if ":" in host.rpartition("]")[2] else host
     if address.startswith("http://") and not is_loopback(name.strip("[]")):
@@ -515,110 +445,141 @@ def _warn_of_plain_http() -> None:
     )
 
 
-@collect.command("revoke")
-def revoke(
-    path: StudyFile,
-    handles: Annotated[
-        list[str], typer.Argument(metavar="HANDLE...", help="Names of invitations.")
-    ],
-    as_json: options.AsJson = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Revoke(Json):
+    """Which invitations are withdrawn."""
+
+    path: _StudyFile
+    handles: Annotated[list[str], Argument("Names of invitations.", metavar="HANDLE...")]
+
+
+@command(collect, Revoke)
+def revoke(settings: Revoke) -> None:
     """Withdraw invitations for good; what was answered with them stays."""
-    study = read_study(path)
+    study, handles = read_study(settings.path), settings.handles
     invitations = collection_module("invitations")
     with opened(study) as engine:
         invitations.revoke(engine, handles)
     value = {**study_values(study), "revoked": handles}
     rows = {"revoked": ", ".join(handles), "answers": "those that were sent before stay"}
-    finish("sordino collect revoke", rows, value, as_json=as_json)
+    finish("sordino collect revoke", rows, value, as_json=settings.as_json)
 
 
-@collect.command("status")
-def status(
-    path: StudyFile,
-    invitations: Annotated[
-        bool, typer.Option("--invitations", help="Also list every invitation by its handle.")
-    ] = False,
-    as_json: options.AsJson = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Status(Json):
+    """What is told of a study."""
+
+    path: _StudyFile
+    invitations: Annotated[bool, Option("Also list every invitation by its handle.")] = False
+
+
+@command(collect, Status)
+def status(settings: Status) -> None:
     """Show how many people were invited and how many answers there are."""
-    study = read_study(path)
+    study = read_study(settings.path)
     module = collection_module("invitations")
     with opened(study) as engine:
         told: dict[str, Any] = module.progress_of(engine, study)
-        listed = module.states(engine) if invitations else []
-    value = told | ({"invitation_states": listed} if invitations else {})
-    finish("sordino collect status", status_rows(told), value, as_json=as_json)
-    if invitations and not as_json:
-        rows = [[row["handle"], row["state"], day(row["expires"])] for row in listed]
-        grid("invitations", ("handle", "state", "until"), rows)
+        listed = module.states(engine) if settings.invitations else []
+    value = told | ({"invitation_states": listed} if settings.invitations else {})
+    invitations, counts = told["invitations"], [row["answers"] for row in told["per_question"]]
+    rows = {
+        "title": told["title"],
+        "study": told["study"],
+        "questions": f"{told['questions']:,}",
+        "invitations": f"{invitations['made']:,} made, {invitations['opened']:,} opened, "
+        f"{invitations['revoked']:,} revoked, {invitations['expired']:,} expired",
+        "answers": f"{told['answers']:,} of {told['persons']:,} people "
+        "(whoever has two invitations counts as two)",
+        "per question": f"{min(counts):,} to {max(counts):,} answers",
+        "promise": f"epsilon={never_less(told['epsilon'])} an answer, "
+        f"{never_less(told['person_epsilon'])} per invitation ({told['cap']:,} answers at most)",
+    }
+    if told["closed"]:
+        rows["closed"] = "no invitation is left with which anybody could send"
+    finish("sordino collect status", rows, value, as_json=settings.as_json)
+    if settings.invitations and not settings.as_json:
+        states = [[row["handle"], row["state"], day(row["expires"])] for row in listed]
+        grid("invitations", ("handle", "state", "until"), states)
 
 
-@collect.command("export")
-def export(
-    path: StudyFile,
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="Answers to write (.jsonl, .jsonl.gz).")
-    ],
-    unit: Annotated[
-        Unit,
-        typer.Option("--unit", help="What the manifest speaks about: one person, or one label."),
-    ] = Unit.person,
+@dataclass(frozen=True, kw_only=True)
+class Export(Output):
+    """What is written of the answers."""
+
+    path: _StudyFile
+    out: Annotated[Path, Option("Answers to write (.jsonl, .jsonl.gz).", metavar="FILE")]
+    unit: Annotated[Unit, Option("What the manifest speaks about: one person, or one label.")] = (
+        Unit.person
+    )
     forget: Annotated[
         bool,
-        typer.Option(
-            "--forget",
-            help="Afterwards drop every link from an invitation to answers. Nobody can send any "
-            "more, and nobody can tell who gave which.",
+        Option(
+            "Afterwards drop every link from an invitation to answers. Nobody can send any more, "
+            "and nobody can tell who gave which."
         ),
-    ] = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+    ] = False
+
+
+@command(collect, Export)
+def export(settings: Export) -> None:
     """Write the randomized answers with a manifest that says how they were randomized."""
-    refuse_records(unit)
-    study = read_study(path)
+    refuse_records(settings.unit)
+    study, out, unit = read_study(settings.path), settings.out, settings.unit.whose
     exporting, invitations = map(collection_module, ("exporting", "invitations"))
     with opened(study) as engine:
-        manifest = exporting.export_answers(engine, study, out, unit=unit.whose, force=force)
-        links = invitations.forget(engine) if forget else None
+        manifest = exporting.export_answers(engine, study, out, unit=unit, force=settings.force)
+        links = invitations.forget(engine) if settings.forget else None
     value = manifest.to_dict() | {
         "epsilon_per_label": study.coin.realized_epsilon,
         "links_forgotten": links,
     }
-    rows = export_rows(manifest, study, name=out.name, note=manifest_path(out).name)
+    rows = {
+        "written": f"{out.name} and {manifest_path(out).name}",
+        "guarantee": f"epsilon={never_less(manifest.epsilon)} per {manifest.unit}, "
+        f"trust: {manifest.trust}",
+    }
+    if manifest.unit == "person":
+        rows["each answer"] = (
+            f"epsilon={never_less(study.coin.realized_epsilon)}, at most "
+            f"{study.most_labels:,} per invitation"
+        )
+    rows["caveats"] = ", ".join(manifest.caveats) or "none"
+    rows["next"] = f"sordino align {out.name} --out runs/study (it spends nothing)"
     if links is not None:
         rows["forgotten"] = f"{links:,} links to people; nobody can send answers any more"
-    finish("sordino collect export", rows, value, as_json=as_json)
+    finish("sordino collect export", rows, value, as_json=settings.as_json)
 
 
-@collect.command("serve")
-def serve(
-    path: StudyFile,
-    host: Annotated[str, typer.Option("--host", help="Address to listen at.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option("--port", min=1, max=65535, help="Its port.")] = 8000,
-    url: Annotated[
-        str | None, typer.Option("--url", help="Where people find the page, if elsewhere.")
-    ] = None,
+@dataclass(frozen=True, kw_only=True)
+class Serve(Json):
+    """Where the page is."""
+
+    path: _StudyFile
+    host: Annotated[str, Option("Address to listen at.")] = "127.0.0.1"
+    port: Annotated[int, Option("Its port.", min=1, max=65535)] = 8000
+    url: Annotated[str | None, Option("Where people find the page, if elsewhere.")] = None
     admin_token_file: Annotated[
         Path | None,
-        typer.Option(
-            "--admin-token-file",
+        Option(
+            "File with the token of the admin view; made (mode 600) if it is not there. Without "
+            "it a new token each time.",
             metavar="FILE",
-            help="File with the token of the admin view; made (mode 600) if it is not there. "
-            "Without it a new token each time.",
         ),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
+    ] = None
+
+
+@command(collect, Serve)
+def serve(settings: Serve) -> None:
     """Deliver the page and take answers, until it is told to stop (Ctrl-C)."""
+    host, port, url = settings.host, settings.port, settings.url
     shown = host if host not in {"0.0.0.0", "::"} else "127.0.0.1"  # noqa: S104 (a name, compared)
     local = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}"
     address = local if url is None else checked_url(url)
-    study = read_study(path)
+    study = read_study(settings.path)
     service, page = map(collection_module, ("service", "page_files"))
     with opened(study) as engine:
-        token = admin_token(admin_token_file)
+        token = admin_token(settings.admin_token_file)
         about = {
             "page": f"{address}/",
             "admin": f"{address}/admin",  # without the token: browsers keep addresses
@@ -635,7 +596,7 @@ def serve(
         }
         value = {**study_values(study), **promise_values(study), **about}
         listening = service.listener(host, port)
-        finish("sordino collect serve", rows, value, as_json=as_json)
+        finish("sordino collect serve", rows, value, as_json=settings.as_json)
         sys.stdout.flush()
         if url is None and not is_loopback(host):
             _warn_of_plain_http()

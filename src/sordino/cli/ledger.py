@@ -3,58 +3,76 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from sordino.cli import _options as options
-from sordino.cli._app import COMMANDS, app
 from sordino.errors import UsageError
 from sordino.privacy.accountants import support_table
+from sordino.privacy.guarantee import never_more
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_ledger_rows
 
-from ._app import finish, grid
-from ._tables import ledger_rows
+from ._app import COMMANDS, app, finish, grid
+from ._settings import Argument, Json, Option, command
+from ._tables import describe_promise
 
 ledger = typer.Typer(help=COMMANDS["ledger"], no_args_is_help=True)
 app.add_typer(ledger, name="ledger")
 
-Path_ = Annotated[Path, typer.Argument(metavar="DB", help="The ledger.")]
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Json):
+    """Which ledger is meant."""
+
+    path: Annotated[Path, Argument("The ledger.", metavar="DB")]
+
+    def tell(self, title: str, found: Ledger, rows: dict[str, str], value: dict[str, Any]) -> None:
+        """Say what a ledger holds, and whether a seed was used for anything on it."""
+        total = found.total()
+        simulated = total is not None and total.simulated
+        finish(title, rows, value, as_json=self.as_json, simulated=simulated)
 
 
-def _simulated(ledger: Ledger) -> bool:
-    """Return whether a seed was used for anything on a ledger."""
-    total = ledger.total()
-    return total is not None and total.simulated
-
-
-@ledger.command("show")
-def show(path: Path_, as_json: options.AsJson = False) -> None:
+@command(ledger, Show)
+def show(settings: Show) -> None:
     """Show the budget, the total and every entry."""
-    found = Ledger.read(path)
+    found = Ledger.read(settings.path)
     view = describe_ledger_rows(found)
-    simulated = _simulated(found)
-    finish("sordino ledger", ledger_rows(view), view, as_json=as_json, simulated=simulated)
-    if not as_json:
+    total = view["total"]
+    rows = {
+        "data": view["data"],
+        "budget": describe_promise(view["budget"]),
+        "spent": "nothing" if total is None else describe_promise(total),
+        "caveats": ", ".join(view["budget"].get("caveats", ())) or "none",
+        "remaining epsilon": never_more(view["remaining_epsilon"]),
+        "head": view["head"],
+        "rows": str(view["rows"]),
+    }
+    settings.tell("sordino ledger", found, rows, view)
+    if not settings.as_json:
         columns = ("sequence", "time", "kind", "event", "parameters", "count", "release_id")
         grid("entries", columns, [[str(row[name]) for name in columns] for row in view["entries"]])
 
 
-@ledger.command("verify")
-def verify(
-    path: Path_,
+@dataclass(frozen=True, kw_only=True)
+class Verify(Show):
+    """Which head must be in it."""
+
     head: Annotated[
-        str | None,
-        typer.Option("--head", metavar="DIGEST", help="A head noted earlier; it must be in it."),
-    ] = None,
-    as_json: options.AsJson = False,
-) -> None:
+        str | None, Option("A head noted earlier; it must be in it.", metavar="DIGEST")
+    ] = None
+
+
+@command(ledger, Verify)
+def verify(settings: Verify) -> None:
     """Check that no row was edited, and that the ledger is not older than a noted head."""
+    head = settings.head
     if head is not None and not re.fullmatch("[0-9a-fA-F]{64}", head):
         raise UsageError("--head must be a whole digest of 64 hexadecimal digits.")
-    found = Ledger.read(path, expected_head=head and head.lower())
+    found = Ledger.read(settings.path, expected_head=head and head.lower())
     anchor = "contains the noted head" if head else "not checked against a noted head"
     value = {"head": found.head.digest, "rows": found.head.rows, "intact": True, "anchor": anchor}
     rows = {
@@ -63,15 +81,14 @@ def verify(
         "head": found.head.digest,
         "rows": str(found.head.rows),
     }
-    simulated = _simulated(found)
-    finish("sordino ledger verify", rows, value, as_json=as_json, simulated=simulated)
+    settings.tell("sordino ledger verify", found, rows, value)
 
 
-@ledger.command("support")
-def support(as_json: options.AsJson = False) -> None:
+@command(ledger, Json)
+def support(settings: Json) -> None:
     """Show which events can be composed under which relation, and how."""
     rows = support_table()
-    if as_json:
+    if settings.as_json:
         finish("", {}, {"support": rows}, as_json=True)
         return
     columns = tuple(rows[0])

@@ -2,41 +2,42 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from sordino._files import write_text
 from sordino.auditing.runs.stored import RESULT, malformed, read_result
-from sordino.cli import _options as options
-from sordino.cli._app import app
 from sordino.privacy.ledger import Ledger
 
 from ._align_run import page
-from ._app import finish
+from ._app import app, finish
+from ._settings import Argument, LedgerPath, Option, Output, command
 
 
-@app.command()
-def report(
-    folder: Annotated[Path, typer.Argument(metavar="RUN", help="Folder of an earlier align.")],
+@dataclass(frozen=True, kw_only=True)
+class Report(Output):
+    """Which run, and where its page goes."""
+
+    folder: Annotated[Path, Argument("Folder of an earlier align.", metavar="RUN")]
     out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help="Page to write; RUN/report.html by default."),
-    ] = None,
-    ledger: options.LedgerPath = None,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+        Path | None, Option("Page to write; RUN/report.html by default.", metavar="FILE")
+    ] = None
+    ledger: LedgerPath = None
+
+
+@command(app, Report)
+def report(settings: Report) -> None:
     """Write the report of a run again, with its ledger as it stands now."""
+    folder = settings.folder
     result = read_result(folder)
     with malformed(RESULT):
         head = str(result["certificate"]["ledger"]["head"])
         simulated = result["guarantee"]["randomness"] == "simulated"
-    account = Ledger.read(ledger or folder / "spend.db", expected_head=head)
+    account = Ledger.read(settings.ledger or folder / "spend.db", expected_head=head)
     with malformed(RESULT):
         text = page(result, account)
-    target = out or folder / "report.html"
-    write_text(target, text, force=force)
+    target = settings.out or folder / "report.html"
+    write_text(target, text, force=settings.force)
     rows, value = {"written": str(target)}, {"report": target.name}
-    finish("sordino report", rows, value, as_json=as_json, simulated=simulated)
+    finish("sordino report", rows, value, as_json=settings.as_json, simulated=simulated)

@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import json
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from sordino._files import atomic_writer, refuse_output, to_json
-from sordino.cli import _options as options
-from sordino.cli._app import COMMANDS, app
 from sordino.environments.annotators import simulate_pairs
 from sordino.errors import UsageError
 
-from ._app import Bar, finish
+from ._app import COMMANDS, Bar, app, finish
+from ._settings import Option, Output, command
 
 simulate = typer.Typer(help=COMMANDS["simulate"], no_args_is_help=True)
 app.add_typer(simulate, name="simulate")
 
 
-@simulate.command("pairs")
-def pairs(
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Judgments to write.")],
-    n: Annotated[int, typer.Option("--n", help="Number of pairs.")] = 4000,
-    truth: Annotated[
-        Path | None, typer.Option("--truth", metavar="FILE", help="Where to write the true reward.")
-    ] = None,
-    people: Annotated[
-        int | None, typer.Option("--people", help="Spread the pairs over so many person ids.")
-    ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed of the simulated world.")] = 0,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class SimulatedPairs(Output):
+    """Who judges, and how often."""
+
+    out: Annotated[Path, Option("Judgments to write.", metavar="FILE")]
+    n: Annotated[int, Option("Number of pairs.")] = 4000
+    truth: Annotated[Path | None, Option("Where to write the true reward.", metavar="FILE")] = None
+    people: Annotated[int | None, Option("Spread the pairs over so many person ids.")] = None
+    seed: Annotated[int, Option("Seed of the simulated world.")] = 0
+
+
+@command(simulate, SimulatedPairs)
+def pairs(settings: SimulatedPairs) -> None:
     """Write pairs of generated answers with the choices of simulated people."""
+    out, truth, force = settings.out, settings.truth, settings.force
     if truth is not None and truth.absolute() == out.absolute():
         raise UsageError("--out and --truth must be two files.")
-    rows, known = simulate_pairs(n, seed=seed, people=people)
+    rows, known = simulate_pairs(settings.n, seed=settings.seed, people=settings.people)
     for path in (out, truth):
         if path is not None:
             refuse_output(path, force=force)
@@ -49,6 +49,7 @@ def pairs(
         file = stack.enter_context(atomic_writer(out, force=force))
         for done, row in enumerate(rows, start=1):
             file.write(json.dumps(row, ensure_ascii=False).encode() + b"\n")
-            bar(done, n)
-    value = {"pairs": n, "seed": seed, "people": people}
-    finish("sordino simulate", {"pairs": f"{n:,}", "written": out.name}, value, as_json=as_json)
+            bar(done, settings.n)
+    value = {"pairs": settings.n, "seed": settings.seed, "people": settings.people}
+    rows_shown = {"pairs": f"{settings.n:,}", "written": out.name}
+    finish("sordino simulate", rows_shown, value, as_json=settings.as_json)
