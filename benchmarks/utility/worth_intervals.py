@@ -25,7 +25,7 @@ from scipy.special import expit
 import sordino
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
-from sordino.reporting.summary import calibration_bins
+from sordino.reporting.result import calibration_bins
 from sordino.rewards import metrics
 
 METRICS: dict[str, Any] = {

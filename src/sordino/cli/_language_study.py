@@ -38,8 +38,8 @@ from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, REPLACE_SPECIAL, Gua
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.spend import event_of
 from sordino.privatization.answers import privatize, use_unprotected
+from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
-from sordino.reporting.training_curves import write_training_curves
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit, with_spend
 from ._language_options import language_module

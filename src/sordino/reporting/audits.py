@@ -1,7 +1,4 @@
-"""What an audit says, as one plain dict: the claim, what was measured, and what was tried.
-
-Every attack of an audit in plain words: a title, and one sentence on what it tries.
-"""
+"""What an audit says, as one plain dict: the claim, what was measured, and what was tried."""
 
 from __future__ import annotations
 
@@ -14,206 +11,99 @@ from typing import Any
 from sordino._version import __version__
 from sordino.auditing.findings import Audit, Finding, Measurement
 from sordino.privacy.conversions import replace_from_add_remove
-from sordino.privacy.guarantee import (
-    CAVEATS,
-    REPLACE_ONE,
-    Guarantee,
-    float_to_json,
-    never_less,
-    never_more,
+from sordino.privacy.guarantee import CAVEATS, REPLACE_ONE, float_to_json, never_less, never_more
+
+from .wording import (
+    Json,
+    at_least,
+    at_most,
+    belief_percent,
+    describe_guarantee,
+    percent,
+    plain,
+    real,
+    shortened,
 )
 
-from .wording import at_least, at_most, belief_percent, describe_guarantee, percent, plain, real
-
-ATTACKS: Mapping[str, tuple[str, str]] = {
-    "distinguishing-game": (
-        "Telling two inputs apart",
-        (
-            "Runs the mechanism many times on two inputs that differ by one change, and tells "
-            "from the output which of them it was."
-        ),
-    ),
-    "worst-canary": (
-        "One step with a made-up unit, or without it",
-        (
-            "Looks for a unit whose answers pull the model one way, takes many noisy steps with it "
-            "and without it, and tells from a step which of them it was."
-        ),
-    ),
-    "noise": (
-        "Noise on every tensor",
-        "Takes a step that nobody is in, and compares each tensor's noise with what is stated.",
-    ),
-    "sampler": (
-        "Who takes part",
-        "Draws many batches of made-up units, and compares who is in them with what was counted.",
-    ),
-    "gradients": (
-        "Gradients of whole units",
-        "Compares clipped gradients of made-up units with those of one unit at a time.",
-    ),
-    "one-run-steps": (
-        "Canaries of one run, seen step by step",
-        (
-            "Puts made-up units into a run by coins, and guesses every coin from the noisy "
-            "gradients and weights of all steps."
-        ),
-    ),
-    "one-run-weights": (
-        "Canaries of one run, seen in its weights",
-        (
-            "Puts made-up units into a run by coins, and guesses every coin from the weights "
-            "before and after."
-        ),
-    ),
-    "position": (
-        "Order of the two answers",
-        (
-            "Bets that the order in which the two answers of a row are written tells which one "
-            "was preferred."
-        ),
-    ),
-    "id-hash": (
-        "Ids made from the preference",
-        (
-            "Makes the ids of the rows again from the texts, with known recipes: if only the "
-            "preferred order of the answers gives the id, the id tells the label."
-        ),
-    ),
-    "seed": (
-        "Coin flips that can be repeated",
-        "Repeats the coin flips with known recipes and seeds, and takes them back.",
-    ),
-    "row-order": (
-        "Order of the rows",
-        "Looks whether the place of a row in the file tells its label.",
-    ),
-    "time": ("Time stamps", "Looks whether the time of a row tells its label."),
-    "column": (
-        "Another column",
-        "Looks for a column, other than the released answer, that tells the label.",
-    ),
-    "flip-rate": (
-        "How often answers were flipped",
-        (
-            "Counts against the raw file how many answers were flipped: if fewer were than the "
-            "claim needs, the answers say more than it allows."
-        ),
-    ),
-    "shared-coin": (
-        "One coin for several answers",
-        "Looks whether answers that should be flipped independently were flipped together.",
-    ),
-    "person-coin": (
-        "One coin for one person",
-        "Looks whether all answers of one person were flipped together, or all not.",
-    ),
-    "reused-coin": (
-        "One coin for a changed answer",
-        "Looks whether a person who changed a judgment was answered by the same flip again.",
-    ),
-    "label-flips": (
-        "One label flipped less often than the other",
-        "Compares how often each answer was written for either label.",
-    ),
-    "block-flips": (
-        "Parts of the file flipped less often",
-        "Counts the flips in every part of the file, and in every second, third, tenth row.",
-    ),
-    "stratum-flips": (
-        "Rows alike flipped less often",
-        "Counts the flips among rows alike in lengths, orders, persons and other columns.",
-    ),
-    "neighbor-flips": (
-        "Flips that follow from those of other rows",
-        "Counts the flips at each distance from a flip, and from a label that was kept.",
-    ),
-    "exact-flips": (
-        "Numbers of flips that were fixed",
-        "Looks whether just the expected number of labels is flipped, again and again.",
-    ),
-    "releases": (
-        "Several releases in one folder",
-        "Looks for questions that were answered in several releases, whose losses add up.",
-    ),
-    "shared-answers": (
-        "People who agree too often",
-        (
-            "Looks whether different people agree on one question more often than independent "
-            "flips let them."
-        ),
-    ),
-    "repeats": (
-        "Questions asked again",
-        (
-            "Looks for a person who answered one question several times: each answer is flipped "
-            "afresh, so the flips average out."
-        ),
-    ),
-    "constant-truth": (
-        "One place that always wins",
-        (
-            "Looks whether one place wins as often as if it were always right before the flips: "
-            "then the order written is the preference."
-        ),
-    ),
-    "join": ("The raw file", "Looks up the true label of every row in the raw file."),
-    "content": (
-        "What the texts tell",
-        (
-            "Predicts answers from the texts, such as their lengths. People do prefer some "
-            "texts, so success at it breaks no claim."
-        ),
-    ),
-    "surroundings": (
-        "What lies beside the file",
-        "Looks beside the file for raw labels, and for other answers to the same questions.",
-    ),
-    "manifest": (
-        "What the manifest tells",
-        (
-            "Looks in the manifest for more than a claim needs: counts of flips, seeds, traces "
-            "of raw files."
-        ),
-    ),
-    "chain": (
-        "Chain of the ledger",
-        "Computes again the hash that ties every row of the ledger to the row before it.",
-    ),
-    "head": ("Head of the ledger", "Looks in the ledger for the head that the run names."),
-    "digests": (
-        "Digests of the files",
-        "Compares every file with the digest that was recorded for it.",
-    ),
-    "entries": (
-        "Entries of the ledger",
-        "Looks for the entry of the ledger that paid for each release.",
-    ),
-    "totals": (
-        "Totals",
-        (
-            "Adds up again what the entries of the ledger paid for, and compares it with what "
-            "is stated."
-        ),
-    ),
-    "claim": (
-        "The claim itself",
-        (
-            "Compares what is claimed with what the manifest states, or with what the ledger "
-            "supports."
-        ),
-    ),
-    "caveats": ("Caveats", "Looks for caveats that should have been stated and were not."),
-    "mechanism": (
-        "Mechanism",
-        "Compares the mechanism that the run describes with the one that was paid for.",
-    ),
-    "budget": ("Budget", "Compares what was spent with the budget."),
-    "report": ("Report page", "Compares the promise on the report page with the one of the run."),
-    "strays": ("Raw files left behind", "Looks beside the run for files that hold raw judgments."),
+ATTACKS: Mapping[str, str] = {
+    "distinguishing-game": "Telling two inputs apart: Runs the mechanism many times on two inputs "
+    "that differ by one change, and tells from the output which of them it was.",
+    "worst-canary": "One step with a made-up unit, or without it: Looks for a unit whose answers "
+    "pull the model one way, takes many noisy steps with it and without it, and tells from a step "
+    "which of them it was.",
+    "noise": "Noise on every tensor: Takes a step that nobody is in, and compares each tensor's "
+    "noise with what is stated.",
+    "sampler": "Who takes part: Draws many batches of made-up units, and compares who is in them "
+    "with what was counted.",
+    "gradients": "Gradients of whole units: Compares clipped gradients of made-up units with "
+    "those of one unit at a time.",
+    "one-run-steps": "Canaries of one run, seen step by step: Puts made-up units into a run by "
+    "coins, and guesses every coin from the noisy gradients and weights of all steps.",
+    "one-run-weights": "Canaries of one run, seen in its weights: Puts made-up units into a run "
+    "by coins, and guesses every coin from the weights before and after.",
+    "position": "Order of the two answers: Bets that the order in which the two answers of a row "
+    "are written tells which one was preferred.",
+    "id-hash": "Ids made from the preference: Makes the ids of the rows again from the texts, "
+    "with known recipes: if only the preferred order of the answers gives the id, the id tells "
+    "the label.",
+    "seed": "Coin flips that can be repeated: Repeats the coin flips with known recipes and "
+    "seeds, and takes them back.",
+    "row-order": "Order of the rows: Looks whether the place of a row in the file tells its label.",
+    "time": "Time stamps: Looks whether the time of a row tells its label.",
+    "column": "Another column: Looks for a column, other than the released answer, that tells the "
+    "label.",
+    "flip-rate": "How often answers were flipped: Counts against the raw file how many answers "
+    "were flipped: if fewer were than the claim needs, the answers say more than it allows.",
+    "shared-coin": "One coin for several answers: Looks whether answers that should be flipped "
+    "independently were flipped together.",
+    "person-coin": "One coin for one person: Looks whether all answers of one person were flipped "
+    "together, or all not.",
+    "reused-coin": "One coin for a changed answer: Looks whether a person who changed a judgment "
+    "was answered by the same flip again.",
+    "label-flips": "One label flipped less often than the other: Compares how often each answer "
+    "was written for either label.",
+    "block-flips": "Parts of the file flipped less often: Counts the flips in every part of the "
+    "file, and in every second, third, tenth row.",
+    "stratum-flips": "Rows alike flipped less often: Counts the flips among rows alike in "
+    "lengths, orders, persons and other columns.",
+    "neighbor-flips": "Flips that follow from those of other rows: Counts the flips at each "
+    "distance from a flip, and from a label that was kept.",
+    "exact-flips": "Numbers of flips that were fixed: Looks whether just the expected number of "
+    "labels is flipped, again and again.",
+    "releases": "Several releases in one folder: Looks for questions that were answered in "
+    "several releases, whose losses add up.",
+    "shared-answers": "People who agree too often: Looks whether different people agree on one "
+    "question more often than independent flips let them.",
+    "repeats": "Questions asked again: Looks for a person who answered one question several "
+    "times: each answer is flipped afresh, so the flips average out.",
+    "constant-truth": "One place that always wins: Looks whether one place wins as often as if it "
+    "were always right before the flips: then the order written is the preference.",
+    "join": "The raw file: Looks up the true label of every row in the raw file.",
+    "content": "What the texts tell: Predicts answers from the texts, such as their lengths. "
+    "People do prefer some texts, so success at it breaks no claim.",
+    "surroundings": "What lies beside the file: Looks beside the file for raw labels, and for "
+    "other answers to the same questions.",
+    "manifest": "What the manifest tells: Looks in the manifest for more than a claim needs: "
+    "counts of flips, seeds, traces of raw files.",
+    "chain": "Chain of the ledger: Computes again the hash that ties every row of the ledger to "
+    "the row before it.",
+    "head": "Head of the ledger: Looks in the ledger for the head that the run names.",
+    "digests": "Digests of the files: Compares every file with the digest that was recorded for "
+    "it.",
+    "entries": "Entries of the ledger: Looks for the entry of the ledger that paid for each "
+    "release.",
+    "totals": "Totals: Adds up again what the entries of the ledger paid for, and compares it "
+    "with what is stated.",
+    "claim": "The claim itself: Compares what is claimed with what the manifest states, or with "
+    "what the ledger supports.",
+    "caveats": "Caveats: Looks for caveats that should have been stated and were not.",
+    "mechanism": "Mechanism: Compares the mechanism that the run describes with the one that was "
+    "paid for.",
+    "budget": "Budget: Compares what was spent with the budget.",
+    "report": "Report page: Compares the promise on the report page with the one of the run.",
+    "strays": "Raw files left behind: Looks beside the run for files that hold raw judgments.",
 }
-"""By the name that a finding carries; an attack that is not in it goes by its name."""
-
+"""A title, and one sentence on what is tried; an attack that is not here goes by its name."""
 
 CONFIDENTIAL = "Computed from raw judgments: not for publication."
 
@@ -223,17 +113,16 @@ _KINDS = {
     "run": "Run",
     "training": "Training",
 }
-_OUTCOMES = {
+_OUTCOMES = {  # in the order in which they are shown
     "refutes": "Breaks the claim",
     "warning": "Warning",
     "clear": "Found nothing",
     "skipped": "Not tried",
 }
-_SYMBOLS = {"epsilon": "ε", "mu": "μ", "bounded range": "bounded range"}
-_SCALES = {
-    "epsilon": "ε",
-    "mu": "μ of the Gaussian trade-off",
-    "bounded range": "bounded range",
+_SCALES = {  # symbol and name
+    "epsilon": ("ε", "ε"),
+    "mu": ("μ", "μ of the Gaussian trade-off"),
+    "bounded range": ("bounded range", "bounded range"),
 }
 _LONGEST = 160  # characters of one detail, and of one name
 _LONG_NAME = re.compile(rf"\S{{{_LONGEST + 1},}}")
@@ -247,30 +136,32 @@ _OFTEN, _NEVER = 0.01, 1e-12  # chances between them are told as one in so many
 
 def describe_audits(audits: Audit | Sequence[Audit]) -> list[dict[str, Any]]:
     """Return one audit or several as plain dicts, in the order given."""
-    several = [audits] if isinstance(audits, Audit) else audits
-    return [describe_audit(audit) for audit in several]
+    return [describe_audit(audit) for audit in ([audits] if isinstance(audits, Audit) else audits)]
 
 
 def describe_audit(audit: Audit) -> dict[str, Any]:
     """Return an audit as plain values and sentences."""
-    claim, findings = describe_guarantee(audit.claim), _ordered(audit.findings)
-    tried = [found for found in findings if found.outcome != "skipped"]
-    breaks = [found for found in findings if found.outcome == "refutes"]
+    claim, places = describe_guarantee(audit.claim), list(_OUTCOMES)
+    findings = sorted(audit.findings, key=lambda found: places.index(found.outcome))
+    tried = sum(found.outcome != "skipped" for found in findings)
+    breaks = sum(found.outcome == "refutes" for found in findings)
+    allowed = _allowed(audit)
     return {
         "kind": audit.kind,
         "kind_text": _KINDS[audit.kind],
-        "subject": _cut(audit.subject),
+        "subject": shortened(audit.subject, _LONGEST),
         "refuted": audit.refuted,
         "verdict": "REFUTED" if audit.refuted else "Not refuted",
-        "statement": _statement(len(breaks), len(tried), endless=math.isinf(audit.claim.epsilon)),
+        "statement": _statement(breaks, tried, endless=math.isinf(audit.claim.epsilon)),
         "claim": claim,
         "claim_text": f"ε = {claim['epsilon_text']}, δ = {claim['delta_text']}",
         "caveats": [{"name": name, "text": CAVEATS[name]} for name in audit.claim.caveats],
         "measured": [_measurement(found, refuted=audit.refuted) for found in audit.measured],
         "findings": [_finding(found) for found in findings],
-        "tried": len(tried),
-        "breaks": len(breaks),
-        **_allowed(audit.claim),
+        "tried": tried,
+        "breaks": breaks,
+        "allowed": allowed,
+        "allowed_text": belief_percent(allowed) if claim["promise"] else percent(1.0, 0),
         "level_text": f"once in {_once_in(audit.level)}",
         "confidential": audit.confidential,
         "confidential_text": CONFIDENTIAL,
@@ -278,18 +169,12 @@ def describe_audit(audit: Audit) -> dict[str, Any]:
     }
 
 
-def title_of(audits: Sequence[Mapping[str, Any]]) -> str:
+def title_of(audits: Sequence[Json]) -> str:
     """Return the heading of a page about audits that :func:`describe_audits` returned."""
     if len(audits) == 1:
         return f"Audit: {audits[0]['subject']}"
     refuted = sum(audit["refuted"] for audit in audits)
     return f"{len(audits)} audits, {refuted} refuted"
-
-
-def _ordered(findings: Sequence[Finding]) -> list[Finding]:
-    """Return what refutes first, then warnings, then what found nothing; else as given."""
-    places = list(_OUTCOMES)
-    return sorted(findings, key=lambda found: places.index(found.outcome))
 
 
 def _statement(breaks: int, tried: int, *, endless: bool) -> str:
@@ -311,70 +196,70 @@ def _statement(breaks: int, tried: int, *, endless: bool) -> str:
     )
 
 
+def _allowed(audit: Audit) -> float:
+    """Return how often the claim lets anybody guess a label that is as likely 0 as 1."""
+    # (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
+    # Source: Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
+    claim = audit.claim
+    if math.isinf(claim.epsilon):
+        return 1.0
+    epsilon, delta = claim.epsilon, claim.delta
+    if claim.neighbors != REPLACE_ONE:
+        epsilon, delta = replace_from_add_remove(epsilon, delta)
+    other = math.exp(-epsilon)
+    return min(1.0, (1 + delta * other) / (1 + other))
+
+
 def _measurement(found: Measurement, *, refuted: bool) -> dict[str, Any]:
     """Return one measured number beside the one that was claimed."""
-    digits = _telling_digits(found.claimed, found.lower)
     numbers = {name: getattr(found, name) for name in ("claimed", "lower", "upper", "power")}
-    beyond = found.lower > found.claimed
+    symbol, scale = _SCALES[found.metric]
+    beyond, digits = found.lower > found.claimed, _DIGITS
+    while beyond and digits < _EXACT:  # so many that the lower bound is seen to be above the claim
+        if float(never_more(found.lower, digits)) > float(never_less(found.claimed, digits)):
+            break
+        digits += 1
+    detects = "" if found.power is None else at_least(found.power)
     return {
         "metric": found.metric,
-        "symbol": _SYMBOLS[found.metric],
-        "scale": _SCALES[found.metric],
+        "symbol": symbol,
+        "scale": scale,
         **{key: None if v is None else float_to_json(v) for key, v in numbers.items()},
         "claimed_text": at_least(found.claimed, digits),
         "lower_text": at_most(found.lower, digits),
         "upper_text": "no bound" if found.upper is None else at_least(found.upper),
-        "power_text": _power_text(found.power),
-        "confidence_text": _rounded_percent(found.confidence, 6),
+        "power_text": "none" if found.power == math.inf else detects,
+        "confidence_text": _percent_at_most(found.confidence, 6),
         "beyond": beyond,
         "breaks": beyond and refuted,
     }
 
 
-def _telling_digits(claimed: float, lower: float) -> int:
-    """Return how many digits show a lower bound above the claim wherever it is above."""
-    if lower <= claimed:
-        return _DIGITS
-    tell = (
-        digits
-        for digits in range(_DIGITS, _EXACT)
-        if float(never_more(lower, digits)) > float(never_less(claimed, digits))
-    )
-    return next(tell, _EXACT)
-
-
-def _power_text(power: float | None) -> str:
-    """Return the smallest true value that would have been detected; empty if none is known."""
-    if power is None:
-        return ""
-    return "none" if math.isinf(power) else at_least(power)
-
-
-def _rounded_percent(share: float, digits: int) -> str:
+def _percent_at_most(share: float, digits: int) -> str:
     """Return a share as a percentage that is never more than it is."""
     return f"{at_most(float(Decimal(repr(share)).scaleb(2)), digits)}%"
 
 
 def _finding(found: Finding) -> dict[str, Any]:
     """Return one attack and what came of it."""
-    title, tries = ATTACKS.get(found.attack, (found.attack, ""))
+    title, _, tries = ATTACKS.get(found.attack, found.attack).partition(": ")
     recovered = None if found.attack in _READS_NONE else real("recovered", found.recovered)
     chance = real("p_value", found.p_value)
     details = list(_flat("", found.details))
     more = len(details) - _MOST_DETAILS
-    rows = details[:_MOST_DETAILS] + ([["…", f"and {more} more"]] if more > 0 else [])
+    summary = _LONG_NAME.sub(lambda name: shortened(name[0], _LONGEST), found.summary)
     return {
         "attack": found.attack,
         "title": title,
         "tries": tries,
         "outcome": found.outcome,
         "outcome_text": _OUTCOMES[found.outcome],
-        "summary": _cut(_LONG_NAME.sub(_shortened, found.summary), _LONGEST_SUMMARY),
+        "summary": shortened(summary, _LONGEST_SUMMARY),
         "recovered": recovered,
-        "recovered_text": "" if recovered is None else _rounded_percent(recovered, _DIGITS),
+        "recovered_text": "" if recovered is None else _percent_at_most(recovered, _DIGITS),
         "p_value": chance,
         "chance_text": "" if chance is None else _chance(chance),
-        "details": rows,
+        "details": details[:_MOST_DETAILS] + ([["…", f"and {more} more"]] if more > 0 else []),
     }
 
 
@@ -392,7 +277,7 @@ def _once_in(chance: float) -> str:
     return at_most(float(1 / Decimal(repr(chance))), 2)
 
 
-def _flat(name: str, value: Any) -> Iterator[list[str]]:
+def _flat(name: str, value: object) -> Iterator[list[str]]:
     """Yield names and texts of everything that is nested in a value."""
     if isinstance(value, Mapping):
         for key, part in value.items():
@@ -402,10 +287,10 @@ def _flat(name: str, value: Any) -> Iterator[list[str]]:
         for place, part in enumerate(value, start=1):
             yield from _flat(f"{name} {place}", part)
     else:
-        yield [_cut(name), _cut(_text(value))]
+        yield [shortened(name, _LONGEST), shortened(_text(value), _LONGEST)]
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return one detail as text."""
     if value is None or isinstance(value, bool):
         return {None: "none", True: "yes", False: "no"}[value]
@@ -414,26 +299,3 @@ def _text(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(map(_text, value)) or "none"
     return str(value)
-
-
-def _cut(text: str, longest: int = _LONGEST) -> str:
-    """Return a text without the end of what is too long to read."""
-    return text if len(text) <= longest else f"{text[:longest]}…"
-
-
-def _shortened(found: re.Match[str]) -> str:
-    """Return a name that was found in a sentence without the end of what is too long to read."""
-    return _cut(found[0])
-
-
-def _allowed(claim: Guarantee) -> dict[str, Any]:
-    """Return how often the claim lets anybody guess a label that is as likely 0 as 1."""
-    # (e^ε + δ)/(1 + e^ε) for the (ε, δ) that the claim gives two values of one label.
-    # Source: Kairouz, Oh, Viswanath 2015, Theorem 2.1: the region of errors that (ε, δ) permits.
-    if math.isinf(claim.epsilon):
-        return {"allowed": 1.0, "allowed_text": percent(1.0, 0)}
-    terms = (claim.epsilon, claim.delta)
-    epsilon, delta = terms if claim.neighbors == REPLACE_ONE else replace_from_add_remove(*terms)
-    other = math.exp(-epsilon)
-    share = min(1.0, (1 + delta * other) / (1 + other))
-    return {"allowed": share, "allowed_text": belief_percent(share)}

@@ -1,63 +1,103 @@
-"""The figures of the report, drawn as inline SVG that follows the page's colors.
+"""The figures of a page: where numbers stand, and each figure in words for whoever cannot see it.
 
-Bars use percentages as coordinates, so that their text keeps its size at every width.
-
-The figure of a run that shows the features that decide: a bar for each.
-
-The figure of a run that shows accuracy against ε: foreseen, chosen and measured.
-
-The one template environment: escapes everything, and fails on whatever is undefined.
+The templates draw them as inline SVG that follows the page's colors. Most coordinates across are
+percentages, so that text keeps its size at every width.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .wording import percent, plain
+from sordino.privacy.guarantee import float_from_json
+
+from .summary import signed_worth
+from .wording import Json, percent, plain, shortened
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_Plain = Mapping[str, Any]
+
+@dataclass(frozen=True)
+class _Scale:
+    """Where a number stands on a line; what is outside stands at the nearer end."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    logarithmic: bool = False
+
+    def at(self, value: float) -> float:
+        """Return the place of a number."""
+        inside = min(self.high, max(self.low, value))
+        if self.logarithmic:
+            part = math.log(inside / self.low) / math.log(self.high / self.low)
+        else:
+            part = (inside - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * part
+
+
+@cache
+def environment() -> Environment:
+    """Return the environment that renders pages and figures: it escapes, and knows no default."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
+
+    made = Environment(
+        loader=PackageLoader("sordino.reporting", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "share": share,
+        "percent": percent,
+        "plain": plain,
+        "place": lambda value: f"{value:.1f}",
+        "complement": lambda text: f"{100 - Decimal(text.rstrip('%'))}%",
+    }
+    return made
+
+
+def share(value: float) -> str:
+    """Return a share of the width, moved into [0, 1], as an SVG coordinate."""
+    return f"{100 * min(1.0, max(0.0, value)):.2f}%"
+
 
 _ROW, _HEAD = 52, 26
 _LONGEST = 36  # characters of a name beside a bar
 
 
-def bar_values(decisive: _Plain) -> dict[str, Any]:
+def bar_values(decisive: Json) -> dict[str, Any]:
     """Return what the template needs to draw a bar for each feature, left or right of zero."""
     rows = decisive["rows"]
     largest = max(abs(row["effect"]) for row in rows) or 1.0
-    return {
-        "label": _bars_label(rows),
-        "height": _HEAD + _ROW * len(rows),
-        "rows": [_bar(row, _HEAD + _ROW * place, largest) for place, row in enumerate(rows)],
-    }
-
-
-def _bar(row: _Plain, y: int, largest: float) -> dict[str, Any]:
-    """Return where one bar stands; lengths are shares of half the width."""
-    effect = 50 * row["effect"] / largest
-    name = row["name"]
-    return {
-        "y": y,
-        "name": name if len(name) <= _LONGEST else f"{name[:_LONGEST]}…",
-        "text": row["effect_text"],
-        "x": f"{50 + min(0.0, effect):.2f}%",
-        "width": f"{abs(effect):.2f}%",
-    }
-
-
-def _bars_label(rows: list[_Plain]) -> str:
-    """Return the figure in words."""
     told = ", ".join(f"{row['name']} {row['effect_text']}" for row in rows)
-    return f"Effect of a usual difference on the log odds of being preferred: {told}."
+    drawn = []
+    for place, row in enumerate(rows):
+        effect = row["effect"] / largest / 2
+        drawn.append(
+            {
+                "y": _HEAD + _ROW * place,
+                "name": shortened(row["name"], _LONGEST),
+                "text": row["effect_text"],
+                "x": share(0.5 + min(0.0, effect)),
+                "width": share(abs(effect)),
+            }
+        )
+    return {
+        "label": f"Effect of a usual difference on the log odds of being preferred: {told}.",
+        "height": _HEAD + _ROW * len(rows),
+        "rows": drawn,
+    }
 
 
-_WIDTH, _HEIGHT = 384.0, 300.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 372.0, 30.0, 248.0
 _USUAL = (0.1, 10.0)  # epsilons that the axis always covers
 _MARKS = (1.0, 3.0)  # of every power of ten
@@ -66,112 +106,62 @@ _LINES = 7
 _OVER = 2  # steps that an interval may add to the axis before it is cut
 
 
-class _Axes:
-    """Where an ε and a share stand in the plot."""
+def curve_values(prediction: Json) -> dict[str, Any]:
+    """Return what the template needs to draw accuracy against ε."""
+    epsilons = [epsilon for epsilon, _ in prediction["points"]]
+    low, high = min(_USUAL[0], *epsilons), max(_USUAL[1], *epsilons)
+    first, last = _steps_shown(prediction)
+    x = _Scale(low, high, _LEFT, _RIGHT, logarithmic=True)
+    y = _Scale(first * _STEP, last * _STEP, _BOTTOM, _TOP)
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marks = [mark * 10.0**power for power in powers for mark in _MARKS]
+    step = 1 if last - first <= _LINES else 2
+    shares = [_STEP * number for number in range(first, last + 1) if number % step == 0]
+    chosen, measured = prediction["chosen"], prediction["measured"]
+    at = x.at(chosen["epsilon"]) if chosen else _RIGHT
+    left_half = at < (_LEFT + _RIGHT) / 2
+    path = " L".join(f"{x.at(a):.1f} {y.at(b):.1f}" for a, b in prediction["points"])
+    ends = (measured and measured["interval"]) or [measured["value"]] * 2 if measured else [0, 1]
+    return {
+        "label": _curve_label(prediction),
+        "left": _LEFT,
+        "right": _RIGHT,
+        "top": _TOP,
+        "bottom": _BOTTOM,
+        "x": x,
+        "y": y,
+        "x_ticks": [mark for mark in marks if low * 0.999 <= mark <= high * 1.001],
+        "y_ticks": shares,
+        "path": f"M{path}",
+        "ceiling": prediction["ceiling"],
+        "ceiling_text": f"without privacy: {prediction['ceiling_text']}",
+        # The lines are named on the side where no ε is marked; the text of an ε stays inside.
+        "aside": {"x": _RIGHT - 4, "side": "end"}
+        if left_half
+        else {"x": _LEFT + 4, "side": "start"},
+        "side": "middle" if _LEFT + 24 < at < _RIGHT - 24 else "start" if left_half else "end",
+        "chosen": chosen,
+        "measured": measured,
+        "ends": ends,
+        "cut_low": ends[0] < y.low - 1e-9,
+        "cut_high": ends[1] > y.high + 1e-9,
+    }
 
-    def __init__(self, prediction: _Plain) -> None:
-        epsilons = [point[0] for point in prediction["points"]]
-        self.low = min(_USUAL[0], *epsilons)
-        self.high = max(_USUAL[1], *epsilons)
-        self.bottom, self.top = _range(prediction)
 
-    def x(self, epsilon: float) -> float:
-        """Return the horizontal place of an ε, on a logarithmic axis."""
-        part = math.log(epsilon / self.low) / math.log(self.high / self.low)
-        return _LEFT + (_RIGHT - _LEFT) * part
-
-    def y(self, share: float) -> float:
-        """Return the vertical place of a share, moved onto the plot."""
-        part = (min(self.top, max(self.bottom, share)) - self.bottom) / (self.top - self.bottom)
-        return _BOTTOM - (_BOTTOM - _TOP) * part
-
-    def x_ticks(self) -> list[tuple[str, str]]:
-        """Return place and text of every mark below the plot."""
-        powers = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
-        marks = [mark * 10.0**power for power in powers for mark in _MARKS]
-        inside = [mark for mark in marks if self.low * 0.999 <= mark <= self.high * 1.001]
-        return [(f"{self.x(mark):.1f}", f"{mark:g}") for mark in inside]
-
-    def y_ticks(self) -> list[tuple[str, str]]:
-        """Return place and text of every mark beside the plot."""
-        first, last = round(self.bottom / _STEP), round(self.top / _STEP)
-        step = 1 if last - first <= _LINES else 2
-        marks = [_STEP * number for number in range(first, last + 1) if number % step == 0]
-        return [(f"{self.y(mark):.1f}", percent(mark, 0)) for mark in marks]
-
-
-def _range(prediction: _Plain) -> tuple[float, float]:
+def _steps_shown(prediction: Json) -> tuple[int, int]:
     """Return the shares between which the plot extends, in whole steps."""
     measured, ceiling = prediction["measured"], prediction["ceiling"]
-    shares = [0.5 - _STEP, 0.5, *(point[1] for point in prediction["points"])]
+    shares = [0.5 - _STEP, 0.5, *(accuracy for _, accuracy in prediction["points"])]
     shares += [] if ceiling is None else [ceiling + _STEP / 2]
     shares += [measured["value"]] if measured else []
     low, high = math.floor(min(shares) / _STEP), math.ceil(max(shares) / _STEP)
     ends = (measured and measured["interval"]) or [low * _STEP, high * _STEP]
     wanted = math.floor(ends[0] / _STEP), math.ceil(ends[1] / _STEP)
     low, high = max(low - _OVER, min(low, wanted[0])), min(high + _OVER, max(high, wanted[1]))
-    return max(0, low) * _STEP, min(round(1 / _STEP), high) * _STEP
+    return max(0, low), min(round(1 / _STEP), high)
 
 
-def curve_values(prediction: _Plain) -> dict[str, Any]:
-    """Return what the template needs to draw accuracy against ε."""
-    axes = _Axes(prediction)
-    chosen, ceiling = prediction["chosen"], prediction["ceiling"]
-    path = " L".join(f"{axes.x(x):.1f} {axes.y(y):.1f}" for x, y in prediction["points"])
-    return {
-        "label": _curve_label(prediction),
-        "box": f"0 0 {_WIDTH:g} {_HEIGHT:g}",
-        "left": _LEFT,
-        "right": _RIGHT,
-        "top": _TOP,
-        "bottom": _BOTTOM,
-        "x_ticks": axes.x_ticks(),
-        "y_ticks": axes.y_ticks(),
-        "path": f"M{path}",
-        "guess": f"{axes.y(0.5):.1f}",
-        "ceiling": None if ceiling is None else f"{axes.y(ceiling):.1f}",
-        "ceiling_text": f"without privacy: {prediction['ceiling_text']}",
-        "aside": _aside(axes, chosen),
-        "chosen": chosen and _chosen(axes, chosen),
-        "measured": chosen and _measured(axes, prediction["measured"]),
-    }
-
-
-def _aside(axes: _Axes, chosen: _Plain | None) -> dict[str, Any]:
-    """Return where the lines are named: on the side where no ε is marked."""
-    if chosen and axes.x(chosen["epsilon"]) < (_LEFT + _RIGHT) / 2:
-        return {"x": _RIGHT - 4, "side": "end"}
-    return {"x": _LEFT + 4, "side": "start"}
-
-
-def _chosen(axes: _Axes, chosen: _Plain) -> dict[str, str]:
-    """Return where the chosen ε and its prediction stand; its text stays inside the plot."""
-    x = axes.x(chosen["epsilon"])
-    middle = (_LEFT + _RIGHT) / 2
-    near = _LEFT + 24 < x < _RIGHT - 24
-    return {
-        "x": f"{x:.1f}",
-        "y": f"{axes.y(chosen['accuracy']):.1f}",
-        "text": f"ε = {chosen['epsilon_text']}",
-        "side": "middle" if near else "start" if x < middle else "end",
-    }
-
-
-def _measured(axes: _Axes, measured: _Plain | None) -> dict[str, Any] | None:
-    """Return where the measured accuracy and its interval stand, and where they are cut."""
-    if measured is None:
-        return None
-    low, high = measured["interval"] or [measured["value"]] * 2
-    return {
-        "y": f"{axes.y(measured['value']):.1f}",
-        "low": f"{axes.y(low):.1f}",
-        "high": f"{axes.y(high):.1f}",
-        "cut_low": low < axes.bottom - 1e-9,
-        "cut_high": high > axes.top + 1e-9,
-    }
-
-
-def _curve_label(prediction: _Plain) -> str:
+def _curve_label(prediction: Json) -> str:
     """Return the figure in words."""
     (first, low), (last, high) = prediction["points"][0], prediction["points"][-1]
     chosen, measured = prediction["chosen"], prediction["measured"]
@@ -186,174 +176,202 @@ def _curve_label(prediction: _Plain) -> str:
     return "; ".join([*told, "guessing is 50%"]) + "."
 
 
-@cache
-def environment() -> Environment:
-    """Return the environment that renders the page and its figures."""
-    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415
-
-    return Environment(
-        loader=PackageLoader("sordino.reporting", "templates"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-
-
 _SIDE = 320.0  # of the calibration plot, in its own units
 _CHART_LEFT, _CHART_TOP = 52.0, 12.0
-_NARROW, _WIDE = 0.8, 0.93  # beliefs at which a label changes sides
-_LARGEST_DOT = 6.0
 
 
-def draw_figures(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return every figure that the summary has numbers for, by name."""
-    prediction, decisive = summary["prediction"], summary["decisive"]
-    drawn = {
-        "belief": _belief(summary["guarantee"]),
-        "budget": _budget(summary["spend"]),
-        "calibration": _calibration(summary["calibration"]),
-        "curve": _draw("curve", **curve_values(prediction)) if prediction else "",
-        "bars": _draw("bars", **bar_values(decisive)) if decisive else "",
-    }
-    for part in ("reward", "policy"):
-        for metric in (summary[part] or {"metrics": []})["metrics"]:
-            if metric["key"] in {"accuracy", "win_rate"}:
-                drawn[metric["key"]] = _interval(metric)
-    return {name: svg for name, svg in drawn.items() if svg}
-
-
-def draw_choices(summary: Mapping[str, Any]) -> list[list[str]]:
-    """Return, for every example, one figure for each answer: how likely it is before and after."""
-    rows = (summary["examples"] or {"rows": []})["rows"]
-    return [[_choice(answer) for answer in row["answers"]] for row in rows]
-
-
-def _choice(answer: Mapping[str, Any]) -> str:
-    """Draw the probability of one answer, with a mark where it was before."""
-    label = (
-        f"Probability of this answer: {answer['reference_text']} before, "
-        f"{answer['policy_text']} after."
-    )
-    before, after = _at(answer["reference"]), _at(answer["policy"])
-    return _draw("choice", label=label, before=before, after=after)
-
-
-def _draw(name: str, **values: Any) -> str:
-    """Return one figure from the template of that name."""
-    macros = environment().get_template("figures.svg.j2").module
-    svg: str = getattr(macros, name)(**values)
-    return svg
-
-
-def _inside(value: float) -> float:
-    """Return value moved into [0, 1]."""
-    return min(1.0, max(0.0, value))
-
-
-def _at(value: float) -> str:
-    """Return a share as an SVG coordinate."""
-    return f"{100 * _inside(value):.2f}%"
-
-
-def _belief(guarantee: Mapping[str, Any]) -> str:
-    """Draw how far a belief of one half can move."""
-    if not guarantee["promise"]:
-        return ""
-    belief = float(guarantee["belief"])
-    sides = ("end", "start") if belief < _NARROW else ("middle", "middle")
-    sides = ("start", "end") if belief > _WIDE else sides
-    label = f"A belief of 50% before can become at most {guarantee['belief_text']} after."
-    return _draw(
-        "belief",
-        label=label,
-        low=_at(1 - belief),
-        high=_at(belief),
-        width=_at(2 * belief - 1),
-        low_text=f"{_low_text(guarantee['belief_text'])}",
-        high_text=guarantee["belief_text"],
-        low_side=sides[0],
-        high_side=sides[1],
-    )
-
-
-def _low_text(high: str) -> str:
-    """Return 100% minus a percentage, with the digits that it is written in."""
-    digits = high.rstrip("%")
-    decimals = len(digits.partition(".")[2])
-    return f"{100 - float(digits):.{decimals}f}%"
-
-
-def _budget(spend: Mapping[str, Any] | None) -> str:
-    """Draw how much of the budget is spent."""
-    if spend is None or spend["share"] is None:
-        return ""
-    label = (
-        f"Spent ε = {spend['spent_text']} of {spend['budget_epsilon_text']}; "
-        f"{spend['remaining_text']} remaining."
-    )
-    return _draw("budget", label=label, width=_at(spend["share"]), over=spend["over"])
-
-
-def _interval(metric: Mapping[str, Any]) -> str:
-    """Draw a share and its interval against one half."""
-    value = metric["value"]
-    if value is None:
-        return ""
-    low, high = metric["interval"] or (value, value)
-    detail = f", 95% interval {percent(low)} to {percent(high)}" if metric["interval"] else ""
-    return _draw(
-        "interval",
-        label=f"{metric['label']} {metric['text']}{detail}; guessing is 50%.",
-        value=_at(value),
-        low=_at(low),
-        high=_at(high),
-    )
-
-
-def _calibration(bins: list[Mapping[str, Any]]) -> str:
-    """Draw observed against predicted shares, with intervals and the diagonal."""
-    if not bins:
-        return ""
-    largest = max((row["pairs"] or 1.0) for row in bins)
-    label = (
-        f"Calibration: observed against predicted share in {len(bins)} groups. "
-        "Points on the diagonal are predicted as often as they happen."
-    )
-    ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
-    return _draw(
-        "calibration",
-        label=label,
-        left=_CHART_LEFT,
-        top=_CHART_TOP,
-        side=_SIDE,
-        ticks=[(f"{_x(tick):.1f}", f"{_y(tick):.1f}", f"{tick:g}") for tick in ticks],
-        points=[_point(row, largest) for row in bins],
-    )
-
-
-def _x(share: float) -> float:
-    """Return the horizontal place of a predicted share."""
-    return _CHART_LEFT + _SIDE * _inside(share)
-
-
-def _y(share: float) -> float:
-    """Return the vertical place of an observed share."""
-    return _CHART_TOP + _SIDE * (1 - _inside(share))
-
-
-def _point(row: Mapping[str, Any], largest: float) -> dict[str, str | bool]:
-    """Return where one group is drawn; its area follows its number of pairs."""
-    pairs = row["pairs"] or 1.0
+def calibration_values(bins: Sequence[Json]) -> dict[str, Any]:
+    """Return what the template needs to draw observed against predicted shares."""
     return {
-        "x": f"{_x(row['predicted']):.1f}",
-        "y": f"{_y(row['observed']):.1f}",
-        "low": f"{_y(row['low']):.1f}",
-        "high": f"{_y(row['high']):.1f}",
-        "cut_low": row["low"] < 0,
-        "cut_high": row["high"] > 1,
-        "outside": not 0 <= row["observed"] <= 1,
-        "radius": f"{max(2.5, _LARGEST_DOT * math.sqrt(pairs / largest)):.1f}",
-        "text": f"predicted {percent(row['predicted'])}, observed {percent(row['observed'])}",
+        "left": _CHART_LEFT,
+        "top": _CHART_TOP,
+        "side": _SIDE,
+        "largest": max((row["pairs"] or 1.0 for row in bins), default=1.0),  # its dot is largest
+        "x": _Scale(0.0, 1.0, _CHART_LEFT, _CHART_LEFT + _SIDE),
+        "y": _Scale(0.0, 1.0, _CHART_TOP + _SIDE, _CHART_TOP),
+    }
+
+
+_AT_ONCE = 20  # items before the others are folded away
+_EDGE = 0.03  # of a chart left free at each end
+_TIGHT = 4  # a text beside zero takes up to this part of the axis
+
+
+def item_values(items: Json) -> dict[str, Any]:
+    """Return what the template needs to draw the interval of every item on one common axis."""
+    rows = items["rows"]
+    ends = [end for row in rows for end in (row["worth"], *(row["ends"] or ()), 0.0)]
+    low, high = min(ends), max(ends)
+    span = (high - low) or 1.0
+    scale = _Scale(low, low + span, _EDGE, 1 - _EDGE)
+    return {
+        "scale": scale,
+        "low": low,
+        "low_text": signed_worth(low) if low < -span / _TIGHT else "",
+        "high": high,
+        "high_text": signed_worth(high) if high > span / _TIGHT else "",
+        "first": rows[:_AT_ONCE],
+        "others": rows[_AT_ONCE:],
+    }
+
+
+_LINEAR = 10.0  # times the claim up to which steps are equal; beyond it, each is ten times more
+_BELOW = 0.7  # powers of ten that a logarithmic axis shows below the claim
+_ZERO = 0.12  # of the width: from 0 to the first power of ten
+_ENDLESS = 0.87  # of the width: where numbers end if there is an infinite one
+_ROOM, _LOG_ROOM = 1.15, 2.5  # times the largest number: there is always room for an arrow
+_LARGEST, _SMALLEST = 1e300, 1e-300
+_TICKS = 4
+_LETTER = 0.012  # of the width: half a letter on a phone
+_STEPS = (1.0, 2.0, 5.0, 10.0)
+_ASIDE = 0.25  # of the width at either end: text there is written inward
+_PANEL_HEAD, _PANEL_ROW, _ROW_WITH_POWER, _FOOT = 26, 54, 78, 44
+_BAR_HEAD, _BAR_ROW, _BAR_FOOT = 26, 40, 20
+_MOST_BARS = 12
+_LONGEST_TITLE = 34  # characters beside a bar
+
+
+class _LossAxis:
+    """Where a loss stands between 0 and the largest number, or infinity."""
+
+    def __init__(self, claimed: float, numbers: Sequence[float]) -> None:
+        finite = [number for number in (claimed, *numbers) if number < math.inf]
+        largest = min(_LARGEST, max(finite, default=0.0))
+        top = (largest if largest > _SMALLEST else 1.0) * _ROOM
+        self.endless = math.inf in numbers
+        self.end = _ENDLESS if self.endless else 1.0
+        self.logarithmic = _SMALLEST < claimed < largest / _LINEAR
+        if self.logarithmic:  # linear from 0 to the first power of ten
+            first = math.floor(math.log10(claimed) - _BELOW)
+            powers = math.log10(largest * _LOG_ROOM) - first
+            self._start = _Scale(0.0, 10.0**first, 0.0, _ZERO)
+            self._scale = _Scale(float(first), first + powers, _ZERO, self.end)
+            last, every = first + math.floor(powers), math.ceil(math.floor(powers) / _TICKS)
+            self._marks = [10.0**power for power in range(first, last + 1, max(1, every))]
+        else:
+            self._scale = _Scale(0.0, top, 0.0, self.end)
+            power = 10.0 ** math.floor(math.log10(top / _TICKS))
+            step = next(step * power for step in _STEPS if step * power * _TICKS >= top * 0.999)
+            self._marks = [step * number for number in range(1, math.floor(top / step) + 1)]
+
+    def at(self, loss: float) -> float:
+        """Return the place of a loss as a share of the width."""
+        if loss == math.inf:
+            return 1.0
+        if not self.logarithmic:
+            return self._scale.at(loss)
+        return (
+            self._start.at(loss) if loss <= self._start.high else self._scale.at(math.log10(loss))
+        )
+
+    def ticks(self) -> list[dict[str, str]]:
+        """Return place and text of every mark below the axis; the text stays inside the figure."""
+        ticks = []
+        for mark in [0.0, *self._marks, *([math.inf] if self.endless else [])]:
+            x, text = self.at(mark), plain(mark, 6).removeprefix("1 × ")
+            side = "start" if x == 0 else "end" if x > 1 - _LETTER * len(text) else "middle"
+            ticks.append({"x": share(x), "text": text, "side": side})
+        return ticks
+
+
+def _inward(place: float) -> str:
+    """Return on which side of a place text stays inside the figure."""
+    return "start" if place < _ASIDE else "end" if place > 1 - _ASIDE else "middle"
+
+
+def interval_values(audit: Json) -> list[dict[str, Any]]:
+    """Return what the template needs to draw claimed against measured, for every claim in turn."""
+    panels: dict[tuple[str, Any], list[Json]] = {}
+    for found in audit["measured"]:
+        panels.setdefault((found["metric"], found["claimed"]), []).append(found)
+    return [_panel(rows, audit) for rows in panels.values()]
+
+
+def _panel(rows: Sequence[Json], audit: Json) -> dict[str, Any]:
+    """Return one figure: measurements on one scale, against one claim."""
+    first, claimed = rows[0], float_from_json(rows[0]["claimed"])
+    numbers = [
+        float_from_json(row[key])
+        for row in rows
+        for key in ("lower", "upper", "power")
+        if row[key] is not None and not (key != "lower" and row[key] == "inf")
+    ]
+    axis, y, drawn = _LossAxis(claimed, numbers), _PANEL_HEAD, []
+    claim_text = f"claimed: {first['claimed_text']}"
+    if claimed == math.inf:
+        claim_text = "no limit is claimed"
+    told = [claim_text]
+    for row in rows:
+        drawn.append(_interval(axis, row, y))
+        y += _ROW_WITH_POWER if drawn[-1]["power"] else _PANEL_ROW
+        upper = "" if row["upper"] in {None, "inf"} else f" and at most {row['upper_text']}"
+        told.append(f"measured {drawn[-1]['text']}{upper} {drawn[-1]['aside']}")
+        if row["power_text"]:
+            told.append(f"would have detected {row['power_text']} or more")
+    per = f" per {audit['claim']['unit']}" if first["metric"] == "epsilon" else ""
+    return {
+        "title": f"{first['scale'].capitalize()}, claimed against measured",
+        "label": f"{first['scale']}: {'; '.join(told)}.",
+        "height": y + _FOOT,
+        "bottom": y,
+        "endless": claimed == math.inf,
+        "claim": share(axis.at(claimed)),
+        "claim_text": claim_text,
+        "claim_side": "start" if claimed == math.inf else _inward(axis.at(claimed)),
+        "rows": drawn,
+        "ticks": axis.ticks(),
+        "logarithmic": axis.logarithmic,
+        "scale": f"{first['symbol']}{per}: less privacy to the right",
+    }
+
+
+def _interval(axis: _LossAxis, row: Json, y: int) -> dict[str, Any]:
+    """Return where one measurement stands: a bar to its lower bound, a line to its upper one."""
+    lower = float_from_json(row["lower"])
+    upper, power = (
+        math.inf if row[key] is None else float_from_json(row[key]) for key in ("upper", "power")
+    )
+    is_open = upper == math.inf > lower
+    return {
+        "y": y,
+        "text": "unlimited" if lower == math.inf else f"at least {row['lower_text']}",
+        "aside": f"with {row['confidence_text']} confidence",
+        "low": share(axis.at(lower)),
+        "high": share(axis.end if is_open else axis.at(max(lower, upper))),
+        "open": is_open,
+        "breaks": row["breaks"],
+        "power": None if power == math.inf else share(axis.at(power)),
+        "power_text": f"would have detected {row['symbol']} ≥ {row['power_text']}",
+    }
+
+
+def share_values(audit: Json) -> dict[str, Any] | None:
+    """What the template needs to draw the labels read out, or None if no attack reads any."""
+    rows = [found for found in audit["findings"] if found["recovered"] is not None]
+    if not rows:
+        return None
+    shown = rows[:_MOST_BARS]
+    limited, allowed = audit["claim"]["promise"], audit["allowed"]
+    bottom = (head := _BAR_HEAD if limited else 0) + _BAR_ROW * len(shown)
+    told = ", ".join(f"{row['title']} {row['recovered_text']}" for row in shown)
+    limit = f"; the claim allows {audit['allowed_text']}" if limited else ""
+    return {
+        "label": f"Share of labels that each attack reads out: {told}{limit}; a coin toss is right "
+        "in 50%.",
+        "height": bottom + _BAR_FOOT,
+        "bottom": bottom,
+        "allowed": share(allowed) if limited else None,
+        "allowed_text": f"allowed: {audit['allowed_text']}",
+        "allowed_side": _inward(allowed),
+        "rows": [
+            {
+                "y": head + _BAR_ROW * place,
+                "title": shortened(row["title"], _LONGEST_TITLE),
+                "text": row["recovered_text"],
+                "width": share(row["recovered"]),
+                "breaks": row["outcome"] == "refutes",
+            }
+            for place, row in enumerate(shown)
+        ],
+        "total": len(rows) if len(rows) > len(shown) else None,
     }

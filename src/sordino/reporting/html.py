@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,53 +12,40 @@ from sordino.auditing.findings import Audit
 from sordino.certificates import Certificate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger import Ledger
-from sordino.reporting.audits import describe_audits, title_of
-from sordino.reporting.figures import draw_choices, draw_figures
-from sordino.reporting.result import describe_ledger_rows
-from sordino.reporting.summary import summarize
-from sordino.reporting.wording import SIMULATED
 
-from .audit_figures import interval_values, share_values
-from .figures import environment
-from .summary import item_values
-from .wording import percent, plain
+from .audits import describe_audits, title_of
+from .figures import (
+    bar_values,
+    calibration_values,
+    curve_values,
+    environment,
+    interval_values,
+    item_values,
+    share_values,
+)
+from .result import describe_ledger_rows
+from .summary import summarize
+from .wording import SIMULATED, Json
 
 __all__ = ["render_audit", "render_report", "write_audit", "write_report"]
 
-_Plain = Mapping[str, Any]
 
-_LATER = (  # absent in early summaries
-    "fit",
-    "mechanism",
-    "prediction",
-    "decisive",
-    "confidence",
-    "examples",
-    "audits",
-    "rankings",
-    "ballots",
-    "worths",
-)
-
-
-def render_report(summary: Mapping[str, Any]) -> str:
+def render_report(summary: Json) -> str:
     """Return the report as one HTML file."""
     # The page loads nothing and runs nothing, follows light and dark mode, and prints. The same
     # summary gives the same bytes.
     if summary.get("format") != "sordino.summary" or summary.get("version") != 1:
         raise DataError("summary must be what summarize returned, version 1.")
-    page = environment().get_template("report.html.j2")
-    summary = {**dict.fromkeys(_LATER), **summary}
-    text = page.render(
+    bins = summary["calibration"]
+    figures = {"prediction": curve_values, "decisive": bar_values, "worths": item_values}
+    drawn = {name: draw(summary[name]) for name, draw in figures.items() if summary[name]}
+    return _page(
+        "report.html.j2",
+        summary["audits"],
         summary=summary,
-        figures=draw_figures(summary),
-        choices=draw_choices(summary),
-        worths=item_values(summary["worths"]) if summary["worths"] else None,
-        clipped=_clipped(summary["calibration"]),
-        bins=[_row(row) for row in summary["calibration"]],
-        **_audit_parts(summary["audits"] or ()),
+        drawn=drawn | {"calibration": calibration_values(bins)},
+        clipped=sum(row["low"] < 0 or row["high"] > 1 for row in bins),
     )
-    return _inert(text)
 
 
 def render_audit(audits: Audit | Sequence[Audit]) -> str:
@@ -69,52 +56,39 @@ def render_audit(audits: Audit | Sequence[Audit]) -> str:
     described = describe_audits(audits)
     if not described:
         raise UsageError("audits must hold at least one audit; no page was made.")
-    page = environment().get_template("audit_page.html.j2")
-    parts = _audit_parts(described)
-    return _inert(page.render(title=title_of(described), simulated_text=SIMULATED, **parts))
+    return _page(
+        "audit_page.html.j2", described, title=title_of(described), simulated_text=SIMULATED
+    )
 
 
-def _audit_parts(audits: Sequence[_Plain]) -> dict[str, Any]:
-    """Return what the templates need of audits that ``describe_audits`` returned."""
-    return {
-        "audits": [_with_figures(audit) for audit in audits],
-        "refuted": any(audit["refuted"] for audit in audits),
-    }
+def _page(name: str, audits: Sequence[Json], **values: object) -> str:
+    """Return a page in which nothing hides and nothing is an address."""
+    text = (
+        environment()
+        .get_template(name)
+        .render(
+            audits=[_with_figures(audit) for audit in audits],
+            refuted=any(audit["refuted"] for audit in audits),
+            **values,
+        )
+    )
+    # Names chosen by users may look like addresses; as an entity they read the same.
+    return harmless(text).replace("://", ":&#47;&#47;")
 
 
-def _with_figures(audit: _Plain) -> dict[str, Any]:
+def _with_figures(audit: Json) -> dict[str, Any]:
     """Return an audit with its figures, and what has to be said about them."""
     measured, panels = audit["measured"], interval_values(audit)
+    rows = [row for panel in panels for row in panel["rows"]]
     return {
         **audit,
         "panels": panels,
         "shares": share_values(audit),
         "breaks_measured": any(row["breaks"] for row in measured),
         "unclear": any(row["beyond"] and not row["breaks"] for row in measured),
-        "powered": any(row["power"] for panel in panels for row in panel["rows"]),
-        "open": any(row["open"] for panel in panels for row in panel["rows"]),
+        "powered": any(row["power"] for row in rows),
+        "open": any(row["open"] for row in rows),
         "logarithmic": any(panel["logarithmic"] for panel in panels),
-    }
-
-
-def _inert(text: str) -> str:
-    """Return a page in which nothing hides and nothing is an address."""
-    # Names chosen by users may look like addresses; as an entity they read the same.
-    return harmless(text).replace("://", ":&#47;&#47;")
-
-
-def _clipped(bins: list[Mapping[str, Any]]) -> int:
-    """Return how many groups the calibration plot cannot show in full."""
-    return sum(row["low"] < 0 or row["high"] > 1 for row in bins)
-
-
-def _row(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return one calibration group as the page's table shows it."""
-    return {
-        "predicted": percent(row["predicted"]),
-        "observed": percent(row["observed"]),
-        "interval": f"{percent(row['low'])} to {percent(row['high'])}",
-        "pairs": "—" if row["pairs"] is None else plain(row["pairs"], 9),
     }
 
 

@@ -1,28 +1,23 @@
-"""The numbers of a run, as ``result.json`` holds them; every one is already private or public.
-
-Which features decide: the released weights, in the size of what really differs.
-
-Before and after: a few pairs of texts that may be shown, picked by a fixed rule.
-"""
+"""The numbers of a run, as ``result.json`` holds them; every one is already private or public."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from scipy.special import expit
 
 from sordino import _validate
 from sordino._markup import harmless
 from sordino.environments.annotators import TrueReward
-from sordino.errors import DataError
+from sordino.errors import DataError, UsageError
 from sordino.policies.gibbs import CandidatePolicy
 from sordino.policies.pessimism import ConfidencePolicy
 from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.features import SIGNALS, Features, HashedText
+from sordino.preferences.features import SIGNALS, Features, HashedText, Matrix
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.records import Text
 from sordino.privacy.events import UNDECIDED
@@ -33,7 +28,13 @@ from sordino.rewards.evidence import HeldOut
 from sordino.rewards.forecast import utility_curve
 from sordino.rewards.model import RewardModel
 
-from .summary import calibration_bins
+_LONGEST = 400  # characters of a text that are shown
+_ADDRESS = "://"
+_Z = 1.96  # a 95% interval, normal approximation
+_CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
+_ASSUMED = 0.65  # how well a perfect reward predicts one judgment
+_SAMPLE = 2000  # rows that say enough about the directions of the features
+_SEARCHED = 1000  # pairs among which examples are looked for
 
 
 def feature_names(features: Features | None, dimension: int) -> list[str]:
@@ -42,92 +43,68 @@ def feature_names(features: Features | None, dimension: int) -> list[str]:
         named = list(SIGNALS)[: features.signals]
         return named + [f"word group {place}" for place in range(len(named), dimension)]
     given = [str(name) for name in getattr(features, "names", ())]
-    if len(given) == dimension:
-        return given
-    return [f"feature {place}" for place in range(dimension)]
+    return given if len(given) == dimension else [f"feature {place}" for place in range(dimension)]
 
 
-def feature_spread(differences: Any) -> Float[np.ndarray, " d"]:
-    """Return by how much two answers to one prompt usually differ in each feature."""
-    # The root of the mean square, because which answer stands first means nothing.
-    squares = np.asarray((differences**2).mean(axis=0), dtype=np.float64)
-    return np.sqrt(squares.ravel())
-
-
-def decisive_features(
-    weights: Float[np.ndarray, " d"],
-    *,
-    spread: Float[np.ndarray, " d"],
-    names: Sequence[str],
-    most: int = 10,
-) -> list[dict[str, Any]]:
-    """Return the features that move the reward most, the largest effect first."""
-    # There are no intervals: what shrinks the weights moves each by an unknown part of the truth.
-    _validate.integer("most", most, at_least=1)
-    weights = _validate.finite_array("weights", weights, ndim=1)
-    spread = _validate.finite_array("spread", spread, ndim=1)
-    for name, column in {"spread": spread, "names": names}.items():
-        if len(column) != len(weights):
-            raise DataError(f"{name} must have {len(weights)} entries, got {len(column)}.")
-    effects = weights * spread
-    order = [int(place) for place in np.argsort(-np.abs(effects), kind="stable")[:most]]
-    return [
-        {
-            "name": str(names[place]),
-            "weight": float(weights[place]),
-            "effect": float(effects[place]),
-        }
-        for place in order
-        if effects[place] != 0
+def measure_decisive(
+    reward: RewardModel, differences: Matrix, *, source: str, most: int = 10
+) -> dict[str, Any]:
+    """Return the features that move a released reward most, the largest effect first."""
+    # An effect is a weight times what two answers to one prompt usually differ by in its feature:
+    # the root of the mean square, because which answer stands first means nothing. There are no
+    # intervals: what shrinks the weights moves each by an unknown part of the truth.
+    spread = np.sqrt(np.asarray((differences**2).mean(axis=0), dtype=np.float64).ravel())
+    names = feature_names(reward.features, len(reward.weights))
+    effects = reward.weights * spread
+    order = np.argsort(-np.abs(effects), kind="stable")[:most]
+    rows = [
+        {"name": names[at], "weight": float(reward.weights[at]), "effect": float(effects[at])}
+        for at in order
+        if effects[at] != 0
     ]
+    return {"source": source, "features": len(reward.weights), "rows": rows}
 
 
-_LONGEST = 400  # characters of a text that are shown
-_ADDRESS = "://"
-
-
-def choose_examples(
-    prompts: Sequence[Text],
-    first: Sequence[Text],
-    second: Sequence[Text],
-    *,
-    probabilities: Float[np.ndarray, " n"],
-    most: int = 3,
-) -> list[dict[str, Any]]:
-    """Return pairs of answers with their probability before and after, in plain text."""
-    # The rule is public and reads no label: of the questions without an address in any text, each
-    # once, those at evenly spaced ranks of the policy's shift, from the largest to the smallest.
-    # Three are the largest, the median and the smallest.
-    _validate.integer("most", most, at_least=1)
-    chances = _checked(probabilities, prompts, first, second)
-    usable = _distinct(prompts, first, second)
-    order = sorted(usable, key=lambda index: -abs(chances[index] - 0.5))
-    ranks = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)
-    chosen = [order[rank] for rank in ranks]
-    return [
-        _example(prompts[index], (first[index], second[index]), float(chances[index]))
-        for index in chosen
-    ]
-
-
-def _checked(probabilities: Any, *columns: Sequence[Text]) -> Float[np.ndarray, " n"]:
-    """Return the probabilities; refuse other numbers and other lengths."""
-    chances = _validate.finite_array("probabilities", probabilities, ndim=1)
-    if any(len(column) != len(chances) for column in columns):
-        raise DataError(f"Texts and probabilities must be as many: got {len(chances)} of these.")
-    if not ((chances >= 0) & (chances <= 1)).all():
-        raise DataError("probabilities must be in [0, 1].")
-    return chances
-
-
-def _distinct(*columns: Sequence[Text]) -> list[int]:
-    """Return the rows that may be shown, each question once."""
-    seen: dict[tuple[str, ...], int] = {}
+def measure_examples(
+    policy: CandidatePolicy, pairs: Comparisons, *, source: str, most: int = 3
+) -> dict[str, Any] | None:
+    """Return a few pairs with their probabilities before and after; None without texts."""
+    # The rule is public and reads no label: of the first 1,000 questions without an address in any
+    # text, each once, those at evenly spaced ranks of the policy's shift, from the largest to the
+    # smallest. Three are the largest, the median and the smallest.
+    if not pairs.prompts:
+        return None
+    columns = [column[:_SEARCHED] for column in (pairs.prompts, pairs.first, pairs.second)]
+    questions: dict[tuple[str, ...], int] = {}
     for index, texts in enumerate(zip(*columns, strict=True)):
-        plain = tuple(_flat(text).strip() for text in texts)
-        if all(plain) and not any(_ADDRESS in text for text in plain):
-            seen.setdefault((plain[0], *sorted(plain[1:])), index)
-    return list(seen.values())
+        flat = tuple(_flat(text).strip() for text in texts)
+        if all(flat) and not any(_ADDRESS in text for text in flat):
+            questions.setdefault((flat[0], *sorted(flat[1:])), index)
+    prompts, first, second = columns
+    both = policy.probabilities(prompts, list(zip(first, second, strict=True)))
+    chances = [float(chance[0]) for chance in both]
+    order = sorted(questions.values(), key=lambda index: -abs(chances[index] - 0.5))
+    ranks = np.linspace(0, len(order) - 1, min(most, len(order))).round().astype(int)
+    rows = []
+    for index in (order[rank] for rank in ranks):
+        prompt, *answers = (_clean(column[index]) for column in columns)
+        if len(prompt) > _LONGEST:  # cut at its beginning: a chat ends with what was asked
+            prompt = f"…{prompt[-_LONGEST:].lstrip()}"
+        chance = chances[index]
+        rows.append(
+            {
+                "prompt": prompt,
+                "answers": [
+                    {
+                        "text": text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…",
+                        "reference": 0.5,
+                        "policy": after,
+                    }
+                    for text, after in zip(answers, (chance, 1 - chance), strict=True)
+                ],
+            }
+        )
+    return {"source": source, "rows": rows}
 
 
 def _flat(text: Text) -> str:
@@ -137,38 +114,10 @@ def _flat(text: Text) -> str:
     return "\n".join(f"{turn.get('role')}: {turn.get('content')}" for turn in text)
 
 
-def _example(prompt: Text, answers: tuple[Text, Text], chance: float) -> dict[str, Any]:
-    """Return one pair as the page shows it."""
-    shown = [_beginning(_clean(answer)) for answer in answers]
-    return {
-        "prompt": _end(_clean(prompt)),
-        "answers": [
-            {"text": text, "reference": 0.5, "policy": policy}
-            for text, policy in zip(shown, (chance, 1 - chance), strict=True)
-        ],
-    }
-
-
 def _clean(text: Text) -> str:
     """Return a text in which no character changes how others read."""
     lines = harmless(_flat(text).replace("\r\n", "\n").replace("\r", "\n")).split("\n")
     return "\n".join(line.rstrip() for line in lines).strip()
-
-
-def _beginning(text: str) -> str:
-    """Return a text, cut at its end if it is long."""
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST].rstrip()}…"
-
-
-def _end(text: str) -> str:
-    """Return a text, cut at its beginning if it is long: a chat ends with what was asked."""
-    return text if len(text) <= _LONGEST else f"…{text[-_LONGEST:].lstrip()}"
-
-
-_CURVE = (0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 10.0)
-_ASSUMED = 0.65  # how well a perfect reward predicts one judgment
-_SAMPLE = 2000  # rows that say enough about the directions of the features
-_SEARCHED = 1000  # pairs among which examples are looked for
 
 
 def measure_reward(held_out: HeldOut) -> dict[str, Any]:
@@ -176,11 +125,10 @@ def measure_reward(held_out: HeldOut) -> dict[str, Any]:
     given = (held_out.differences, held_out.answers, held_out.flip_probability)
     who, wider = held_out.clusters, held_out.widening
     slope = metrics.calibration_slope(*given, clusters=who)
+    loss = metrics.negative_log_likelihood(*given, clusters=who)
     return metrics.RewardMetrics(
         accuracy=metrics.accuracy(*given, clusters=who).widened(wider),
-        negative_log_likelihood=metrics.negative_log_likelihood(*given, clusters=who).widened(
-            wider
-        ),
+        negative_log_likelihood=loss.widened(wider),
         calibration_slope=None if slope is None else slope.widened(wider),
     ).to_dict()
 
@@ -201,19 +149,64 @@ def measure_policy(held_out: HeldOut, temperature: float) -> dict[str, Any]:
 
 def mean_kl(margins: Float[np.ndarray, " n"], temperature: float) -> float:
     """Return how far a Gibbs policy on two answers lies from choosing evenly, in nats."""
-    return float(_kl_from_uniform(expit(margins / temperature)).mean())
-
-
-def _kl_from_uniform(chances: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Return KL of (p, 1 − p) from (½, ½), in nats."""
+    chances = expit(margins / temperature)
     both = np.stack([chances, 1 - chances])
     logs = np.log(2 * both, out=np.zeros_like(both), where=both > 0)
-    return np.asarray((both * logs).sum(axis=0))
+    return float((both * logs).sum(axis=0).mean())
 
 
 def calibration(held_out: HeldOut) -> list[dict[str, Any]]:
     """Return predicted against debiased observed shares, for the calibration plot."""
     return calibration_bins(held_out.differences, held_out.answers, held_out.flip_probability)
+
+
+def calibration_bins(
+    differences: Float[np.ndarray, " n"],
+    targets: Shaped[np.ndarray, " n"],
+    flip_probability: float,
+    bins: int = 10,
+) -> list[dict[str, Any]]:
+    """Return how often the first answer won, next to how often it was predicted to win."""
+    # Pairs are grouped by quantiles of the predicted probability σ(difference); equal predictions
+    # share a group, whatever their order. In each group the randomized answers are debiased, ỹ =
+    # (answer - flip) / (1 - 2 flip), so that the mean estimates the share of true labels without
+    # bias; it may lie outside [0, 1]. The bins use nothing but randomized answers and public
+    # inputs, so they spend nothing.
+    # Source: Debiased answers: docs/local.md; Warner 1965. Intervals: Wilson 1927.
+    differences = _validate.finite_array("differences", differences, ndim=1)
+    targets = _validate.finite_array("targets", targets, ndim=1)
+    n = len(differences)
+    if n == 0 or len(targets) != n:
+        raise DataError(
+            f"targets must have one entry for each difference and at least one: got shapes "
+            f"{targets.shape} and ({n},)."
+        )
+    wrong = np.flatnonzero((targets != 0) & (targets != 1))
+    if wrong.size:
+        raise DataError(f"targets must be 0 or 1: row {int(wrong[0])} is neither.")
+    flip = _validate.non_negative("flip_probability", flip_probability)
+    if not flip < 0.5:  # noqa: PLR2004
+        raise UsageError(f"flip_probability must be in [0, 0.5), got {flip_probability!r}.")
+    count = _validate.integer("bins", bins, at_least=1)
+    predicted = 0.5 * (1 + np.tanh(0.5 * differences))
+    last = -(-n * np.arange(1, count) // count) - 1  # exact, unlike a float share
+    edges = np.unique(np.sort(differences)[last])
+    group = np.searchsorted(edges, differences, side="left")
+    rows = []
+    for index in np.unique(group):
+        inside = group == index
+        pairs, share = int(inside.sum()), float(np.mean(targets[inside]))
+        center = (share + _Z**2 / (2 * pairs)) / (1 + _Z**2 / pairs)
+        half = math.sqrt(share * (1 - share) / pairs + (_Z / (2 * pairs)) ** 2)
+        half *= _Z / (1 + _Z**2 / pairs)
+        observed, low, high = (
+            (value - flip) / (1 - 2 * flip) for value in (share, center - half, center + half)
+        )
+        mean = float(np.mean(predicted[inside]))
+        rows.append(
+            {"predicted": mean, "observed": observed, "low": low, "high": high, "pairs": pairs}
+        )
+    return rows
 
 
 def measure_public(reward: RewardModel, pairs: Pairs, temperature: float) -> dict[str, Any]:
@@ -254,7 +247,7 @@ def describe_fit_settings(reward: RewardModel, *, asked: str = "auto") -> dict[s
     }
 
 
-def effective_dimension(differences: Any) -> float:
+def effective_dimension(differences: Matrix) -> float:
     """In about how many directions comparisons differ: between 1 and the features' number."""
     # It reads public feature differences only.
     # Source: The participation ratio of their second moments, (tr G)²/tr G², G = Σ xᵢxᵢᵀ, here by
@@ -267,7 +260,7 @@ def effective_dimension(differences: Any) -> float:
 
 
 def predict_utility(
-    pairs: int, differences: Any, *, chosen: float, noise: str = "labels", delta: float = 1e-6
+    pairs: int, differences: Matrix, *, chosen: float, noise: str = "labels", delta: float = 1e-6
 ) -> dict[str, Any]:
     """Return the accuracy foreseen at several epsilons, the chosen one among them."""
     dimension = effective_dimension(differences)
@@ -289,19 +282,6 @@ def predict_utility(
     }
 
 
-def measure_decisive(
-    reward: RewardModel, differences: Any, *, source: str, most: int = 10
-) -> dict[str, Any]:
-    """Return the most decisive features of a released reward."""
-    rows = decisive_features(
-        reward.weights,
-        spread=feature_spread(differences),
-        names=feature_names(reward.features, len(reward.weights)),
-        most=most,
-    )
-    return {"source": source, "features": len(reward.weights), "rows": rows}
-
-
 def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str, Any]:
     """Return what a pessimistic or optimistic policy does with its uncertainty, on public texts."""
     candidates = list(zip(pairs.first, pairs.second, strict=True))
@@ -314,22 +294,6 @@ def measure_confidence(policy: ConfidencePolicy, pairs: Comparisons) -> dict[str
         "radius": None if known is None else known.radius(policy.confidence),
         **policy.coverage(pairs.prompts, candidates).to_dict(),
     }
-
-
-def measure_examples(
-    policy: CandidatePolicy, pairs: Comparisons, *, source: str, most: int = 3
-) -> dict[str, Any] | None:
-    """Return a few pairs with their probabilities before and after; None without texts."""
-    # The first 1,000 pairs are looked at.
-    if not pairs.prompts:
-        return None
-    prompts, first, second = (
-        column[:_SEARCHED] for column in (pairs.prompts, pairs.first, pairs.second)
-    )
-    chances = policy.probabilities(prompts, list(zip(first, second, strict=True)))
-    probabilities = np.array([chance[0] for chance in chances])
-    rows = choose_examples(prompts, first, second, probabilities=probabilities, most=most)
-    return {"source": source, "rows": rows}
 
 
 def describe_guarantee_and_caveats(guarantee: Guarantee) -> dict[str, Any]:

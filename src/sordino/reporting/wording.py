@@ -1,20 +1,25 @@
-"""A guarantee in plain words: what it bounds, for whom, and what it leaves open.
+"""Words that the pages share: numbers as people read them, a guarantee, and what was spent.
 
-Numbers as people read them: a bound never looks smaller than it is.
-
-What was spent: budget, total and entries of a ledger, as plain text.
+A bound never looks smaller than it is, and what is left never larger.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Decimal, localcontext
 from typing import Any
 
 from sordino.errors import DataError
 from sordino.privacy.guarantee import CAVEATS, Guarantee, float_from_json, float_to_json
+
+Json = Mapping[str, Any]
+"""A part of a result or of a summary, as JSON holds it."""
+Rows = list[list[str]]
+"""Names, each with its sentence."""
+NumberRows = Sequence[tuple[str, str, Callable[[float], str], str]]
+"""Name, key, form and sentence of numbers that a part may tell."""
 
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 _LARGEST_PLAIN = 6  # powers of ten beyond this one are written as such
@@ -22,13 +27,19 @@ _SMALLEST_PLAIN = -4
 _CERTAIN = 6  # decimals after which a percentage may show as 100
 
 
-def real(name: str, value: Any) -> float | None:
+def real(name: str, value: object) -> float | None:
     """Return value as a float, None if it is missing, NaN or infinite."""
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise DataError(f"{name} must be a number or null, got {type(value).__name__}.")
     return float(value) if math.isfinite(value) else None
+
+
+def both_ends(name: str, interval: Sequence[object] | None) -> list[float] | None:
+    """Return an interval as two numbers, None if it is missing or an end of it is."""
+    ends = [end for value in interval or () if (end := real(name, value)) is not None]
+    return ends if len(ends) == 2 else None  # noqa: PLR2004
 
 
 def _written(number: Decimal) -> str:
@@ -84,6 +95,26 @@ def belief_percent(value: float) -> str:
     return "100%"
 
 
+def number_rows(table: NumberRows, source: Json, place: str) -> Rows:
+    """Return name and sentence of each number of a table that a source tells."""
+    rows = []
+    for name, key, shown, sentence in table:
+        value = real(f"{place}.{key}", source.get(key))
+        if value is not None:
+            rows.append([name, sentence.format(shown(value))])
+    return rows
+
+
+def percent_range(low: float, high: float) -> str:
+    """Return two measured shares as an interval of percentages."""
+    return f"{percent(low)} to {percent(high)}"
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text of at most so many characters; where it was cut there is an ellipsis."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 SIMULATED = (
     "Randomness came from a seed. Whoever knows the seed can undo the noise, so nothing is "
     "protected. For study only, never for release."
@@ -105,45 +136,42 @@ METRICS_NOTES: Mapping[str, str] = {
 }
 
 _QUESTIONS = {
-    "REPLACE_ONE": "between any two values of one {unit}",
+    "REPLACE_ONE": "between any two {values}",
     "ADD_OR_REMOVE_ONE": "that {one} in the data at all",
     "REPLACE_SPECIAL": "that {one} used, and not replaced by {empty}",
 }
+_LABEL_SETS = "labels of a person"  # what a promise to a person is about where texts are public
 _UNITS = {
-    "label": {"unit": "label", "one": "one label was", "empty": "a fair coin"},
-    "record": {"unit": "record", "one": "one record was", "empty": "an empty one"},
+    "label": {"values": "values of one label", "one": "one label was", "empty": "a fair coin"},
+    "record": {"values": "values of one record", "one": "one record was", "empty": "an empty one"},
     "person": {
-        "unit": "person’s set of records",
+        "values": "values of one person’s set of records",
         "one": "all records of one person were",
         "empty": "empty ones",
     },
-    "labels of a person": {
-        "unit": "person’s set of labels",
+    _LABEL_SETS: {
+        "values": "sets of labels of one person",
         "one": "all labels of one person were",
         "empty": "fair coins",
     },
 }
-_TWO_SETS = "between any two sets of labels of one person"
 _TRUST = {
     "local": "Nobody but the person saw the raw label: it was randomized before it left "
     "the device.",
     "central": "This machine saw the raw {seen}. The promise covers what was released, not what "
     "this machine, or whoever holds the raw file, could look up.",
 }
-_LABEL_GAPS = (
-    "The prompts and the answers, word for word.",
-    "That somebody took part, and who was asked what.",
-    "The order and the number of the records.",
-)
-_PERSON_GAPS = (
-    "The prompts and the answers, word for word.",
-    "That somebody took part, who was asked what, and how many judgments each person gave.",
-    "The order and the number of the records.",
-)
-_RECORD_GAPS = (
-    "That somebody took part, and with how many records.",
-    "The order and the number of the records.",
-)
+_TEXTS = "The prompts and the answers, word for word."
+_ORDER = "The order and the number of the records."
+_GAPS = {
+    "label": (_TEXTS, "That somebody took part, and who was asked what.", _ORDER),
+    _LABEL_SETS: (
+        _TEXTS,
+        "That somebody took part, who was asked what, and how many judgments each person gave.",
+        _ORDER,
+    ),
+    "record": ("That somebody took part, and with how many records.", _ORDER),
+}
 _SEVERAL = (
     "Several {unit}s of one person together: the bound is about one {unit}. For m of them it "
     "is weaker (m times ε when δ is 0)."
@@ -152,11 +180,11 @@ _CROWD = (
     "What is true of the crowd. A pattern learned from everybody also says something about "
     "people whose data were never used."
 )
+_SHORT = 12  # characters of a release id that a table shows
+_DUST = 1e-9  # share of a budget that rounding leaves
 
 
-def read_guarantee(
-    name: str, values: Mapping[str, Any] | None, caveats: tuple[str, ...] = ()
-) -> Guarantee:
+def read_guarantee(name: str, values: Json | None, caveats: tuple[str, ...] = ()) -> Guarantee:
     """Return the guarantee that a plain dict holds."""
     required = ("epsilon", "delta", "unit", "neighbors", "trust", "randomness")
     missing = [key for key in required if key not in (values or {})]
@@ -171,184 +199,132 @@ def hides_texts(guarantee: Guarantee) -> bool:
     return guarantee.unit != "label" and "labels-only" not in guarantee.caveats
 
 
-def _about_label_sets(guarantee: Guarantee) -> bool:
-    """Return whether the promise is about all labels of one person, and about nothing else."""
-    return guarantee.unit == "person" and "labels-only" in guarantee.caveats
-
-
-def _unit(guarantee: Guarantee) -> Mapping[str, str]:
-    """Return the words for what one change is about."""
-    return _UNITS["labels of a person" if _about_label_sets(guarantee) else guarantee.unit]
-
-
-def _question(guarantee: Guarantee) -> str:
-    """Return what the odds are about, as a part of a sentence."""
-    if _about_label_sets(guarantee) and guarantee.neighbors.name == "REPLACE_ONE":
-        return _TWO_SETS
-    return _QUESTIONS[guarantee.neighbors.name].format(**_unit(guarantee))
-
-
-def _unprotected(guarantee: Guarantee) -> list[str]:
-    """Return what the promise does not cover, one sentence each."""
-    gaps: tuple[str, ...] = ()
-    if _about_label_sets(guarantee):
-        gaps = _PERSON_GAPS
-    elif not hides_texts(guarantee):
-        gaps = _LABEL_GAPS
-    elif guarantee.neighbors.name != "ADD_OR_REMOVE_ONE":
-        gaps = _RECORD_GAPS
-    several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
-    return [*gaps, *several, _CROWD]
-
-
-def _trust(guarantee: Guarantee) -> str:
-    """Return who saw the raw judgments."""
-    seen = "prompts, answers and labels" if hides_texts(guarantee) else "labels"
-    return _TRUST[guarantee.trust].format(seen=seen)
-
-
-def _slack(guarantee: Guarantee) -> str:
-    """Return what delta adds to the bound."""
-    if guarantee.delta == 0:
-        return "δ = 0: the bound has no exceptions."
-    return (
-        f"δ = {at_least(guarantee.delta)}: every probability may exceed the bound by at most "
-        "this much."
-    )
-
-
-def _odds(guarantee: Guarantee, question: str) -> str:
-    """Return what epsilon means, in odds and in belief."""
-    if math.isinf(guarantee.epsilon):
-        return "ε is infinite: this release makes no promise, and may reveal every judgment."
-    aside = "" if guarantee.delta == 0 else " (apart from the slack δ)"
-    belief = "A belief" if guarantee.delta == 0 else "With the same exception, a belief"
-    return (
-        "Somebody who knows everything else, and sees everything that was released, can shift "
-        f"the odds {question} by at most a factor of "
-        f"e^ε\u00a0=\u00a0{at_least(guarantee.odds)}{aside}. "
-        f"{belief} of 50% before can become at most {_belief_text(guarantee)} after."
-    )
-
-
-def _between(guarantee: Guarantee) -> str:
-    """Return what follows for two different values, if one change is not a replacement."""
-    if guarantee.neighbors.name == "REPLACE_ONE" or math.isinf(guarantee.epsilon):
-        return ""
-    unit = _unit(guarantee)["unit"]
-    return f"Between two values of one {unit}, the odds can shift by that factor squared."
-
-
-def _belief(guarantee: Guarantee) -> float:
-    """Return the largest belief that a prior of one half can reach, e^ε / (1 + e^ε)."""
-    return 1 / (1 + math.exp(-guarantee.epsilon))
-
-
-def _belief_text(guarantee: Guarantee) -> str:
-    """Return the largest belief as a percentage, rounded up."""
-    return belief_percent(_belief(guarantee))
+def hides_counts(guarantee: Guarantee) -> bool:
+    """Return whether the promise covers how many records there are."""
+    return guarantee.neighbors.name == "ADD_OR_REMOVE_ONE"
 
 
 def describe_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     """Return a guarantee as plain values and sentences."""
-    question = _question(guarantee)
+    label_sets = guarantee.unit == "person" and "labels-only" in guarantee.caveats
+    words = _UNITS[_LABEL_SETS if label_sets else guarantee.unit]
+    question = _QUESTIONS[guarantee.neighbors.name].format(**words)
+    promise, exact = not math.isinf(guarantee.epsilon), guarantee.delta == 0
+    belief = 1 / (1 + math.exp(-guarantee.epsilon))  # the most that a prior of one half can reach
+    odds = "ε is infinite: this release makes no promise, and may reveal every judgment."
+    if promise:
+        aside = "" if exact else " (apart from the slack δ)"
+        odds = (
+            "Somebody who knows everything else, and sees everything that was released, can shift "
+            f"the odds {question} by at most a factor of "
+            f"e^ε\u00a0=\u00a0{at_least(guarantee.odds)}{aside}. "
+            f"{'A belief' if exact else 'With the same exception, a belief'} of 50% before can "
+            f"become at most {belief_percent(belief)} after."
+        )
+    replaced = guarantee.neighbors.name == "REPLACE_ONE"
     return {
         **guarantee.to_dict(),
         "epsilon": float_to_json(guarantee.epsilon),
         "epsilon_text": at_least(guarantee.epsilon),
         "delta_text": at_least(guarantee.delta),
         "factor_text": at_least(guarantee.odds),
-        "promise": not math.isinf(guarantee.epsilon),
-        "belief": _belief(guarantee),
-        "belief_text": _belief_text(guarantee),
+        "promise": promise,
+        "belief": belief,
+        "belief_text": belief_percent(belief),
         "question": question,
-        "odds": _odds(guarantee, question),
-        "slack": _slack(guarantee),
-        "between": _between(guarantee),
+        "odds": odds,
+        "slack": "δ = 0: the bound has no exceptions."
+        if exact
+        else f"δ = {at_least(guarantee.delta)}: every probability may exceed the bound by at most "
+        "this much.",
+        "between": ""
+        if replaced or not promise
+        else f"Between two {words['values']}, the odds can shift by that factor squared.",
         "change": guarantee.change,
-        "trust_text": _trust(guarantee),
-        "unprotected": _unprotected(guarantee),
+        "trust_text": _TRUST[guarantee.trust].format(
+            seen="prompts, answers and labels" if hides_texts(guarantee) else "labels"
+        ),
+        "unprotected": _unprotected(guarantee, label_sets=label_sets),
         "simulated": guarantee.simulated,
     }
 
 
-_SHORT = 12  # characters of a release id that a table shows
+def _unprotected(guarantee: Guarantee, *, label_sets: bool) -> list[str]:
+    """Return what the promise does not cover, one sentence each."""
+    gaps = _GAPS[_LABEL_SETS if label_sets else "record" if hides_texts(guarantee) else "label"]
+    if hides_texts(guarantee) and hides_counts(guarantee):
+        gaps = ()
+    several = () if guarantee.unit == "person" else (_SEVERAL.format(unit=guarantee.unit),)
+    return [*gaps, *several, _CROWD]
 
 
-def describe_ledger(ledger: Mapping[str, Any]) -> dict[str, Any]:
+def pair_text(epsilon: float | None, delta: float | None) -> str:
+    """Return ε and δ in one phrase; what is not told stays a question mark."""
+    sizes = ("?" if size is None else at_least(size) for size in (epsilon, delta))
+    return "ε = {}, δ = {}".format(*sizes)
+
+
+def describe_ledger(ledger: Json, *, counted: bool = True) -> dict[str, Any]:
     """Return budget, spend and entries, rounded so that nothing looks cheaper than it was."""
+    # Where the number of records is a secret, so are the times of day, which would tell it.
     budget = read_guarantee("ledger.budget", ledger.get("budget"))
     total = ledger.get("total") and read_guarantee("ledger.total", ledger["total"])
     entries = list(ledger.get("entries") or ())
-    spent = total.epsilon if total else _spent_without_total(ledger, budget.epsilon)
-    remaining = _remaining(ledger, budget.epsilon, spent)
+    stated, limit = ledger.get("remaining_epsilon"), budget.epsilon
+    spent: float | None = 0.0
+    if total:
+        spent = total.epsilon
+    elif stated is not None and math.isfinite(limit):
+        spent = max(0.0, limit - float_from_json(stated))
+    elif any(entry.get("kind") == "reserve" for entry in entries):
+        spent = None
+    if stated is not None:
+        left: float | None = max(0.0, float_from_json(stated))
+    elif spent is None:
+        left = None
+    else:
+        left = math.inf if math.isinf(limit) else max(0.0, limit - spent)
+    share = None
+    if spent is not None and not math.isinf(limit):
+        share = min(1.0, spent / limit) if limit > 0 else 1.0
+    over = spent is not None and spent > limit
+    spent_text = "not available" if spent is None else at_least(spent)
+    limit_text = at_most(limit)
+    left_text = "not available" if left is None else at_most(left)
+    if (share or 0) > 1 - _DUST and not over:  # all of it: no dust, and one number in one way
+        limit_text, left_text = spent_text, "0"
     return {
-        "budget_text": _pair(budget.epsilon, budget.delta),
-        "budget_epsilon_text": at_most(budget.epsilon),
+        "budget_text": pair_text(limit, budget.delta),
+        "budget_epsilon_text": limit_text,
         "unit": budget.unit,
         "change": budget.change,
         "spent": None if spent is None else float_to_json(spent),
-        "spent_text": "not available" if spent is None else at_least(spent),
-        "total_text": _pair(total.epsilon, total.delta) if total else "",
-        "remaining_text": "not available" if remaining is None else at_most(remaining),
-        "share": _share(spent, budget.epsilon),
-        "over": spent is not None and spent > budget.epsilon,
+        "spent_text": spent_text,
+        "total_text": pair_text(total.epsilon, total.delta) if total else "",
+        "remaining_text": left_text,
+        "share": share,
+        "over": over,
         "head": str(ledger.get("head") or ""),
         "rows": whole(int(ledger.get("rows", len(entries)))),
-        "entries": [_entry(entry) for entry in entries],
+        "entries": [_entry(entry, counted=counted) for entry in entries],
         "simulated": any(part.simulated for part in (budget, total) if part)
         or any(entry.get("randomness") == "simulated" for entry in entries),
     }
 
 
-def _pair(epsilon: float, delta: float) -> str:
-    """Return ε and δ in one phrase."""
-    return f"ε = {at_least(epsilon)}, δ = {at_least(delta)}"
-
-
-def _spent_without_total(ledger: Mapping[str, Any], budget: float) -> float | None:
-    """Return the spend when no total is given: 0 for an unused ledger, else what is missing."""
-    remaining = ledger.get("remaining_epsilon")
-    if remaining is not None and math.isfinite(budget):
-        return max(0.0, budget - float_from_json(remaining))
-    spends = any(entry.get("kind") == "reserve" for entry in ledger.get("entries") or ())
-    return None if spends else 0.0
-
-
-def _remaining(ledger: Mapping[str, Any], budget: float, spent: float | None) -> float | None:
-    """Return what may still be spent, at least 0."""
-    stated = ledger.get("remaining_epsilon")
-    if stated is not None:
-        return max(0.0, float_from_json(stated))
-    if spent is None:
-        return None
-    return math.inf if math.isinf(budget) else max(0.0, budget - spent)
-
-
-def _share(spent: float | None, budget: float) -> float | None:
-    """Return the part of the budget that is spent, in [0, 1]; None if that has no meaning."""
-    if spent is None or math.isinf(budget):
-        return None
-    return min(1.0, spent / budget) if budget > 0 else 1.0
-
-
-def _value(value: Any) -> str:
-    """Return one parameter as text, exactly as the ledger holds it."""
-    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-
-
-def _entry(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return one row of the ledger as text."""
+def _entry(entry: Json, *, counted: bool) -> dict[str, str]:
+    """Return one row of the ledger as text, its parameters exactly as the ledger holds them."""
+    time = str(entry.get("time") or "").replace("T", " ").replace("Z", " UTC")
     release = str(entry.get("release_id") or "")
-    parameters = entry.get("parameters") or {}
+    parameters = [
+        f"{key} {value if isinstance(value, str) else json.dumps(value, sort_keys=True)}"
+        for key, value in (entry.get("parameters") or {}).items()
+    ]
     return {
+        **{key: str(entry.get(key) or "") for key in ("kind", "event", "count", "scope")},
         "sequence": str(entry.get("sequence", "")),
-        "time": str(entry.get("time") or "").replace("T", " ").replace("Z", " UTC"),
-        "kind": str(entry.get("kind") or ""),
-        "event": str(entry.get("event") or ""),
-        "parameters": ", ".join(f"{key} {_value(value)}" for key, value in parameters.items()),
-        "count": str(entry.get("count") or ""),
-        "scope": str(entry.get("scope") or ""),
+        "time": time if counted else time.partition(" ")[0],
+        "parameters": ", ".join(parameters),
         "release": release,
-        "release_text": release if len(release) <= _SHORT else f"{release[:_SHORT]}…",
+        "release_text": shortened(release, _SHORT),
     }

@@ -143,11 +143,6 @@ def test_a_purchase_that_the_noise_drowned_says_so():
     assert "too few records" in reasons(result)["accuracy"]
 
 
-def test_a_reason_that_is_given_goes_first():
-    summary = summarize(made("label"), reasons={"accuracy": "Because."})
-    assert summary["reward"]["metrics"][0]["reason"] == "Because."
-
-
 def test_the_mechanism_in_plain_words():
     text = words(made("label"))
     assert "One sum over all labels, with noise" in text

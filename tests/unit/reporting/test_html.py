@@ -80,15 +80,7 @@ def test_names_are_escaped_and_addresses_in_them_are_defused(result, ledger, cal
     result["caveats"] = [bad]
     result["noise"] = bad
     result["reward"]["features"] = {bad: bad}
-    text = render_report(
-        summarize(
-            result,
-            calibration=calibration,
-            ledger=ledger,
-            versions={bad: bad},
-            caveat_texts={bad: bad},
-        )
-    )
+    text = render_report(summarize(result, calibration=calibration, ledger=ledger))
     assert "<script" not in text
     assert "://" not in text
     reader = _read(text)

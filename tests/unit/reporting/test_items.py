@@ -7,7 +7,8 @@ import pytest
 
 from sordino.errors import DataError
 from sordino.reporting import render_report, summarize
-from sordino.reporting.summary import describe_items, item_values
+from sordino.reporting.figures import item_values
+from sordino.reporting.summary import describe_items
 
 SUM = {
     "name": "ranking-gaussian", "epsilon": 1.0, "delta": 1e-6, "mu": 0.2367, "statistic": "borda",
@@ -182,26 +183,30 @@ def test_many_items_are_folded_away_and_all_there():
 
 
 def test_the_chart_has_one_axis_for_all():
-    rows = [("Ada", 1.0, 0.5), ("Bo", -1.0, 2.0)]
-    drawn = item_values(describe_items(made(rows), records=False))
-    assert drawn["low"] == "3.00%"
-    assert drawn["high"] == "97.00%"
-    assert drawn["zero"] == "65.67%"  # 3 + 94 * 3 / 4.5
-    first, second = drawn["first"]
-    assert first["x"] == "86.56%"
-    assert first["range"] == ["76.11%", "97.00%"]
-    assert second["range"] == ["3.00%", "86.56%"]
-    assert (drawn["low_text"], drawn["high_text"]) == ("−3.00", "+1.50")
+    shown = page(made([("Ada", 1.0, 0.5), ("Bo", -1.0, 2.0)]))
+    chart = shown[shown.index("standings") :]
+    places = [re.findall(rf'<{tag}[^>]* {name}="([\d.]+%)"', chart) for tag, name in (
+        ('line class="mark"', "x1"), ('line class="range"', "x1"),
+        ('line class="range"', "x2"), ('circle class="dot"', "cx"),
+    )]  # fmt: skip
+    assert places == [
+        ["65.67%"] * 2,  # 3 + 94 * 3 / 4.5
+        ["76.11%", "3.00%"],
+        ["97.00%", "86.56%"],
+        ["86.56%", "44.78%"],
+    ]
+    for text in ("−3.00", "+1.50"):
+        assert f'y="12">{text}<' in shown or f'text-anchor="end">{text}<' in shown
 
 
 def test_items_that_are_all_alike_can_be_drawn():
-    drawn = item_values(
-        describe_items(made([("Ada", 0.0, None), ("Bo", -0.0, None)]), records=True)
-    )
-    assert {row["x"] for row in drawn["first"]} == {"3.00%"}
-    assert {row["text"] for row in drawn["first"]} == {"+0.00"}
+    rows = [("Ada", 0.0, None), ("Bo", -0.0, None)]
+    drawn = item_values(describe_items(made(rows), records=True))
     assert (drawn["low_text"], drawn["high_text"]) == ("", "")
-    assert "Who is ahead" in page(made([("Ada", 0.0, None), ("Bo", 0.0, None)]))
+    assert {row["text"] for row in drawn["first"]} == {"+0.00"}
+    shown = page(made(rows))
+    assert "Who is ahead" in shown
+    assert set(re.findall(r'class="dot" cx="(.*?)"', shown)) == {"3.00%"}
 
 
 def test_a_worth_that_is_no_number():

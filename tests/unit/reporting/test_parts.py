@@ -33,8 +33,6 @@ def test_a_run_without_the_parts_has_none_of_them(result):
     page = render_report(summary)
     for title in ("What other budgets", "What decides", "Before and after", "How it was fitted"):
         assert title not in page
-    old = {key: value for key, value in summary.items() if key not in PARTS}
-    assert render_report(old) == page
 
 
 def test_every_part_is_plain_json_on_the_page_and_repeatable(full, calibration, ledger):

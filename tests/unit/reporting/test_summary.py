@@ -1,111 +1,14 @@
 """The summary says what the inputs say, and no more."""
 
-import itertools
 import json
 import math
 
-import numpy as np
 import pytest
 
-from sordino.errors import DataError, UsageError
-from sordino.reporting import calibration_bins, summarize
-
-
-def test_bins_are_unbiased_over_every_outcome_of_the_randomization():
-    flip = 0.3
-    labels = np.array([0.0, 1, 1, 0, 1, 1, 0, 1])
-    differences = np.array([-2.0, -1.5, -1.0, 0.3, 0.3, 0.9, 1.5, 4.0])
-    mean = np.zeros(3)
-    total = 0.0
-    for flips in itertools.product((0, 1), repeat=8):
-        weight = flip ** sum(flips) * (1 - flip) ** (8 - sum(flips))
-        answers = np.abs(labels - np.array(flips))
-        bins = calibration_bins(differences, answers, flip, bins=3)
-        mean += weight * np.array([row["observed"] for row in bins])
-        total += weight
-    truth = calibration_bins(differences, labels, 0.0, bins=3)
-    assert total == pytest.approx(1.0)
-    assert mean == pytest.approx([row["observed"] for row in truth], abs=1e-12)
-
-
-def test_bins_state_the_formula_of_their_interval():
-    answers = np.array([1.0, 0, 1, 1])
-    (row,) = calibration_bins(np.zeros(4), answers, 0.25)
-    assert row["pairs"] == 4
-    assert row["predicted"] == 0.5
-    assert row["observed"] == pytest.approx(1.0)
-    # Wilson: shares p at which the observed one is 1.96 standard errors away.
-    for end in (row["low"], row["high"]):
-        share = 0.25 + 0.5 * end
-        assert abs(0.75 - share) == pytest.approx(1.96 * np.sqrt(share * (1 - share) / 4))
-
-
-@pytest.mark.parametrize("pairs", [3, 10, 40])
-def test_intervals_of_small_groups_hold(pairs):
-    # Every outcome, chances from .05 to .95: at least .83 each, .93 in the mean. The normal
-    # interval held with chance .41 to .84 for groups of two to five.
-    chances = np.linspace(0.05, 0.95, 91)
-    held = np.zeros(91)
-    for right in range(pairs + 1):
-        answers = (np.arange(pairs) < right).astype(float)
-        (row,) = calibration_bins(np.zeros(pairs), answers, 0.0)
-        weight = math.comb(pairs, right) * chances**right * (1 - chances) ** (pairs - right)
-        held += weight * ((row["low"] <= chances) & (chances <= row["high"]))
-    assert held.min() > 0.83
-    assert held.mean() > 0.93
-
-
-def test_bins_are_quantiles_in_order_and_keep_ties_together_in_any_order():
-    rng = np.random.default_rng(5)
-    differences, answers = rng.normal(size=1000), rng.integers(0, 2, 1000).astype(float)
-    bins = calibration_bins(differences, answers, 0.1)
-    assert [row["pairs"] for row in bins] == [100] * 10
-    predicted = [row["predicted"] for row in bins]
-    assert predicted == sorted(predicted)
-    assert predicted[0] == pytest.approx(np.mean(1 / (1 + np.exp(-np.sort(differences)[:100]))))
-    tied = np.repeat([0.0, 1.0], [700, 300])
-    order = rng.permutation(1000)
-    shuffled = calibration_bins(tied[order], answers[order], 0.1)
-    assert [row["pairs"] for row in shuffled] == [700, 300]
-    assert [row["observed"] for row in shuffled] == pytest.approx(
-        [row["observed"] for row in calibration_bins(tied, answers, 0.1)]
-    )
-
-
-def test_bins_cover_the_truth_at_the_stated_rate():
-    # Seeded. 400 groups of 500 answers: the rate has a standard error of 1.1 points, so a right
-    # formula fails here at most once in 10^4 seeds; 1.64 for 1.96, or no debiasing, fails always.
-    rng = np.random.default_rng(11)
-    differences = np.repeat(np.linspace(-2, 2, 400), 500)
-    share = 1 / (1 + np.exp(-differences))
-    labels = rng.random(len(share)) < share
-    answers = np.where(rng.random(len(share)) < 0.25, ~labels, labels).astype(float)
-    bins = calibration_bins(differences, answers, 0.25, bins=400)
-    covered = np.mean([row["low"] <= row["predicted"] <= row["high"] for row in bins])
-    assert len(bins) == 400
-    assert 0.91 <= covered <= 0.99
-
-
-def test_extreme_differences_raise_no_warning():
-    bins = calibration_bins(np.array([-1e4, 1e4]), np.array([0.0, 1.0]), 0.0, bins=2)
-    assert [row["predicted"] for row in bins] == [0.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("differences", "targets", "flip", "bins", "error"),
-    [
-        ([0.0, 1.0], [1.0], 0.1, 2, DataError),
-        ([], [], 0.1, 2, DataError),
-        ([0.0], [0.5], 0.1, 2, DataError),
-        ([math.nan], [1.0], 0.1, 2, DataError),
-        ([0.0], [1.0], 0.5, 2, UsageError),
-        ([0.0], [1.0], -0.1, 2, UsageError),
-        ([0.0], [1.0], 0.1, 0, UsageError),
-    ],
-)
-def test_bins_refuse_what_they_cannot_use(differences, targets, flip, bins, error):
-    with pytest.raises(error):
-        calibration_bins(np.array(differences), np.array(targets), flip, bins)
+from sordino.errors import DataError
+from sordino.privacy.guarantee import REPLACE_ONE, REPLACE_SPECIAL, Guarantee
+from sordino.reporting import summarize
+from sordino.reporting.wording import describe_guarantee, read_guarantee
 
 
 def test_the_summary_is_plain_json_and_repeatable(result, ledger, calibration):
@@ -129,15 +32,11 @@ def test_epsilon_is_never_understated(result):
 @pytest.mark.parametrize("noise", ["labels", "estimate"])
 def test_who_saw_the_labels_follows_trust_and_not_the_noise(result, noise):
     result["noise"] = noise
-    assert "This machine saw the raw labels" in summarize(result)["guarantee"]["trust_text"]
+    summary = summarize(result)
+    assert "This machine saw the raw labels" in summary["guarantee"]["trust_text"]
+    assert ("randomized labels, debiased" in summary["metrics_note"]) == (noise == "labels")
     result["guarantee"]["trust"] = "local"
     assert "Nobody but the person" in summarize(result)["guarantee"]["trust_text"]
-
-
-def test_only_local_metrics_are_said_to_be_debiased(result):
-    assert "randomized labels, debiased" in summarize(result)["metrics_note"]
-    result["noise"] = "central"
-    assert "debiased" not in summarize(result)["metrics_note"]
 
 
 def test_a_label_promise_lists_prompts_participation_and_counts_as_unprotected(result):
@@ -236,27 +135,22 @@ def test_metrics_carry_intervals_of_95_percent(result):
 
 def test_null_metrics_have_a_reason_and_no_interval(result):
     result["reward"].update(accuracy=None, calibration_slope=math.nan)
-    summary = summarize(result, reasons={"accuracy": "Because it was not held out."})
+    result["policy"]["kl"] = 0.0
+    summary = summarize(result)
     accuracy, loss, slope = summary["reward"]["metrics"]
     assert (accuracy["text"], accuracy["interval"]) == ("not available", None)
-    assert accuracy["reason"] == "Because it was not held out."
+    assert accuracy["reason"].startswith("This run did not release it")
     assert slope["value"] is None
     assert slope["reason"]
     assert loss["reason"] == ""
+    assert summary["policy"]["metrics"][1]["text"] == "0"  # a metric of 0 is a value
 
 
-def test_a_metric_of_zero_is_a_value(result):
-    result["policy"]["kl"] = 0.0
-    assert summarize(result)["policy"]["metrics"][1]["text"] == "0"
-
-
-def test_caveats_take_the_given_sentence_then_the_librarys_then_say_so(result):
-    result["caveats"] = ["real-arithmetic", "weather", "own"]
-    texts = {"own": "My sentence."}
-    rows = {row["name"]: row["text"] for row in summarize(result, caveat_texts=texts)["caveats"]}
+def test_caveats_take_the_librarys_sentence_or_say_that_there_is_none(result):
+    result["caveats"] = ["real-arithmetic", "weather"]
+    rows = {row["name"]: row["text"] for row in summarize(result)["caveats"]}
     assert "floating-point" in rows["real-arithmetic"]
     assert rows["weather"] == "No sentence is on file for this caveat."
-    assert rows["own"] == "My sentence."
 
 
 def test_only_the_guarantee_is_required(result):
@@ -267,3 +161,46 @@ def test_only_the_guarantee_is_required(result):
         summarize({"guarantee": {k: v for k, v in result["guarantee"].items() if k[:3] != "ran"}})
     with pytest.raises(DataError, match=r"result\.guarantee"):
         summarize({})
+
+
+# A promise to a whole person.
+
+
+def promise(epsilon=4.0, neighbors=REPLACE_ONE, caveats=("labels-only",)):
+    return Guarantee(
+        epsilon, delta=0.0, unit="person", neighbors=neighbors, trust="central", caveats=caveats
+    )
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 4.0, 20.0, math.inf])
+def test_the_question_is_about_all_labels_of_one_person(epsilon):
+    words = describe_guarantee(promise(epsilon))
+    assert words["question"] == "between any two sets of labels of one person"
+    assert words["change"] == "all labels of one person are replaced by any others"
+    assert words["between"] == ""
+    if epsilon < math.inf:
+        assert "the odds between any two sets of labels of one person by at most" in words["odds"]
+    gaps = " ".join(words["unprotected"])
+    for word in ("prompts", "answers, word for word", "who was asked what", "how many judgments"):
+        assert word in gaps
+    assert "m times" not in gaps  # the promise is about the person already
+    assert "crowd" in gaps
+
+
+def test_whole_records_and_labels_that_become_fair_coins_have_words_of_their_own():
+    words = describe_guarantee(promise(caveats=()))
+    assert words["question"] == "between any two values of one person’s set of records"
+    assert "how many judgments" not in " ".join(words["unprotected"])
+    words = describe_guarantee(promise(neighbors=REPLACE_SPECIAL))
+    assert words["question"] == (
+        "that all labels of one person were used, and not replaced by fair coins"
+    )
+    assert words["change"] == "all labels of one person are replaced by fair coins"
+    assert words["between"].startswith("Between two sets of labels of one person")
+
+
+def test_a_budget_may_say_what_its_promises_are_about():
+    values = promise().to_dict()
+    assert "records" in read_guarantee("b", values).change
+    assert "labels" in read_guarantee("b", values | {"caveats": ["labels-only"]}).change
+    assert "labels" in read_guarantee("b", values, ("labels-only",)).change
