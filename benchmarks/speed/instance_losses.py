@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 from _shared import show, versions
 
-from sordino.auditing.arm_loss import arm_losses_of
-from sordino.auditing.exact import ridge_losses
+from sordino.auditing.instance_losses import arm_losses_of, ridge_losses
 from sordino.preferences.bandit_logs import BanditLogs
 
 TEMPERATURE, PENALTY, SHRINKAGE, RIDGE = 0.1, 0.5, 1.0, 1.0

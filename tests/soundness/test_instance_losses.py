@@ -8,14 +8,16 @@ import mpmath
 import numpy as np
 import pytest
 
-from sordino.auditing.arm_loss import (
+from sordino.auditing.instance_losses import (
+    _fit_reach,
     arm_class_bound,
     arm_delta,
     arm_delta_of,
     arm_losses,
     arm_losses_of,
+    ridge_class_bound,
+    ridge_losses,
 )
-from sordino.auditing.exact import _fit_reach, ridge_class_bound, ridge_losses
 from sordino.mechanisms.score_sensitivity import own_reward_step
 from sordino.preferences.bandit_logs import BanditLogs
 

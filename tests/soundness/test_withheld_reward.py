@@ -22,7 +22,7 @@ from scipy.special import log_softmax
 
 import sordino
 from sordino._withholding import confidential
-from sordino.auditing.arm_loss import InstanceLoss
+from sordino.auditing.instance_losses import InstanceLoss
 from sordino.errors import PrivacyError, SordinoError
 from sordino.policies.withheld import WithheldPolicy
 from sordino.preferences.bandit_logs import BanditLogs

@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from sordino.auditing.releases import strata
-from sordino.auditing.releases.channels import attack_channels, order_channels
+from sordino.auditing.releases.channels import PublicKnowledge, attack_channels, order_channels
 from sordino.auditing.releases.evidence import decide
 from sordino.auditing.releases.flips import attack_flips, measure_flips
 from sordino.auditing.releases.id_attack import id_channels
 from sordino.auditing.releases.reading import Released
 from sordino.auditing.releases.recipes import id_recipes
-from sordino.auditing.releases.strata import PublicKnowledge
 from sordino.preferences.records import canonical
 
 LEVEL = 1e-3
@@ -283,7 +281,7 @@ def test_tastes_forgotten_would_refute_honest_people(monkeypatch):
 def test_the_bound_on_tastes_holds_as_often_as_said(monkeypatch):
     # With FAILURE = .1 at most a tenth of the bounds may be too small; 0 of 300 are, for cells
     # of few rows overstate their majority. With one cell of all rows the bound is exact.
-    monkeypatch.setattr(strata, "FAILURE", 0.1)
+    monkeypatch.setattr("sordino.auditing.releases.channels.FAILURE", 0.1)
     missed = dict.fromkeys((1, 30), 0)
     file = World(n=150).draw(0, 1.0, "random")
     for seed in range(300):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 from sordino import _validate
 from sordino._markup import card
@@ -53,7 +53,7 @@ class Measurement:
                 object.__setattr__(self, name, _validate.non_negative(name, value))
         _validate.failure_probability("confidence", self.confidence, zero=False)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the measurement as JSON holds it."""
         numbers = {name: getattr(self, name) for name in ("claimed", "lower", "upper", "power")}
         shown = {k: None if v is None else float_to_json(v) for k, v in numbers.items()}
@@ -72,14 +72,37 @@ class Finding:
     recovered: float | None = None  # share of labels that the attack reads out, if it reads any
     p_value: float | None = None  # chance of such evidence if the claim holds, if that was computed
     # More numbers and names of recipes, JSON-like; no data.
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Refuse an unknown outcome; close the details."""
         _validate.one_of("outcome", self.outcome, get_args(Outcome))
         object.__setattr__(self, "details", MappingProxyType(dict(self.details)))
 
-    def to_dict(self) -> dict[str, Any]:
+    @classmethod
+    def skipped(cls, attack: str, summary: str) -> Finding:
+        """Return that an attack could not be tried."""
+        return cls(attack=attack, outcome="skipped", summary=summary)
+
+    @classmethod
+    def judged(
+        cls,
+        attack: str,
+        *,
+        wrong: str = "",
+        odd: str = "",
+        clear: str,
+        details: Mapping[str, object] | None = None,
+    ) -> Finding:
+        """Return a finding that refutes if anything is wrong, and warns if anything is odd."""
+        return cls(
+            attack=attack,
+            outcome="refutes" if wrong else "warning" if odd else "clear",
+            summary=" ".join(filter(None, [wrong, odd])) or clear,
+            details=details or {},
+        )
+
+    def to_dict(self) -> dict[str, object]:
         """Return the finding as JSON holds it."""
         return {
             "attack": self.attack,
@@ -155,7 +178,7 @@ class Audit:
             )
         return self
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return the audit as JSON holds it."""
         bound = self.lower_bound
         return {

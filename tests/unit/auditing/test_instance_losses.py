@@ -11,8 +11,14 @@ import pytest
 
 import sordino
 from sordino._withholding import Withholding
-from sordino.auditing.arm_loss import InstanceLoss, arm_class_bound, arm_delta, arm_losses
-from sordino.auditing.exact import ridge_class_bound, ridge_losses
+from sordino.auditing.instance_losses import (
+    InstanceLoss,
+    arm_class_bound,
+    arm_delta,
+    arm_losses,
+    ridge_class_bound,
+    ridge_losses,
+)
 from sordino.errors import DataError, PrivacyError, UsageError
 
 SECRET = 0.8251734069
@@ -149,7 +155,7 @@ def test_several_questions_are_as_bad_as_the_worst():
 def test_blocks_change_nothing(monkeypatch):
     given = {"ridge": 0.5, "penalty": 0.2, "additions": ROWS} | RULE
     whole = ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
-    monkeypatch.setattr("sordino.auditing.exact._BLOCK", 1)
+    monkeypatch.setattr("sordino.auditing.instance_losses._BLOCK", 1)
     apart = ridge_losses(ROWS, REWARDS, QUERIES, **given).for_curator_only()
     assert apart == pytest.approx(whole, rel=1e-13)
 

@@ -1,36 +1,184 @@
 """Whether something other than the answers of a released file tells who was preferred.
 
-The raw file says what the labels are. A channel refutes the claim if it is right more often
-than ε permits anything in the file to be, given what is public anyway.
+The raw file says what the labels are. A channel refutes the claim if it is right more often than
+ε permits anything in the file to be, given what is public anyway: people have tastes, so labels are
+not even given a person, a question that many answered, a declared column, which answer is longer. A
+channel is held to no more than the claim allows *on top of* that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 
 import numpy as np
 from jaxtyping import Bool, Integer
-from scipy.special import expit
+from scipy.special import expit, logit
 
-from sordino.auditing.releases.columns import MOST_VALUES, Reading, numbered, readings, row_readings
-from sordino.auditing.releases.evidence import Channel, Evidence
-from sordino.auditing.releases.strata import FAILURE, PublicKnowledge, independent_rows
+from sordino.auditing.statistical.bounds import clopper_pearson
 
-from .columns import quoting_channels
-from .evidence import mixed_at_least
+from .columns import (
+    MOST_VALUES,
+    Reading,
+    numbered,
+    ordered_values,
+    quoting_channels,
+    ranked_blocks,
+    readings,
+    row_readings,
+)
+from .evidence import Channel, Evidence, mixed_at_least
 from .reading import UNKNOWN, Released
-from .recipes import AGREEMENT, OrderRule, in_canonical_order, reproduces
+from .recipes import AGREEMENT, CANONICAL, OrderRule, in_canonical_order, reproduces, rule_bits
 
-__all__ = ["attack_channels", "order_channels"]
+DISPLAYED = "order shown to the annotator"
+MOST_BIAS = 0.9
+"""The largest share of labels that habit or taste may explain where nobody can measure it."""
 
-WRITTEN = "written"
+FAILURE = 1e-7
+"""Chance that the bound on one public factor is too small; added to every p-value."""
+
+_SIDES = 3  # what a public order says of a row: yes, no, nothing
+_RANGES = 8  # into which many numbers of a declared column are put
+_WRITTEN = "written"
 _MOST_CONSTANT = 0.95
 _SUBJECTS = {
     "position": "The order in which two answers are written",
     "row-order": "The place of a row in the file",
     "id-hash": "An id",
 }
+
+
+def independent_rows(released: Released) -> Bool[np.ndarray, " n"]:
+    """Return the first row of every (person, question); without ids, of every question."""
+    # Repeats of one person may carry one stored answer, and one label; without ids nobody knows
+    # whether two rows are one person's, so the first alone counts.
+    names = released.persons or ("",) * len(released)
+    seen: set[tuple[str, bytes]] = set()
+    once = np.zeros(len(released), dtype=bool)
+    for index, pair in enumerate(zip(names, released.keys, strict=True)):
+        once[index] = pair not in seen
+        seen.add(pair)
+    return once
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class PublicKnowledge:
+    """What is public about the rows of a file whose labels the auditor holds."""
+
+    released: Released  # the file, with `truth`
+    # Columns that are declared to have been fixed before the labels.
+    covariates: tuple[str, ...] = ()
+    # Public order rules; the registry of `recipes` if None.
+    rules: Mapping[str, OrderRule] | None = None
+    # The bounds already computed, by the rows they are for.
+    _bounds: dict[tuple[bytes, bool], float] = field(default_factory=dict, init=False)
+
+    @cached_property
+    def truth(self) -> Integer[np.ndarray, " n"]:
+        """Return who was preferred, in the order written."""
+        truth = self.released.truth
+        return np.full(len(self.released), UNKNOWN) if truth is None else truth
+
+    @cached_property
+    def known(self) -> Bool[np.ndarray, " n"]:
+        """Return which rows count: independent of each other, and of known label."""
+        return np.asarray(independent_rows(self.released) & (self.truth != UNKNOWN))
+
+    @cached_property
+    def factors(self) -> list[Integer[np.ndarray, " n"]]:
+        """Return groups of rows that may share a taste: an array of group numbers per factor."""
+        # Factors are the person, the question where one occurs twice, and each declared column; one
+        # group of all rows if there is none of these.
+        released, found = self.released, []
+        for name in self.covariates:
+            values = released.columns.get(name)
+            if values is not None:
+                groups, ordered = numbered(values), ordered_values(values)
+                many = ordered is not None and groups.max(initial=0) >= MOST_VALUES
+                found.append(ranked_blocks(ordered, _RANGES) if ordered and many else groups)
+        if released.persons is not None:
+            found.append(numbered(released.persons))
+        questions = numbered(released.keys)
+        if len(released) and questions.max() + 1 < len(released):
+            found.append(questions)
+        return found or [np.zeros(len(released), dtype=np.int64)]
+
+    @cached_property
+    def orders(self) -> dict[str, Integer[np.ndarray, " n"]]:
+        """Return where the order written is that of each public order: 1, 0 or ``UNKNOWN``."""
+        # The order in which the raw file shows the answers is one, unless it predicts more labels
+        # than a habit of taking the first would: an order that nearly always has the better answer
+        # first was not fixed before the labels.
+        orders = rule_bits(self.released, self.rules)
+        shown = self.released.displayed
+        if shown is None or not (judged := self.known & (shown != UNKNOWN)).any():
+            return orders
+        bias = float(np.mean((shown == self.truth)[judged]))
+        return {**orders, DISPLAYED: shown} if 1 - MOST_BIAS < bias < MOST_BIAS else orders
+
+    @cached_property
+    def shows_tastes(self) -> bool:
+        """Return whether the order written is a public one other than the canonical hash order."""
+        # Then whatever tells people apart, such as the place of a row among those of one annotator,
+        # tells something of labels in that order: some like longer answers, some shorter ones.
+        once = np.ones(int(self.known.sum()), dtype=np.int64)
+        orders = (bits for name, bits in self.orders.items() if name != CANONICAL)
+        return any(reproduces(bits[self.known], once) for bits in orders)
+
+    def log_odds(self, rows: Bool[np.ndarray, " n"], *, written: bool = False) -> float:
+        """Return an upper bound on the |log-odds| of a label given what is public, on average.
+
+        Guarantee:
+            For one factor and any one order: with λ the |log-odds| in a row's cell, the mean
+            of σ(ε + λ) over the rows is at most σ(ε + result) for every ε ≥ 0, except with
+            probability ``FAILURE``. The mean of the larger chance q = σ(λ) is bounded by
+            Clopper-Pearson from the number of labels that agree with the majority of their cell,
+            never fewer than agree with the larger chance; σ(ε + logit q) is concave in q ≥ 1/2.
+            Shown by tests/statistical/test_release_attacks.py.
+        """
+        # Each factor is crossed with each public order as seen from the canonical one, and the
+        # order that tells most counts, for people differ in taste; the log-odds of several factors
+        # add up.
+        # Source: Clopper & Pearson 1934, for unequal chances by Hoeffding 1956, Theorem 4: the
+        # bound is below the mean only at counts whose binomial tail is under `FAILURE`; half of a
+        # binomial lies at or below its rounded mean, so they are one or more below the mean, where
+        # equal chances make the tail heaviest.
+        key = rows.tobytes(), written
+        if key not in self._bounds:
+            swapped = self.released.swapped
+            labels = in_canonical_order(self.truth, swapped)[rows]
+            sides = [np.full(len(swapped), UNKNOWN)]
+            sides += [in_canonical_order(bits, swapped) for bits in self.orders.values()]
+            sides += [1 - swapped.astype(np.int64)] if written else []
+            odds = 0.0
+            for groups in self.factors:
+                cells = (groups[rows] * _SIDES + side[rows] - UNKNOWN for side in sides)
+                agreeing = max(_with_majority(labels, each) for each in cells)
+                upper = clopper_pearson(agreeing, len(labels), 1 - FAILURE)[1]
+                odds += float(logit(max(upper, 0.5)))
+            tastes = float(logit(MOST_BIAS)) if written and self.shows_tastes else 0.0
+            self._bounds[key] = max(tastes, odds)
+        return self._bounds[key]
+
+
+def _with_majority(labels: Integer[np.ndarray, " n"], cells: Integer[np.ndarray, " n"]) -> int:
+    """Return how many labels are those of the majority of their cell."""
+    # A row alone in its cell would always be; such rows are put together, by what the order says.
+    last = cells.max(initial=0) // _SIDES * _SIDES + _SIDES
+    alone = np.bincount(cells)[cells] == 1
+    cells = np.where(alone, last + cells % _SIDES, cells)
+    ones, sizes = np.bincount(cells, weights=labels), np.bincount(cells)
+    return int(np.maximum(ones, sizes - ones).sum())
+
+
+def recovery_bound(right: int, rows: int, log_odds: float, confidence: float) -> float:
+    """Return the ε without which so many labels cannot be read out, given what is public."""
+    # Source: Under ε a guess is right with chance at most σ(ε + |log-odds given what is public|);
+    # the chance itself by Clopper & Pearson 1934.
+    low, _ = clopper_pearson(right, rows, confidence)
+    return max(0.0, float(logit(low)) - log_odds) if low > 0 else 0.0
 
 
 def order_channels(released: Released) -> list[Channel]:
@@ -44,45 +192,27 @@ def order_channels(released: Released) -> list[Channel]:
     if released.layout != "chosen-rejected":
         guesses = np.ones(len(released), dtype=np.int64)
         channels.append(Channel(name="position", guesses=guesses))
-    places: list[tuple[Reading, dict[str, str]]] = [
-        (reading, {}) for reading in row_readings(len(released))
-    ]
-    said = [
-        (reading, {"column": name})
-        for name, values in released.columns.items()
-        for reading in readings(values)
-    ]
-    usable = independent_rows(released)
-    for reading, details in places + said:
-        channels += _read(released, reading, details, usable)
+    read: list[tuple[dict[str, object], Iterable[Reading]]] = [({}, row_readings(len(released)))]
+    read += [({"column": name}, readings(values)) for name, values in released.columns.items()]
+    usable, swapped = independent_rows(released), released.swapped
+    turns = {_WRITTEN: np.zeros_like(swapped)}
+    if swapped.min(initial=True) != swapped.max(initial=False):
+        turns["canonical"] = swapped  # else it is the order written, or its reverse: nothing new
+    for column, ways in read:
+        for reading in ways:
+            for frame, turn in turns.items():
+                details = {**column, "reading": reading.name, "order": frame}
+                if reading.groups.max() == 1:
+                    guesses = reading.groups
+                elif released.truth is not None:
+                    labels = in_canonical_order(released.truth, turn)
+                    guesses = _cross_fitted(reading.groups, labels, usable & (labels != UNKNOWN))
+                    details["learned"] = True
+                else:
+                    continue
+                told = in_canonical_order(guesses, turn)
+                channels.append(Channel(name=reading.attack, guesses=told, details=details))
     return [*channels, *quoting_channels(released)]
-
-
-def _read(
-    released: Released,
-    reading: Reading,
-    details: Mapping[str, Any],
-    usable: Bool[np.ndarray, " n"],
-) -> Iterator[Channel]:
-    """Yield what one reading says, in the order written and in canonical order."""
-    swapped = released.swapped
-    frames = {WRITTEN: np.zeros_like(swapped), "canonical": swapped}
-    for frame, turn in frames.items():
-        if frame != WRITTEN and swapped.min(initial=True) == swapped.max(initial=False):
-            continue  # one order is the other, or its reverse: nothing new
-        said = {**details, "reading": reading.name, "order": frame}
-        if reading.groups.max() == 1:
-            guesses = in_canonical_order(reading.groups, turn)
-            yield Channel(name=reading.attack, guesses=guesses, details=said)
-        elif released.truth is not None:
-            labels = in_canonical_order(released.truth, turn)
-            learned_from = usable & (labels != UNKNOWN)
-            guesses = _cross_fitted(reading.groups, labels, learned_from)
-            yield Channel(
-                name=reading.attack,
-                guesses=in_canonical_order(guesses, turn),
-                details={**said, "learned": True},
-            )
 
 
 def _halves(n: int) -> Integer[np.ndarray, " n"]:
@@ -137,63 +267,64 @@ def attack_channels(
 
 def _evidence(public: PublicKnowledge, channel: Channel, rows: Bool[np.ndarray, " n"]) -> Evidence:
     """Return what a channel shows in the rows where it may be judged."""
-    share = float(np.mean((channel.guesses == public.truth)[rows]))
-    reverse = share < 1 / 2 and not _learned(channel)
-    recovered = 1 - share if reverse else share
-    details = {**channel.details, "rows": int(rows.sum()), "reversed": reverse}
+    learned = "learned" in channel.details
+    right = channel.guesses == public.truth
+    n, hits = int(rows.sum()), int(right[rows].sum())
+    reverse = hits / n < 1 / 2 and not learned
+    recovered = 1 - hits / n if reverse else hits / n
+    column = channel.details.get("column")
+    usual = _SUBJECTS.get(channel.name, f"The channel {channel.name!r}")
+    subject = usual if column is None else f"The column {column!r}"
+    if "reading" in channel.details:
+        subject += f" (read by {channel.details['reading']})"
+    details = {**channel.details, "rows": n, "reversed": reverse}
     reason = _exemption(public, channel, rows)
     if reason is not None:
-        p_value, said, otherwise = 1.0, reason, reason
-        details |= {"exempt": True}
-    else:
-        p_value, permitted = _judged(public, channel, rows)
-        details |= {"permitted": permitted}
-        said = (
-            f"{_called(channel)} tells {100 * recovered:.1f} % of the labels; the claim and all "
-            f"that is public let it tell {100 * permitted:.1f} %."
+        return Evidence(
+            attack=channel.name,
+            p_value=1.0,
+            if_refutes=f"{subject} {reason}.",
+            if_clear=f"{subject} {reason}.",
+            recovered=None if reason == _AS_WRITTEN else recovered,
+            details={**details, "exempt": True},
         )
-        otherwise = f"{said} What is more may be chance." if recovered > permitted else said
-        said += _way_out(channel)
+    # What was learned is judged on each half on its own; what was not, both as it is and reversed.
+    # The smaller tail counts twice (Bonferroni), for the two need not be independent.
+    halves = [rows & (_halves(len(rows)) == half) for half in (0, 1)]
+    tries = [(half, right) for half in halves] if learned else [(rows, right), (rows, ~right)]
+    written = channel.details.get("order") == _WRITTEN
+    tails, shares = [], []
+    for judged, hit in tries:
+        odds = public.released.epsilon + public.log_odds(judged, written=written)
+        shares.append(float(expit(odds)))
+        tails.append(mixed_at_least(int(hit[judged].sum()), int(judged.sum()), shares[-1]))
+    p_value = min(1.0, len(tries) * (min(tails) + len(public.factors) * FAILURE))
+    permitted = max(shares)
+    told = (
+        f"{subject} tells {100 * recovered:.1f} % of the labels; the claim and all that is public "
+        f"let it tell {100 * permitted:.1f} %."
+    )
+    way_out = (
+        "this is the order in which the answers were shown, give the raw file as first, second, "
+        "label."
+        if column is None
+        else "it was fixed before the labels were given, declare "
+        f"covariates=[{column!r}] (--covariate {column!r})."
+    )
+    told_rows = n - hits if reverse else hits
+    public_odds = float(logit(permitted)) - public.released.epsilon
     return Evidence(
         attack=channel.name,
         p_value=p_value,
-        if_refutes=said,
-        if_clear=otherwise,
-        recovered=None if reason == _as_written(channel) else recovered,
-        details=details,
+        if_refutes=f"{told} No public order rule explains it. If {way_out}",
+        if_clear=f"{told} What is more may be chance." if recovered > permitted else told,
+        recovered=recovered,
+        details={**details, "permitted": permitted},
+        bound=partial(recovery_bound, told_rows, n, public_odds) if permitted < 1 else None,
     )
 
 
-def _as_written(channel: Channel) -> str:
-    """Return that a channel reads out no more than the order of the two answers does."""
-    return f"{_called(channel)} says no more than the order written."
-
-
-def _learned(channel: Channel) -> bool:
-    """Return whether labels of one half of the rows made the guesses about the other."""
-    return bool(channel.details.get("learned", False))
-
-
-def _judged(
-    public: PublicKnowledge, channel: Channel, rows: Bool[np.ndarray, " n"]
-) -> tuple[float, float]:
-    """Return the p-value of a channel, and the share of labels that the claim lets it tell."""
-    # What was learned is judged on each half on its own; what was not, both as it is and reversed.
-    # The smaller tail counts twice (Bonferroni), for the two need not be independent.
-    right = channel.guesses == public.truth
-    halves = [rows & (_halves(len(rows)) == half) for half in (0, 1)]
-    tries = (
-        [(half, right) for half in halves] if _learned(channel) else [(rows, right), (rows, ~right)]
-    )
-    written = channel.details.get("order") == WRITTEN
-    tails, permitted = [], []
-    for judged, hits in tries:
-        n = int(judged.sum())
-        odds = public.released.epsilon + public.log_odds(judged, written=written)
-        permitted.append(float(expit(odds)))
-        tails.append(mixed_at_least(int(hits[judged].sum()), n, permitted[-1]))
-    p_value = len(tries) * (min(tails) + len(public.factors) * FAILURE)
-    return min(1.0, p_value), max(permitted)
+_AS_WRITTEN = "says no more than the order written"
 
 
 def _exemption(
@@ -202,15 +333,15 @@ def _exemption(
     """Return why a channel says nothing about labels that is not public, or None."""
     guesses = channel.guesses[rows]
     if channel.details.get("column") in public.covariates:
-        return f"{_called(channel)} is declared to have been fixed before the labels."
+        return "is declared to have been fixed before the labels"
     for name, bits in public.orders.items():
         if reproduces(bits[rows], guesses):
-            return f"{_called(channel)} is explained by a public order ({name})."
-    if channel.details.get("order") == WRITTEN and reproduces(np.ones_like(guesses), guesses):
-        return _as_written(channel)
+            return f"is explained by a public order ({name})"
+    if channel.details.get("order") == _WRITTEN and reproduces(np.ones_like(guesses), guesses):
+        return _AS_WRITTEN
     for name in public.covariates:
         if _explained(public.released, name, channel.guesses, rows):
-            return f"{_called(channel)} is explained by the declared column {name!r}."
+            return f"is explained by the declared column {name!r}"
     return None
 
 
@@ -230,26 +361,3 @@ def _explained(
         if not constant and np.maximum(ones, sizes - ones).sum() >= AGREEMENT * len(said):
             return True
     return False
-
-
-def _called(channel: Channel) -> str:
-    """Return a channel in words."""
-    details = channel.details
-    column = f"The column {details['column']!r}" if "column" in details else ""
-    subject = column or _SUBJECTS.get(channel.name, f"The channel {channel.name!r}")
-    reading = [str(details[key]) for key in ("reading",) if key in details]
-    return " ".join([subject, *(f"(read by {one})" for one in reading)])
-
-
-def _way_out(channel: Channel) -> str:
-    """Return what an honest party may do about an order or a column."""
-    if "column" not in channel.details:
-        return (
-            " No public order rule explains it. If this is the order in which the answers were "
-            "shown, give the raw file as first, second, label."
-        )
-    name = channel.details["column"]
-    return (
-        " No public order rule explains it. If it was fixed before the labels were given, declare "
-        f"covariates=[{name!r}] (--covariate {name!r})."
-    )

@@ -1,10 +1,9 @@
 """What a column of a released file may say, whatever it holds: values in a few groups.
 
-Nothing here knows a label. A column is read in every way that is likely to give labels away:
-each value a group, the first or last character, the length, parts of ids, ranges of numbers and
-of time stamps, their last digits and fractions.
-
-Which of its two answers a column quotes: whole, at its end, in front, or by its length.
+Nothing here knows a label. A column is read in every way that is likely to give labels away: each
+value a group, the first or last character, the length, parts of ids, ranges of numbers and of time
+stamps, their last digits and fractions; and which of its two answers it quotes: whole, at its end,
+in front, or by its length.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ import json
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Integer
@@ -29,6 +28,7 @@ MOST_VALUES = 50
 """A column of more distinct values is read by its characters or numbers, not by its values."""
 
 Number: TypeAlias = int | float
+_T = TypeVar("_T")
 _ROWS_PER_BLOCK = 16
 _ROWS_PER_VALUE = 8
 _MOST_BLOCKS = 32
@@ -43,6 +43,8 @@ _OFFSET = re.compile(r"\s*(Z|[+-]\d\d:?\d\d)$")
 _STAMP = re.compile(
     r"(\d{4}-\d\d-\d\d)(?:[T ](\d\d:\d\d(?::\d\d)?)(\.\d{1,9})?\s*(Z|[+-]\d\d:?\d\d)?)?"
 )
+_FEWEST_CHARACTERS = 20  # a shorter beginning is a word that many texts begin with
+_FITTING = 0.9  # share of rows in which a number must be a length, or it is another number
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -54,35 +56,29 @@ class Reading:
     groups: Integer[np.ndarray, " n"]  # group number of every row
 
 
-def numbered(values: Iterable[Any], *, most: int | None = None) -> Integer[np.ndarray, " n"]:
+def numbered(values: Iterable[object], *, most: int | None = None) -> Integer[np.ndarray, " n"]:
     """Return a group number for every value, equal for equal values, the most frequent first."""
-    texts = [_comparable(value) for value in values]
-    ranks = {text: rank for rank, (text, _) in enumerate(Counter(texts).most_common())}
-    groups = np.array([ranks[text] for text in texts], dtype=np.int64)
+    # Kinds are not mixed: true is not 1, "1" is not 1.
+    keys: list[Hashable] = [
+        value
+        if isinstance(value, str | bytes) or value is None
+        else (type(value).__name__, json.dumps(value, sort_keys=True, default=str))
+        for value in values
+    ]
+    ranks = {key: rank for rank, (key, _) in enumerate(Counter(keys).most_common())}
+    groups = np.array([ranks[key] for key in keys], dtype=np.int64)
     return groups if most is None else np.minimum(groups, most - 1)
 
 
-def _comparable(value: Any) -> Any:
-    """Return a value that can be hashed and mixes no kinds: true is not 1, "1" is not 1."""
-    if isinstance(value, str | bytes) or value is None:
-        return value
-    return (type(value).__name__, json.dumps(value, sort_keys=True, default=str))
-
-
-def _number(value: Any) -> Number | None:
+def _number(value: object) -> Number | None:
     """Return a number, a numeral, or a time stamp in microseconds; None for anything else."""
-    if isinstance(value, str):
-        text = value.strip()
-        if _DECIMAL.fullmatch(text):
-            return float(text) if "." in text else int(text)
-        return _microseconds(text)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value if isinstance(value, int) or math.isfinite(value) else None
-
-
-def _microseconds(text: str) -> int | None:
-    """Return a time stamp of ISO 8601 as microseconds since 1970, or None if it is none."""
+    if not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if isinstance(value, int) or math.isfinite(value) else None
+    text = value.strip()
+    if _DECIMAL.fullmatch(text):
+        return float(text) if "." in text else int(text)
     found = _STAMP.fullmatch(text)
     if not found:
         return None
@@ -92,18 +88,14 @@ def _microseconds(text: str) -> int | None:
     except ValueError:
         return None
     part = int((fraction or ".0")[1:7].ljust(6, "0"))
-    return int(whole) + part - _minutes(offset) * 60 * _MICROSECONDS
+    ahead = 0  # minutes of the time zone
+    if offset is not None and offset != "Z":
+        ahead = int(offset[1:3]) * 60 + int(offset[-2:])
+        ahead = -ahead if offset[0] == "-" else ahead
+    return int(whole) + part - ahead * 60 * _MICROSECONDS
 
 
-def _minutes(offset: str | None) -> int:
-    """Return how many minutes a time zone is ahead."""
-    if offset is None or offset == "Z":
-        return 0
-    minutes = int(offset[1:3]) * 60 + int(offset[-2:])
-    return -minutes if offset[0] == "-" else minutes
-
-
-def ordered_values(values: Sequence[Any]) -> list[Number | None] | None:
+def ordered_values(values: Sequence[object]) -> list[Number | None] | None:
     """Return a column as numbers, None where a row lacks it; None if it is not all numbers."""
     numbers = [_number(value) for value in values]
     there = [number is not None for number in numbers]
@@ -127,7 +119,7 @@ def _blocks(n: int) -> int:
     return min(_MOST_BLOCKS, max(2, n // _ROWS_PER_BLOCK))
 
 
-def readings(values: Sequence[Any]) -> Iterator[Reading]:
+def readings(values: Sequence[object]) -> Iterator[Reading]:
     """Yield every way to read a column that has more than one group."""
     ordered, whole = ordered_values(values), numbered(values)
     kinds = int(whole.max(initial=0)) + 1
@@ -135,50 +127,66 @@ def readings(values: Sequence[Any]) -> Iterator[Reading]:
     if kinds <= MOST_VALUES:
         found.append(("column", "value", whole))
     if kinds > min(MOST_VALUES, len(values) // _ROWS_PER_VALUE):
-        found += _parts(values)
-        found += _pieces(values) if ordered is None else _ranges(values, ordered)
+        found += [("column", *each) for each in _text_parts(values, ids=ordered is None)]
+        if ordered is not None:
+            found += [("time", *each) for each in _number_parts(values, ordered)]
     for attack, name, groups in found:
         if groups.any():
             yield Reading(attack=attack, name=name, groups=groups)
 
 
-def _parts(values: Sequence[Any]) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield what texts begin and end with, and how long they are."""
-    yield "column", "first character", _per_text(values, lambda text: text[:1])
-    yield "column", "last character", _per_text(values, lambda text: text[-1:])
-    yield "column", "length", _per_text(values, len)
-    last = [None if value is None else _plain(value)[-1:] for value in values]
+def _text_parts(values: Sequence[object], *, ids: bool) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield what texts begin and end with, how long they are, and the parts of ids."""
+    # Of a time stamp, the time zone is the same in every row.
+    texts: list[str | None] = []
+    for value in values:
+        text = value.strip() if isinstance(value, str) else json.dumps(value, default=str)
+        plain = _OFFSET.sub("", text) if _STAMP.fullmatch(text) else text
+        texts.append(None if value is None else plain)
+    whole: dict[str, Callable[[str], object]] = {
+        "first character": lambda text: text[:1],
+        "last character": lambda text: text[-1:],
+        "length": len,
+    }
+    for name, part in whole.items():
+        yield name, numbered((t if t is None else part(t) for t in texts), most=MOST_VALUES)
+    last = [None if text is None else text[-1:] for text in texts]
     if all(one is None or _DIGIT.fullmatch(one) for one in last):
-        yield "column", "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
-
-
-def _pieces(values: Sequence[Any]) -> Iterator[tuple[str, str, np.ndarray]]:
-    """Yield the parts of ids such as "q17-b-1", where they are few different ones."""
-    texts = [None if value is None else _BETWEEN.split(_plain(value)) for value in values]
-    most = max((len(pieces) for pieces in texts if pieces), default=0)
-    places = range(min(most, _MOST_PARTS)) if most > 1 else ()
-    for place in (*places, *([-1] if most > 1 else [])):
-        groups = numbered(_piece(pieces, place) for pieces in texts)
+        yield "parity", numbered(one if one is None else int(one, 16) % 2 for one in last)
+    if not ids:
+        return
+    # The parts of ids such as "q17-b-1", where they are few different ones.
+    split = [[] if text is None else _BETWEEN.split(text) for text in texts]
+    most = max(map(len, split), default=0)
+    for place in (*range(min(most, _MOST_PARTS)), -1) if most > 1 else ():
+        groups = numbered(parts[place] if place < len(parts) > 0 else None for parts in split)
         if groups.max() < MOST_VALUES:
-            yield "column", f"part {place + 1}" if place >= 0 else "last part", groups
+            yield f"part {place + 1}" if place >= 0 else "last part", groups
 
 
-def _piece(pieces: Sequence[str] | None, place: int) -> str | None:
-    """Return one part of an id, None if it has no such part."""
-    return pieces[place] if pieces and -1 <= place < len(pieces) else None
-
-
-def _ranges(
-    values: Sequence[Any], ordered: Sequence[Number | None]
-) -> Iterator[tuple[str, str, np.ndarray]]:
+def _number_parts(
+    values: Sequence[object], ordered: Sequence[Number | None]
+) -> Iterator[tuple[str, np.ndarray]]:
     """Yield ranges of numbers and of time stamps, and the last digits of whole numbers."""
-    blocks = ranked_blocks(ordered, _blocks(len(ordered)))
-    yield "time", "range", blocks
-    yield "time", "half", ranked_blocks(ordered, 2)
-    yield "time", "last digit", numbered(map(_last_digit, values, ordered))
-    fractions = [*map(_fraction, values, ordered)]
-    yield "time", "fraction", numbered(fractions, most=MOST_VALUES)
-    yield "time", "half of the fraction", ranked_blocks(fractions, 2)
+    yield "range", ranked_blocks(ordered, _blocks(len(ordered)))
+    yield "half", ranked_blocks(ordered, 2)
+    digits: list[int | None] = []
+    fractions: list[Number | None] = []
+    for value, number in zip(values, ordered, strict=True):
+        if number is None:
+            digits.append(None)
+            fractions.append(None)
+            continue
+        # The last digit is that before the point; of a time stamp, that of its whole seconds. A
+        # fraction is what lies below one; of an epoch, below its second.
+        stamp = isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
+        size = abs(number) // _EPOCH  # of seconds; larger epochs count parts of them
+        unit = next((unit for unit in _PARTS_OF_A_SECOND if size >= unit), 1)
+        digits.append(int(abs(number)) // (_MICROSECONDS if stamp else 1) % 10)
+        fractions.append(round(number % (_MICROSECONDS if stamp else unit), 6))
+    yield "last digit", numbered(digits)
+    yield "fraction", numbered(fractions, most=MOST_VALUES)
+    yield "half of the fraction", ranked_blocks(fractions, 2)
 
 
 def row_readings(n: int) -> Iterator[Reading]:
@@ -188,43 +196,6 @@ def row_readings(n: int) -> Iterator[Reading]:
     for name, groups in ways.items():
         if groups.any():
             yield Reading(attack="row-order", name=name, groups=groups)
-
-
-def _per_text(values: Sequence[Any], part: Callable[[str], Any]) -> Integer[np.ndarray, " n"]:
-    """Return groups by a part of each value as text, without the time zone of a stamp."""
-    texts = (None if value is None else _plain(value) for value in values)
-    return numbered((None if text is None else part(text) for text in texts), most=MOST_VALUES)
-
-
-def _plain(value: Any) -> str:
-    """Return a value as text; of a time stamp, without what is the same in every row."""
-    text = value.strip() if isinstance(value, str) else json.dumps(value, default=str)
-    return _OFFSET.sub("", text) if _STAMP.fullmatch(text) else text
-
-
-def _last_digit(value: Any, number: Number | None) -> int | None:
-    """Return the last digit before the point; of a time stamp, that of its whole seconds."""
-    if number is None:
-        return None
-    return int(abs(number)) // (_MICROSECONDS if _is_stamp(value) else 1) % 10
-
-
-def _is_stamp(value: Any) -> bool:
-    """Return whether a value that is a number is written as a time stamp."""
-    return isinstance(value, str) and not _DECIMAL.fullmatch(value.strip())
-
-
-def _fraction(value: Any, number: Number | None) -> Number | None:
-    """Return what a time stamp or a number has below one; of an epoch, below its second."""
-    if number is None:
-        return None
-    size = abs(number) // _EPOCH  # of seconds; larger epochs count parts of them
-    unit = next((unit for unit in _PARTS_OF_A_SECOND if size >= unit), 1)
-    return round(number % (_MICROSECONDS if _is_stamp(value) else unit), 6)
-
-
-_FEWEST_CHARACTERS = 20  # a shorter beginning is a word that many texts begin with
-_FITTING = 0.9  # share of rows in which a number must be a length, or it is another number
 
 
 def quoting_channels(released: Released) -> Iterator[Channel]:
@@ -237,38 +208,44 @@ def quoting_channels(released: Released) -> Iterator[Channel]:
     said = [(spoken(one) or "", spoken(other) or "") for one, other in pairs]
     for name, values in released.columns.items():
         texts = [spoken(value) for value in values]
-        found = {"quotes an answer": _favored(values, texts, pairs, said)}
-        found |= {way: _guesses(texts, said, quotes) for way, quotes in _WAYS.items()}
-        found |= _by_length(values, pairs)
+        # Which answer each value is: as it is written, or else as it is spoken.
+        written = _guesses(values, pairs, lambda value, answer: value == answer)
+        tidy = _guesses(texts, said, lambda text, answer: text == answer != "")
+        found = {"quotes an answer": np.where(written == UNKNOWN, tidy, written)}
+        found["ends with an answer"] = _guesses(
+            texts, said, lambda text, answer: len(text) > len(answer) > 0 and text.endswith(answer)
+        )
+        found["begins as an answer"] = _guesses(texts, said, _begins)
+        numbers = ordered_values(values)
+        for reading, size in _LENGTHS.items() if numbers is not None else ():
+            sizes = [(size(one), size(other)) for one, other in pairs]
+            fits = [one in both for one, both in zip(numbers or (), sizes, strict=True)]
+            if np.mean(fits) >= _FITTING:
+                found[reading] = _guesses(numbers or (), sizes, lambda one, other: one == other)
         for reading, guesses in found.items():
             if (guesses != UNKNOWN).any():
                 details = {"column": name, "reading": reading}
                 yield Channel(name="column", guesses=guesses, details=details)
 
 
-def spoken(value: Any) -> str | None:
+_LENGTHS: Mapping[str, Callable[[str], int]] = {
+    "length of an answer": len,
+    "words of an answer": lambda text: len(text.split()),
+}
+
+
+def spoken(value: object) -> str | None:
     r"""Return what a value says, tidied: of messages the contents, of a ranking what is first."""
-    inside = _contents(parsed(value))
-    if inside is None and isinstance(value, str):
-        inside = value
-    return None if inside is None else tidied(inside)
-
-
-def _contents(value: Any) -> str | None:
-    """Return the contents of messages as one text; of another list its first text; or None."""
-    if isinstance(value, str):
-        return value
-    several = value if isinstance(value, list | tuple) else [value]
-    if several and isinstance(several[0], str):
-        return several[0]
-    contents = [one.get("content") for one in several if isinstance(one, Mapping)]
-    texts = [one for one in contents if isinstance(one, str)]
-    return " ".join(texts) if texts else None
-
-
-def _ends(text: str, answer: str) -> bool:
-    """Return whether a longer text ends with an answer."""
-    return len(text) > len(answer) > 0 and text.endswith(answer)
+    inside = parsed(value)
+    if not isinstance(inside, str):
+        several = inside if isinstance(inside, list | tuple) else [inside]
+        if several and isinstance(several[0], str):
+            inside = several[0]
+        else:
+            contents = [one.get("content") for one in several if isinstance(one, Mapping)]
+            texts = [one for one in contents if isinstance(one, str)]
+            inside = " ".join(texts) if texts else value
+    return tidied(inside) if isinstance(inside, str) else None
 
 
 def _begins(text: str, answer: str) -> bool:
@@ -278,52 +255,14 @@ def _begins(text: str, answer: str) -> bool:
     return shorter >= _FEWEST_CHARACTERS and text[:shorter] == answer[:shorter]
 
 
-_WAYS: Mapping[str, Callable[[str, str], bool]] = {
-    "ends with an answer": _ends,
-    "begins as an answer": _begins,
-}
-
-
-def _favored(
-    values: Sequence[Any],
-    texts: Sequence[str | None],
-    pairs: Sequence[tuple[str, str]],
-    said: Sequence[tuple[str, str]],
-) -> Integer[np.ndarray, " n"]:
-    """Return which answer each value is: as it is written, or else as it is spoken."""
-    written = _guesses(values, pairs, lambda value, answer: bool(value == answer))
-    tidy = _guesses(texts, said, lambda text, answer: text == answer != "")
-    return np.where(written == UNKNOWN, tidy, written)
-
-
 def _guesses(
-    values: Sequence[Any],
-    pairs: Sequence[tuple[Any, Any]],
-    quotes: Callable[[Any, Any], bool],
+    values: Sequence[_T | None],
+    pairs: Sequence[tuple[_T, _T]],
+    quotes: Callable[[_T, _T], bool],
 ) -> Integer[np.ndarray, " n"]:
     """Return 1 or 0 where a value quotes the first or the second only, ``UNKNOWN`` elsewhere."""
     found = np.full(len(values), UNKNOWN)
     for row, (value, (first, second)) in enumerate(zip(values, pairs, strict=True)):
-        if value is not None and (one := quotes(value, first)) != quotes(value, second):
+        if value is not None and (one := bool(quotes(value, first))) != bool(quotes(value, second)):
             found[row] = one
-    return found
-
-
-_LENGTHS: Mapping[str, Callable[[str], int]] = {
-    "length of an answer": len,
-    "words of an answer": lambda text: len(text.split()),
-}
-
-
-def _by_length(
-    values: Sequence[Any], pairs: Sequence[tuple[str, str]]
-) -> dict[str, Integer[np.ndarray, " n"]]:
-    """Return which answer is as long as each number says, if nearly all are such lengths."""
-    numbers = ordered_values(values)
-    found = {}
-    for reading, size in _LENGTHS.items() if numbers is not None else ():
-        sizes = [(size(one), size(other)) for one, other in pairs]
-        fits = [one in both for one, both in zip(numbers or (), sizes, strict=True)]
-        if np.mean(fits) >= _FITTING:
-            found[reading] = _guesses(numbers or (), sizes, lambda one, other: bool(one == other))
     return found

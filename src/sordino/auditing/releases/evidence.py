@@ -5,12 +5,11 @@ Exact tails of a number of successes, for chances that are equal and for those t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Bool, Integer
 from scipy.special import betainc
 
 from sordino.auditing.findings import Finding
@@ -29,10 +28,10 @@ class Channel:
     #   where it says nothing. No released answer is used to make them.
     guesses: Integer[np.ndarray, " n"]
     # Which recipe, which column; JSON-like, no data.
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, object] = field(default_factory=dict)
 
     @property
-    def speaks(self) -> np.ndarray:
+    def speaks(self) -> Bool[np.ndarray, " n"]:
         """Return where it says something."""
         return np.asarray(self.guesses != UNKNOWN)
 
@@ -46,7 +45,9 @@ class Evidence:
     if_refutes: str  # one sentence for the case that it refutes
     if_clear: str  # one sentence for the case that it does not
     recovered: float | None = None  # share of labels that it reads out, if it reads any
-    details: Mapping[str, Any] = field(default_factory=dict)  # more numbers, JSON-like; no data
+    details: Mapping[str, object] = field(default_factory=dict)  # more numbers, JSON-like; no data
+    # From a confidence to a lower bound on ε, for an attack that shows one where it refutes.
+    bound: Callable[[float], float] | None = None
 
 
 def decide(evidence: Sequence[Evidence], level: float) -> list[Finding]:
@@ -58,19 +59,17 @@ def decide(evidence: Sequence[Evidence], level: float) -> list[Finding]:
         if evidence[index].p_value > level / (len(evidence) - rank):
             break
         refuting.add(index)
-    return [_finding(found, refutes=i in refuting) for i, found in enumerate(evidence)]
-
-
-def _finding(found: Evidence, *, refutes: bool) -> Finding:
-    """Return evidence with its verdict."""
-    return Finding(
-        attack=found.attack,
-        outcome="refutes" if refutes else "clear",
-        summary=found.if_refutes if refutes else found.if_clear,
-        recovered=found.recovered,
-        p_value=found.p_value,
-        details=found.details,
-    )
+    return [
+        Finding(
+            attack=each.attack,
+            outcome="refutes" if index in refuting else "clear",
+            summary=each.if_refutes if index in refuting else each.if_clear,
+            recovered=each.recovered,
+            p_value=each.p_value,
+            details=each.details,
+        )
+        for index, each in enumerate(evidence)
+    ]
 
 
 def at_least(successes: int, n: int, chance: float) -> float:

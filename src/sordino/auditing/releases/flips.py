@@ -1,14 +1,10 @@
-"""What the flips of a released file say, once the raw file tells which answers were flipped.
-
-A claim of ε per label permits a flip rate between 1/(1 + e^ε) and its complement, and coins that
-nobody shares.
-
-Whether the flips of a released file follow a pattern that coins of this ε do not have.
+"""Whether the flips of a released file, which the raw file tells, are those of coins of this ε.
 
 A claim of ε per label says more than how many labels are flipped in all: whatever else is known,
-a label is flipped with probability between 1/(1 + e^ε) and its complement. So the rate must lie
-there among the rows of each label, in each part of the file, among rows alike in what is public,
-and among rows beside a flip or beside none; and no number of flips may be fixed beforehand.
+a label is flipped with probability between 1/(1 + e^ε) and its complement, by a coin that nobody
+shares. So the rate must lie there among the rows of each label, in each part of the file, among
+rows alike in what is public, and among rows beside a flip or beside none; and no number of flips
+may be fixed beforehand.
 """
 
 from __future__ import annotations
@@ -17,8 +13,9 @@ import math
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -28,12 +25,12 @@ from sordino.auditing.findings import Finding, Measurement
 from sordino.auditing.statistical.bounds import clopper_pearson
 from sordino.privacy.guarantee import never_less
 
+from .channels import independent_rows
 from .columns import numbered, ordered_values, ranked_blocks, readings
 from .evidence import Evidence, at_least, at_most, mixed_at_least
 from .reading import UNKNOWN, Released
 from .recipes import rule_bits
 from .repeats import agreement_of_coins
-from .strata import independent_rows
 
 _PARTS = (2, 3, 4, 5, 8, 10, 16)  # equal parts into which rows are cut
 _RANGES = 8  # of lengths
@@ -43,10 +40,17 @@ _ROUND_SIZES = (10, 16, 20, 25, 32, 50, 64, 100, 128, 200, 250, 256, 500, 512, 1
 _GRID = 257
 _RARE = 0.05  # an honest file meets its expected number of flips exactly with this chance at most
 _LAST = 2  # groups of fewer rows are not looked at
+_MISSED = 0.05  # 1 − the power that a measurement states
+_WHOSE = {
+    "shared-coin": "different persons on one question",
+    "person-coin": "one person on different questions",
+    "reused-coin": "one person whose answer to a question changed",
+}
+
+_T = TypeVar("_T")
 
 
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class _Group:
+class _Group(NamedTuple):
     """Some rows, and how many of them are flipped."""
 
     name: str  # what the rows have in common; no data
@@ -65,9 +69,9 @@ class _Rows:
     @cached_property
     def lengths(self) -> dict[str, Integer[np.ndarray, " m"]]:
         """Return how long the texts of each row are, in several ways."""
-        has, places = self.released, self.places.tolist()
+        has = self.released
         prompt, first, second = (
-            np.array([len(texts[row]) for row in places], dtype=np.int64)
+            np.array([len(text) for text in self.of(texts)], dtype=np.int64)
             for texts in (has.prompts, has.first, has.second)
         )
         return {
@@ -84,33 +88,68 @@ class _Rows:
         """Return 1 or 0, or ``UNKNOWN``, for whether a row follows each public order."""
         return {name: bits[self.places] for name, bits in rule_bits(self.released).items()}
 
-    def taken(self, values: Sequence[object]) -> list[object]:
+    @cached_property
+    def truth(self) -> Integer[np.ndarray, " m"]:
+        """Return who was preferred, in the order written."""
+        return np.asarray(np.asarray(self.released.truth)[self.places], dtype=np.int64)
+
+    @cached_property
+    def shared(self) -> dict[str, Integer[np.ndarray, " m"]]:
+        """Return groups of rows that may have been given one coin."""
+        has = self.released
+        named = {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
+        found = {name: numbered(self.of(texts)) for name, texts in named.items()}
+        if has.persons is not None:
+            found["person"] = numbered(self.of(has.persons))
+        columns = has.columns.items()
+        return found | {f"column {name!r}": numbered(self.of(values)) for name, values in columns}
+
+    def of(self, values: Sequence[_T]) -> list[_T]:
         """Return what a column holds in these rows."""
         return [values[row] for row in self.places.tolist()]
 
 
-def flips_of(released: Released) -> Integer[np.ndarray, " n"]:
+def _flips_of(released: Released) -> Integer[np.ndarray, " n"]:
     """Return 1 where the answer is not the truth, 0 where it is, ``UNKNOWN`` elsewhere."""
     truth = np.full(len(released), UNKNOWN) if released.truth is None else released.truth
     return np.where(truth == UNKNOWN, UNKNOWN, released.answers != truth)
 
 
-def attack_patterns(released: Released) -> list[Evidence]:
-    """Return how surely some flips of a file are not those of coins of this ε.
+def _own_coins(released: Released) -> _Rows:
+    """Return the rows of known truth that have a coin of their own."""
+    # Only the first row of a person and a question has one; later ones may hold a stored answer.
+    # A first row of unknown truth is not replaced by a later one: that may hold the stored answer
+    # to a label that was another then.
+    flips = _flips_of(released)
+    places = np.flatnonzero(independent_rows(released) & (flips != UNKNOWN))
+    return _Rows(released=released, places=places, flips=flips[places].astype(np.int64))
+
+
+def attack_flips(released: Released) -> list[Evidence]:
+    """Return how surely the flips of a file are not those of independent coins of this ε.
 
     Guarantee:
         If every label is flipped by a coin of its own, of a rate that ε permits and that does not
-        look at the label, each p-value is at most α with probability at most α. Rates may differ
-        from row to row. Shown by tests/statistical/test_flip_patterns.py.
+        look at the label, or a repeat of one person to one question stores the first answer, each
+        p-value is at most α with probability at most α. Rates may differ from row to row. Shown by
+        tests/statistical/test_release_attacks.py and tests/statistical/test_flip_patterns.py.
     """
     # Source: Hoeffding 1956, Theorem 4, for rates of each row's own. Pairs of rows are disjoint,
     # and the second is judged given the first.
-    flips = flips_of(released)
-    places = np.flatnonzero(independent_rows(released) & (flips != UNKNOWN))
-    if released.truth is None or not len(places):
+    if released.truth is None:
         return []
-    rows = _Rows(released=released, places=places, flips=flips[places].astype(np.int64))
+    rows = _own_coins(released)
+    pairs: dict[str, list[tuple[int, int]]] = {}
+    if released.persons is not None:
+        pairs["shared-coin"] = _pairs(rows, released.keys)
+        pairs["person-coin"] = _pairs(rows, released.persons)
+        pairs["reused-coin"] = _changed_answers(released)
+    agreements = [_agreement(released, attack, each) for attack, each in pairs.items() if each]
+    if not len(rows.places):
+        return agreements
     return [
+        _flip_rate(rows),
+        *agreements,
         _label_evidence(rows),
         _rates(rows, "block-flips", _blocks(rows)),
         _rates(rows, "stratum-flips", _strata(rows)),
@@ -122,6 +161,73 @@ def attack_patterns(released: Released) -> list[Evidence]:
 def _permitted(epsilon: float) -> tuple[float, float]:
     """Return the least and the largest flip rate that ε permits."""
     return float(expit(-epsilon)), float(expit(epsilon))
+
+
+def _flip_rate(rows: _Rows) -> Evidence:
+    """Return how surely the flip rate is not one that ε permits."""
+    # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
+    # row's own inside them only makes it lighter.
+    epsilon, flipped, n = rows.released.epsilon, int(rows.flips.sum()), len(rows.flips)
+    rate = float(expit(-epsilon))
+    tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
+    said = (
+        f"{100 * flipped / n:.1f} % of {n} labels are flipped; epsilon={never_less(epsilon)} needs "
+        f"between {100 * rate:.1f} % and {100 - 100 * rate:.1f} %"
+    )
+    return Evidence(
+        attack="flip-rate",
+        p_value=min(1.0, 2 * tail),
+        if_refutes=f"{said}.",
+        if_clear=f"{said}, up to chance.",
+        details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
+    )
+
+
+def _pairs(rows: _Rows, shared: Sequence[str] | Sequence[bytes]) -> list[tuple[int, int]]:
+    """Return flips of two persons on one question, or of one person on two; no flip twice."""
+    # `shared` is what the two rows of a pair have in common.
+    groups: defaultdict[str | bytes, list[int]] = defaultdict(list)
+    for place, flip in zip(rows.places.tolist(), rows.flips.tolist(), strict=True):
+        groups[shared[place]].append(flip)
+    return [
+        pair for group in groups.values() for pair in zip(group[::2], group[1::2], strict=False)
+    ]
+
+
+def _changed_answers(released: Released) -> list[tuple[int, int]]:
+    """Return the flips of one person on one question before and after the label changed."""
+    # There are three honest ways. The stored answer is repeated: the flips then differ, for the
+    # label does and the answer does not. A new coin is drawn: the flips agree as often as
+    # independent ones. Nothing else is released. Only one coin used twice makes them agree more.
+    # Pairs of equal labels say nothing, for a stored answer makes their flips agree.
+    flips = _flips_of(released)
+    labels = np.asarray(released.truth) ^ released.swapped  # two rows of a question share the order
+    first: dict[tuple[str, bytes], int] = {}
+    done: dict[tuple[str, bytes], tuple[int, int]] = {}
+    for index, key in enumerate(zip(released.persons or (), released.keys, strict=True)):
+        if key in done or flips[index] == UNKNOWN:
+            continue
+        start = first.setdefault(key, index)
+        if labels[start] != labels[index]:
+            done[key] = int(flips[start]), int(flips[index])
+    return list(done.values())
+
+
+def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) -> Evidence:
+    """Return how surely flips agree more often than those of independent coins."""
+    agree = sum(one == other for one, other in pairs)
+    most = agreement_of_coins(released.epsilon)
+    said = (
+        f"The flips of {_WHOSE[attack]} agree in {100 * agree / len(pairs):.1f} % of {len(pairs)} "
+        f"pairs; independent coins agree in {100 * most:.1f} % at most"
+    )
+    return Evidence(
+        attack=attack,
+        p_value=at_least(agree, len(pairs), most),
+        if_refutes=f"{said}. A coin used twice tells whether the two labels are equal.",
+        if_clear=f"{said}, up to chance.",
+        details={"pairs": len(pairs), "agree": agree, "permitted": most},
+    )
 
 
 def count_at_most(
@@ -137,14 +243,14 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
     """Return how surely the rate of some group is not permitted; every group was looked at."""
     least, largest = _permitted(rows.released.epsilon)
     tried = [group for group in groups if group.rows >= _LAST]
+    if not tried:
+        nothing = "There are too few rows to compare."
+        return Evidence(attack=attack, p_value=1.0, if_refutes=nothing, if_clear=nothing)
     counts = np.array([group.flipped for group in tried], dtype=np.int64)
     sizes = np.array([group.rows for group in tried], dtype=np.int64)
     tails = np.minimum(
         count_at_most(counts, sizes, least), count_at_most(sizes - counts, sizes, least)
     )
-    if not tried:
-        nothing = "There are too few rows to compare."
-        return Evidence(attack=attack, p_value=1.0, if_refutes=nothing, if_clear=nothing)
     worst = tried[int(np.argmin(tails))]
     said = (
         f"{worst.name[0].upper()}{worst.name[1:]}: {100 * worst.flipped / worst.rows:.1f} % of "
@@ -163,7 +269,15 @@ def _rates(rows: _Rows, attack: str, groups: Iterable[_Group]) -> Evidence:
             "groups": len(tried),
             "permitted": [least, largest],
         },
+        bound=partial(_group_bound, worst, len(tried)),
     )
+
+
+def _group_bound(group: _Group, groups: int, confidence: float) -> float:
+    """Return the ε of a group of rows that is flipped too seldom, or too often; of many, one."""
+    fewest = min(group.flipped, group.rows - group.flipped)
+    _, high = clopper_pearson(fewest, group.rows, 1 - (1 - confidence) / (2 * groups))
+    return max(0.0, float(logit(1 - high)))
 
 
 def _counted(
@@ -177,66 +291,68 @@ def _counted(
 
 def _blocks(rows: _Rows) -> Iterator[_Group]:
     """Yield equal parts of the rows, in the order of the file and in that of their questions."""
-    has, n = rows.released, len(rows.places)
-    hashed = sorted(range(n), key=lambda at: has.keys[int(rows.places[at])])
+    n, keys = len(rows.places), rows.of(rows.released.keys)
+    hashed = sorted(range(n), key=keys.__getitem__)
     for name, order in (("file", range(n)), ("canonical order", hashed)):
         flips = rows.flips[np.array(order)]
         for parts in _PARTS:
-            places = np.arange(n) * parts // n
-            sizes, counts = np.bincount(places), np.bincount(places, weights=flips)
-            for part, (size, count) in enumerate(zip(sizes, counts, strict=True), 1):
-                where = f"rows of part {part} of {parts} of the {name}"
-                yield _Group(name=where, flipped=int(count), rows=int(size))
+            counted = _counted("", flips, np.arange(n) * parts // n)
+            for part, group in enumerate(counted, 1):
+                yield group._replace(name=f"rows of part {part} of {parts} of the {name}")
     for period in (2, 3, 4, 5, 8, 10, 16):
         yield from _counted(f"every row of {period}", rows.flips, np.arange(n) % period)
 
 
 def _strata(rows: _Rows) -> Iterator[_Group]:
     """Yield rows alike in something that is public."""
+    has, flips = rows.released, rows.flips
     for name, bits in rows.orders.items():
-        yield from _counted(f"rows alike in the order {name!r}", rows.flips, bits - UNKNOWN)
+        yield from _counted(f"rows alike in the order {name!r}", flips, bits - UNKNOWN)
     for name, sizes in rows.lengths.items():
         ranges = ranked_blocks(sizes.tolist(), _RANGES)
-        yield from _counted(f"rows alike in the length ({name})", rows.flips, ranges)
-        yield from _counted(
-            f"rows alike in the parity of the length ({name})", rows.flips, sizes % 2
-        )
-    for name, texts in _texts(rows).items():
-        yield from _counted(f"rows alike in the {name}", rows.flips, numbered(texts, most=256))
-    if rows.released.persons is not None:
-        people = numbered(rows.taken(rows.released.persons))
-        yield from _counted("rows of one person", rows.flips, people)
-    for name, values in rows.released.columns.items():
-        for reading in readings(rows.taken(values)):
+        yield from _counted(f"rows alike in the length ({name})", flips, ranges)
+        yield from _counted(f"rows alike in the parity of the length ({name})", flips, sizes % 2)
+    alike: list[tuple[str, list[str]]] = []
+    for name, column in (
+        ("prompt", has.prompts),
+        ("first answer", has.first),
+        ("second answer", has.second),
+    ):
+        texts = rows.of(column)
+        alike.append((f"first character ({name})", [text[:1] for text in texts]))
+        alike.append((f"last character ({name})", [text[-1:] for text in texts]))
+    for name, texts in (*alike, ("texts of the prompt", rows.of(has.prompts))):
+        yield from _counted(f"rows alike in the {name}", flips, numbered(texts, most=256))
+    if has.persons is not None:
+        yield from _counted("rows of one person", flips, numbered(rows.of(has.persons)))
+    for name, values in has.columns.items():
+        for reading in readings(rows.of(values)):
             said = f"rows alike in the column {name!r} (read by {reading.name})"
-            yield from _counted(said, rows.flips, reading.groups)
-
-
-def _texts(rows: _Rows) -> dict[str, list[object]]:
-    """Return what texts begin and end with."""
-    has = rows.released
-    each = {"prompt": has.prompts, "first answer": has.first, "second answer": has.second}
-    found: dict[str, list[object]] = {}
-    for name, texts in each.items():
-        found[f"first character ({name})"] = [texts[row][:1] for row in rows.places.tolist()]
-        found[f"last character ({name})"] = [texts[row][-1:] for row in rows.places.tolist()]
-    found["texts of the prompt"] = rows.taken(has.prompts)
-    return found
+            yield from _counted(said, flips, reading.groups)
 
 
 def _neighbors(rows: _Rows) -> Iterator[_Group]:
     """Yield rows at a distance from flipped ones, and from ones that are not."""
     # Pairs are disjoint, so that what is known of the first rows says nothing of the second.
-    n = len(rows.places)
+    n, has = len(rows.places), rows.released
     far = {n // part + near for part in (2, 3, 4) for near in (-1, 0, 1)}
     lags = sorted({*range(1, min(n, _LONG_LAGS + 1)), *(lag for lag in far if 0 < lag < n)})
     yield from _lagged("in the file", rows.flips, lags)
     mirrored = np.column_stack([np.arange(n // 2), n - 1 - np.arange(n // 2)])
     yield from _beside("rows mirrored at the middle of the file", rows.flips, mirrored)
-    for name, order in _orders(rows):
+    # Public orders of the rows; rows alike in it stand together.
+    orders: dict[str, Sequence[bytes] | np.ndarray] = {"canonical texts": rows.of(has.keys)}
+    orders |= {f"length ({name})": sizes for name, sizes in rows.lengths.items()}
+    for name, values in has.columns.items():
+        ordered = ordered_values(rows.of(values))
+        if ordered is not None:
+            numbers = [np.inf if one is None else float(one) for one in ordered]
+            orders[f"the column {name!r}"] = np.array(numbers)
+    for name, sizes in orders.items():
+        order = np.argsort(np.asarray(sizes), kind="stable")
         short = range(1, min(n, _SHORT_LAGS + 1))
         yield from _lagged(f"in the order of {name}", rows.flips[order], short)
-    for name, groups in _shared(rows):
+    for name, groups in rows.shared.items():
         order = np.argsort(groups, kind="stable")
         starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
         inside = np.arange(n) - np.repeat(starts, np.diff(starts, append=n))
@@ -248,32 +364,6 @@ def _neighbors(rows: _Rows) -> Iterator[_Group]:
             at = np.flatnonzero(same & (inside % 2 == odd))
             pairs = np.column_stack([order[at], order[np.minimum(at + 1, n - 1)]])
             yield from _beside(f"rows with the same {name}", rows.flips, pairs)
-
-
-def _orders(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
-    """Yield public orders of the rows; rows alike in it stand together."""
-    has = rows.released
-    keys = np.array([has.keys[row] for row in rows.places.tolist()])
-    yield "canonical texts", np.argsort(keys, kind="stable")
-    for name, sizes in rows.lengths.items():
-        yield f"length ({name})", np.argsort(sizes, kind="stable")
-    for name, values in has.columns.items():
-        ordered = ordered_values(rows.taken(values))
-        if ordered is not None:
-            there = np.array([np.inf if one is None else float(one) for one in ordered])
-            yield f"the column {name!r}", np.argsort(there, kind="stable")
-
-
-def _shared(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
-    """Yield groups of rows that may have been given one coin."""
-    has = rows.released
-    yield "prompt", numbered(rows.taken(has.prompts))
-    yield "first answer", numbered(rows.taken(has.first))
-    yield "second answer", numbered(rows.taken(has.second))
-    if has.persons is not None:
-        yield "person", numbered(rows.taken(has.persons))
-    for name, values in has.columns.items():
-        yield f"column {name!r}", numbered(rows.taken(values))
 
 
 def _lagged(where: str, flips: Integer[np.ndarray, " m"], lags: Iterable[int]) -> Iterator[_Group]:
@@ -337,8 +427,7 @@ def count_ratio(kept: int, rows: int, turned: int, others: int, epsilon: float) 
 def _label_evidence(rows: _Rows) -> Evidence:
     """Return how surely rows of one label are flipped too seldom for how often the others are."""
     # Labels are looked at in the order written and in every public order.
-    has = rows.released
-    truth = np.asarray(has.truth)[rows.places].astype(np.int64)
+    has, truth = rows.released, rows.truth
     frames = {"the order written": np.ones_like(truth), **rows.orders}
     if has.displayed is not None:
         frames["the order shown"] = has.displayed[rows.places].astype(np.int64)
@@ -418,184 +507,53 @@ def _countings(rows: _Rows) -> Iterator[tuple[str, Integer[np.ndarray, " m"]]]:
             yield f"blocks of {size}", np.append(np.repeat(np.arange(whole), size), tail)
     for parts in _PARTS:
         yield f"{parts} equal parts", np.arange(n) * parts // n
-    yield from ((f"rows with the same {name}", groups) for name, groups in _shared(rows))
-    truth = np.asarray(rows.released.truth)[rows.places].astype(np.int64)
-    yield "rows of one label", truth
-    yield "rows of one label in canonical order", truth ^ rows.released.swapped[rows.places]
+    yield from ((f"rows with the same {name}", groups) for name, groups in rows.shared.items())
+    yield "rows of one label", rows.truth
+    swapped = rows.released.swapped[rows.places]
+    yield "rows of one label in canonical order", rows.truth ^ swapped
 
 
 def find_exact_count(findings: Sequence[Finding]) -> list[Finding]:
     """Return findings with a warning where a whole file has just the expected number of flips."""
     # One file cannot refute that: honest coins meet the number now and then, in files of 2,000
     # labels once in 50. Two files of one maker that both do are another matter.
-    return [_warned(found) if found.attack == "exact-flips" else found for found in findings]
-
-
-def _warned(found: Finding) -> Finding:
-    """Return the finding, as a warning if it is no refutation and looks like one."""
-    chance = float(found.details.get("chance", 1.0))
-    if found.outcome != "clear" or not found.details.get("whole") or chance > _RARE:
-        return found
-    return Finding(
-        attack=found.attack,
-        outcome="warning",
-        summary="Just as many labels are flipped as coins of this epsilon flip on average. One "
-        f"honest file of {1 / chance:.0f} has that by chance. If other files of the same maker "
-        "have it too, the number was fixed, and the claim is false.",
-        p_value=found.p_value,
-        details=found.details,
-    )
-
-
-_MISSED = 0.05  # 1 − the power that a measurement states
-
-
-def attack_flips(released: Released) -> list[Evidence]:
-    """Return how surely the flips of a file are not those of independent coins of this ε.
-
-    Guarantee:
-        If every label is flipped by a coin of its own, of a rate that ε permits, or a repeat of
-        one person to one question stores the first answer, each p-value is at most α with
-        probability at most α. Shown by tests/statistical/test_release_attacks.py.
-    """
-    if released.truth is None:
-        return []
-    flips = flips_of(released)
-    found = [_flip_rate(released, flips)]
-    if released.persons is not None:
-        found += [
-            _agreement(released, "shared-coin", _pairs(released, flips, released.keys)),
-            _agreement(released, "person-coin", _pairs(released, flips, released.persons)),
-            _agreement(released, "reused-coin", _changed_answers(released, flips)),
-        ]
-    rates = [evidence for evidence in found if evidence is not None]
-    return [*rates, *attack_patterns(released)]
-
-
-def _counted_flips(released: Released, flips: Integer[np.ndarray, " n"]) -> tuple[int, int]:
-    """Return how many labels were flipped, of how many: those with a coin of their own."""
-    # A first row of unknown truth is not replaced by a later one: that may hold the stored answer
-    # to a label that was another then.
-    own = flips[independent_rows(released) & (flips != UNKNOWN)]
-    return int(own.sum()), len(own)
-
-
-def _flip_rate(released: Released, flips: Integer[np.ndarray, " n"]) -> Evidence | None:
-    """Return how surely the flip rate is not one that ε permits."""
-    # Both tails count, each at the end of the permitted rates where it is heaviest; a rate of each
-    # row's own inside them only makes it lighter.
-    flipped, n = _counted_flips(released, flips)
-    if n == 0:
-        return None
-    rate = float(expit(-released.epsilon))
-    tail = min(at_most(flipped, n, rate), at_least(flipped, n, 1 - rate))
-    said = (
-        f"{100 * flipped / n:.1f} % of {n} labels are flipped; "
-        f"epsilon={never_less(released.epsilon)} needs "
-        f"between {100 * rate:.1f} % and {100 - 100 * rate:.1f} %"
-    )
-    return Evidence(
-        attack="flip-rate",
-        p_value=min(1.0, 2 * tail),
-        if_refutes=f"{said}.",
-        if_clear=f"{said}, up to chance.",
-        details={"flipped": flipped, "rows": n, "permitted": [rate, 1 - rate]},
-    )
-
-
-def _pairs(
-    released: Released, flips: Integer[np.ndarray, " n"], shared: Sequence[str | bytes]
-) -> list[tuple[int, int]]:
-    """Return flips of two persons on one question, or of one person on two; no flip twice."""
-    # Only the first row of a person and a question has a coin of its own; later ones may hold a
-    # stored answer. `shared` is what the two rows of a pair have in common.
-    groups: defaultdict[str | bytes, list[int]] = defaultdict(list)
-    for index in np.flatnonzero(independent_rows(released) & (flips != UNKNOWN)).tolist():
-        groups[shared[index]].append(int(flips[index]))
-    return [pair for group in groups.values() for pair in _disjoint(group)]
-
-
-def _disjoint(group: list[int]) -> Iterable[tuple[int, int]]:
-    """Return the first and second, third and fourth, and so on."""
-    return zip(group[::2], group[1::2], strict=False)
-
-
-def _changed_answers(released: Released, flips: Integer[np.ndarray, " n"]) -> list[tuple[int, int]]:
-    """Return the flips of one person on one question before and after the label changed."""
-    # There are three honest ways. The stored answer is repeated: the flips then differ, for the
-    # label does and the answer does not. A new coin is drawn: the flips agree as often as
-    # independent ones. Nothing else is released. Only one coin used twice makes them agree more.
-    # Pairs of equal labels say nothing, for a stored answer makes their flips agree.
-    first: dict[tuple[str, bytes], int] = {}
-    done: dict[tuple[str, bytes], tuple[int, int]] = {}
-    for index, key in _linked(released):
-        if key in done or flips[index] == UNKNOWN:
-            continue
-        start = first.setdefault(key, index)
-        if _truth(released, start) != _truth(released, index):
-            done[key] = int(flips[start]), int(flips[index])
-    return list(done.values())
-
-
-def _linked(released: Released) -> Iterator[tuple[int, tuple[str, bytes]]]:
-    """Yield every row with its person and question."""
-    return enumerate(zip(released.persons or (), released.keys, strict=True))
-
-
-def _truth(released: Released, index: int) -> int:
-    """Return the label of a row in canonical order, which two rows of a question share."""
-    truth = 0 if released.truth is None else int(released.truth[index])
-    return truth ^ int(released.swapped[index])
-
-
-def _agreement(released: Released, attack: str, pairs: list[tuple[int, int]]) -> Evidence | None:
-    """Return how surely flips agree more often than those of independent coins."""
-    if not pairs:
-        return None
-    agree = sum(one == other for one, other in pairs)
-    most = agreement_of_coins(released.epsilon)
-    whose = {
-        "shared-coin": "different persons on one question",
-        "person-coin": "one person on different questions",
-        "reused-coin": "one person whose answer to a question changed",
-    }[attack]
-    said = (
-        f"The flips of {whose} agree in {100 * agree / len(pairs):.1f} % of {len(pairs)} pairs; "
-        f"independent coins agree in {100 * most:.1f} % at most"
-    )
-    return Evidence(
-        attack=attack,
-        p_value=at_least(agree, len(pairs), most),
-        if_refutes=f"{said}. A coin used twice tells whether the two labels are equal.",
-        if_clear=f"{said}, up to chance.",
-        details={"pairs": len(pairs), "agree": agree, "permitted": most},
-    )
+    told = []
+    for found in findings:
+        chance = found.details.get("chance")
+        whole = found.outcome == "clear" and found.details.get("whole")
+        if whole and isinstance(chance, float) and chance <= _RARE:
+            summary = (
+                "Just as many labels are flipped as coins of this epsilon flip on average. One "
+                f"honest file of {1 / chance:.0f} has that by chance. If other files of the same "
+                "maker have it too, the number was fixed, and the claim is false."
+            )
+            told.append(replace(found, outcome="warning", summary=summary))
+        else:
+            told.append(found)
+    return told
 
 
 def measure_flips(released: Released, confidence: float = 0.95) -> Measurement | None:
     """Return the ε that the flip rate of a file shows, or None if no row can be judged."""
     # Source: Warner 1965: ε = |log((1 − f)/f)| for a flip rate f; its interval by Clopper & Pearson
     # 1934.
-    flipped, n = _counted_flips(released, flips_of(released))
+    flips = _own_coins(released).flips
+    flipped, n = int(flips.sum()), len(flips)
     if n == 0:
         return None
-    low, high = clopper_pearson(flipped, n, (1 + confidence) / 2)
+    each = (1 + confidence) / 2
+    low, high = clopper_pearson(flipped, n, each)
     ends = [float(logit(1 - high)), float(logit(1 - low))]
+    # The power is the smallest ε whose coin would have shown more than the claim, 19 times of 20.
+    # It is shown with the most flips at which the bound on the rate is still under that of ε.
+    rate = float(expit(-released.epsilon))
+    under = bisect_left(range(n), 1 - each, key=lambda k: at_most(k, n, rate))
+    detectable = float(logit(1 - betaincinv(under, n - under + 1, _MISSED))) if under else math.inf
     return Measurement(
         metric="epsilon",
         claimed=released.epsilon,
         lower=0.0 if ends[0] <= 0 <= ends[1] else min(map(abs, ends)),
         upper=max(map(abs, ends)),
         confidence=confidence,
-        power=_detectable(released.epsilon, n, (1 + confidence) / 2),
+        power=detectable,
     )
-
-
-def _detectable(epsilon: float, n: int, confidence: float) -> float:
-    """Return the smallest ε whose coin would have shown more than the claim, 19 times of 20."""
-    # It is shown with the most flips at which the bound on the rate is still under that of ε.
-    rate = float(expit(-epsilon))
-    under = bisect_left(range(n), 1 - confidence, key=lambda k: at_most(k, n, rate))
-    if not under:
-        return math.inf
-    return float(logit(1 - betaincinv(under, n - under + 1, _MISSED)))

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool
@@ -51,19 +50,16 @@ def id_channels(released: Released, recipes: Sequence[IdRecipe] | None = None) -
     # Every column that may hold digests (hexadecimal, base 64 or large numbers, also cut short) is
     # compared with every recipe: on a few rows first, then on a sample, then on all.
     tried = id_recipes() if recipes is None else recipes
-    names = [name for name, values in released.columns.items() if _holds_digests(values)]
-    searches = (_Search(released, name) for name in names[:_MOST_COLUMNS])
-    found = (search.best(tried) for search in searches)
+    names = []
+    for name, values in released.columns.items():
+        shown = [value for value in values[: 8 * _FIRST_ROWS] if value is not None]
+        if shown and all(map(_may_be_digest, shown[: 2 * _FIRST_ROWS])):
+            names.append(name)
+    found = (_Search(released, name).best(tried) for name in names[:_MOST_COLUMNS])
     return [channel for channel in found if channel is not None]
 
 
-def _holds_digests(values: Sequence[Any]) -> bool:
-    """Return whether the first values of a column look like digests."""
-    shown = [value for value in values[: 8 * _FIRST_ROWS] if value is not None][: 2 * _FIRST_ROWS]
-    return bool(shown) and all(map(_is_digest, shown))
-
-
-def _is_digest(value: Any) -> bool:
+def _may_be_digest(value: object) -> bool:
     """Return whether a value may be a digest, or a part of one."""
     if isinstance(value, int):
         return abs(value) >= _LEAST_NUMBER
@@ -75,7 +71,7 @@ def _bare(text: str) -> str:
     return text.strip().rpartition(":")[2]
 
 
-def _test(value: Any) -> Callable[[bytes], bool]:
+def _test(value: object) -> Callable[[bytes], bool]:
     """Return a function that says whether a digest may be shown as this value."""
     if isinstance(value, int):
         return lambda digest: value in _numbers(digest)
@@ -124,46 +120,58 @@ class _Search:
         """Remember the file, and a few rows that can tell an order."""
         self.released, self.column = released, column
         self.values = released.columns[column]
-        self.tests = {row: _test(self.values[row]) for row in islice(self._telling(), _FIRST_ROWS)}
-        self.normalized: dict[tuple[Any, int], list[str]] = {}
-
-    def _telling(self) -> Iterator[int]:
-        """Yield the rows whose two answers differ in more than spaces and letter case."""
-        answers = zip(self.released.first, self.released.second, strict=True)
-        for row, pair in enumerate(answers):
-            plain = {"".join(text.lower().split()) for text in pair}
-            if len(plain) == len(pair) and self.values[row] is not None:
-                yield row
+        # Rows whose two answers differ in more than spaces and letter case.
+        telling = (
+            row
+            for row, pair in enumerate(zip(released.first, released.second, strict=True))
+            if len({"".join(text.lower().split()) for text in pair}) == len(pair)
+            and self.values[row] is not None
+        )
+        self.tests = {row: _test(self.values[row]) for row in islice(telling, _FIRST_ROWS)}
+        self.normalized: dict[tuple[Callable[[str], str], int], list[str]] = {}
 
     def best(self, recipes: Sequence[IdRecipe]) -> IdChannel | None:
         """Return the channel of the first recipe that reproduces the column, if any does."""
         rows = range(len(self.values))
-        for recipe in filter(self._reproduces_first_rows, recipes):
-            for part in (rows[:: max(1, len(rows) // _SAMPLE)], rows):
-                forward, backward = self._orders(recipe, part)
-                if np.mean(forward | backward) < MATCHED:
-                    break
-            else:
-                return self._channel(recipe, forward, backward)
+        sample = rows[:: max(1, len(rows) // _SAMPLE)]
+        for recipe in recipes:
+            if not self._reproduces_first_rows(recipe):
+                continue
+            forward, backward = self._orders(recipe, sample)
+            if np.mean(forward | backward) < MATCHED:
+                continue
+            forward, backward = self._orders(recipe, rows)
+            if np.mean(forward | backward) < MATCHED:
+                continue
+            # The rows that match in exactly one order say something.
+            guesses = np.where(forward == backward, UNKNOWN, forward.astype(np.int8))
+            spoken = guesses[guesses != UNKNOWN]
+            if not len(spoken):
+                return None
+            constant = spoken.min() == spoken.max()
+            details = {
+                "recipe": recipe.name,
+                "column": self.column,
+                "matched": float(np.mean(forward | backward)),
+                "file_order": _ORDERS[int(spoken[0])] if constant else None,
+            }
+            guesses = guesses.astype(np.int8)
+            return IdChannel(name="id-hash", guesses=guesses, details=details, recipe=recipe)
         return None
 
     def _reproduces_first_rows(self, recipe: IdRecipe) -> bool:
         """Return whether all but at most one of the first rows match in either order."""
         misses = 0
         for row, test in self.tests.items():
-            prompt, one, other = self._plain(recipe.normalize, row)
+            key = (recipe.normalize, row)
+            if key not in self.normalized:
+                self.normalized[key] = [recipe.normalize(text) for text in self._texts(row)]
+            prompt, one, other = self.normalized[key]
             hit = test(recipe.joined(prompt, one, other)) or test(recipe.joined(prompt, other, one))
             misses += not hit
             if misses > min(1, len(self.tests) - 1):
                 return False
         return bool(self.tests)
-
-    def _plain(self, normalize: Callable[[str], str], row: int) -> list[str]:
-        """Return the three texts of one of the first rows as a recipe hashes them."""
-        key = (normalize, row)
-        if key not in self.normalized:
-            self.normalized[key] = [normalize(text) for text in self._texts(row)]
-        return self.normalized[key]
 
     def _texts(self, row: int) -> tuple[str, str, str]:
         """Return prompt and answers of a row, in the order written."""
@@ -181,23 +189,3 @@ class _Search:
             forward[place] = test(recipe.joined(prompt, one, other))
             backward[place] = test(recipe.joined(prompt, other, one))
         return forward, backward
-
-    def _channel(
-        self,
-        recipe: IdRecipe,
-        forward: Bool[np.ndarray, " n"],
-        backward: Bool[np.ndarray, " n"],
-    ) -> IdChannel | None:
-        """Return what the rows that match in exactly one order say, if there are any."""
-        guesses = np.where(forward == backward, UNKNOWN, forward.astype(np.int8)).astype(np.int8)
-        spoken = guesses[guesses != UNKNOWN]
-        if not len(spoken):
-            return None
-        constant = spoken.min() == spoken.max()
-        details = {
-            "recipe": recipe.name,
-            "column": self.column,
-            "matched": float(np.mean(forward | backward)),
-            "file_order": _ORDERS[int(spoken[0])] if constant else None,
-        }
-        return IdChannel(name="id-hash", guesses=guesses, details=details, recipe=recipe)

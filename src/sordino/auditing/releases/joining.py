@@ -4,27 +4,23 @@ from __future__ import annotations
 
 import unicodedata
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 
-from sordino.auditing.releases.reading import flat
 from sordino.errors import DataError
 from sordino.preferences.files import Progress, read_rows
-from sordino.preferences.records import Record, canonical, parse_records, question_of, turned
+from sordino.preferences.records import canonical, parse_records, question_of, turned
 from sordino.privacy.events import UNDECIDED
 
-from .reading import UNKNOWN, Released
-
-__all__ = ["JoinCounts", "join_truth", "tidied"]
+from .reading import UNKNOWN, Released, flat
 
 _FEWEST = 0.5  # share of rows that must be found, or it is another file
 _CHOSEN_FIRST = 0.99  # share of one label in the order written that makes the order the label
 _MATCHED, _UNMATCHED, _AMBIGUOUS, _NEITHER = range(4)
-Texts: TypeAlias = tuple[str, str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,21 +34,18 @@ class JoinCounts:
     undecided: int  # rows whose raw label says neither, so that there is nothing to recover
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Judgment:
+class _Judgment(NamedTuple):
     """One raw record: its texts in some order, and 1 if the first one won."""
 
-    # `displays` says whether that order is that of a `first` and a `second`, which may have been
-    # there before the label.
-
-    texts: Texts
+    texts: tuple[str, str, str]
     outcome: int
     person: str | None
+    # Whether that order is that of a `first` and a `second`, which may have been there before the
+    # label.
     displays: bool
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class _Fit:
+class _Fit(NamedTuple):
     """What a raw record says of a question, in the canonical order of its texts."""
 
     outcome: int
@@ -73,18 +66,30 @@ def join_truth(
     # and the n-th judgment of one person goes to the n-th row if there are as many of both;
     # anything else is known only if all labels that fit agree.
     judgments = list(_judgments(Path(raw), person_field, progress))
-    search = _Search(released)
-    for rule in (_as_written, tidied):
-        if (search.status == _UNMATCHED).any():
-            search.look_up(judgments, rule)
-    counts = search.counts()
-    _refuse_other_file(counts, len(released))
-    displayed = search.displayed if _displays(judgments) else None
+    search, n = _Search(released), len(released)
+    search.look_up(judgments, str)
+    if (search.status == _UNMATCHED).any():
+        search.look_up(judgments, tidied)
+    matched, unmatched, ambiguous, undecided = np.bincount(search.status, minlength=4).tolist()
+    if n - unmatched < _FEWEST * n or not matched:
+        raise DataError(
+            f"The raw file does not fit: of {n} released rows, {n - unmatched} have a question "
+            "that is in it, and half of them must, with at least one label that is certain. "
+            "Nothing was audited. Give the file that the release was made from."
+        )
+    counts = JoinCounts(
+        matched=matched, unmatched=unmatched, ambiguous=ambiguous, undecided=undecided
+    )
+    # The raw file's order may have been there before its labels, unless it nearly is the label.
+    decided = [each.outcome for each in judgments if each.outcome != UNDECIDED]
+    share = sum(decided) / max(len(decided), 1)
+    displays = all(each.displays for each in judgments) and max(share, 1 - share) < _CHOSEN_FIRST
+    displayed = search.displayed if displays else None
     return replace(released, truth=search.truth, displayed=displayed), counts
 
 
 def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Iterator[_Judgment]:
-    """Yield every raw record."""
+    """Yield every raw record with flat texts, in the order written if that is not the label."""
     for where, row in read_rows(raw, person_field=person_field, progress=progress):
         named = {person_field, f"{person_field}s"} & row.keys()
         for record in parse_records(row, where, person_field=person_field if named else "person"):
@@ -93,29 +98,12 @@ def _judgments(raw: Path, person_field: str, progress: Progress | None) -> Itera
                     f"{record.where}: a randomized answer, not a raw judgment. The raw file is "
                     "the one that was never released. Nothing was audited."
                 )
-            yield _judgment(record, row)
-
-
-def _judgment(record: Record, row: Mapping[str, Any]) -> _Judgment:
-    """Return one raw record with flat texts, in the order written if that is not the label."""
-    one, other = flat(record.first), flat(record.second)
-    displays = "chosen" not in row
-    swap = displays and one != flat(question_of(row, "first", "second", record.where)[1])
-    texts = (flat(record.prompt), *((other, one) if swap else (one, other)))
-    return _Judgment(texts, turned(record.outcome, swap=swap), record.person, displays)
-
-
-def _displays(judgments: Sequence[_Judgment]) -> bool:
-    """Return whether the raw file's order may have been there before its labels."""
-    decided = [one.outcome for one in judgments if one.outcome != UNDECIDED]
-    share = sum(decided) / max(len(decided), 1)
-    chosen_first = max(share, 1 - share) >= _CHOSEN_FIRST
-    return all(one.displays for one in judgments) and not chosen_first
-
-
-def _as_written(text: str) -> str:
-    """Return a text as it is."""
-    return text
+            pair, displays = (flat(record.first), flat(record.second)), "chosen" not in row
+            swap = displays and pair[0] != flat(
+                question_of(row, "first", "second", record.where)[1]
+            )
+            texts = (flat(record.prompt), pair[swap], pair[not swap])
+            yield _Judgment(texts, turned(record.outcome, swap=swap), record.person, displays)
 
 
 def tidied(text: str) -> str:
@@ -136,21 +124,11 @@ class _Search:
     def look_up(self, judgments: Sequence[_Judgment], rule: Callable[[str], str]) -> None:
         """Look for the rows that were not found yet, by texts after a rule."""
         known: defaultdict[bytes, list[_Fit]] = defaultdict(list)
-        for one in judgments:
-            swap, key = canonical(*map(rule, one.texts))
-            known[key].append(_Fit(turned(one.outcome, swap=swap), one.person, not swap))
-        for (key, person), rows in self._groups(rule).items():
-            fits = _of_person(known.get(key, []), person)
-            linked = person is not None and all(fit.person == person for fit in fits)
-            paired = linked and len(fits) == len(rows)
-            for at, (row, swap) in enumerate(rows):
-                self._settle(row, [fits[at]] if paired else fits, swap=swap)
-
-    def _groups(
-        self, rule: Callable[[str], str]
-    ) -> Mapping[tuple[bytes, str | None], list[tuple[int, bool]]]:
-        """Return rows that were not found yet by question and person, with how they are turned."""
-        groups = defaultdict(list)
+        for each in judgments:
+            swap, key = canonical(*map(rule, each.texts))
+            known[key].append(_Fit(turned(each.outcome, swap=swap), each.person, not swap))
+        # Rows of one question and person, with how they are turned.
+        groups: defaultdict[tuple[bytes, str | None], list[tuple[int, bool]]] = defaultdict(list)
         has = self.released
         for row in np.flatnonzero(self.status == _UNMATCHED).tolist():
             prompt, one, other = map(rule, (has.prompts[row], has.first[row], has.second[row]))
@@ -159,7 +137,14 @@ class _Search:
                 continue
             swap, key = canonical(prompt, one, other)
             groups[key, has.persons[row] if has.persons else None].append((row, swap))
-        return groups
+        for (key, person), rows in groups.items():
+            # All records count if the person is not named among them: the ids of a released file
+            # may be pseudonyms of those in the raw one.
+            fits = known.get(key, [])
+            own = [fit for fit in fits if person is not None and fit.person == person]
+            paired = bool(own) and len(own) == len(rows)
+            for at, (row, swap) in enumerate(rows):
+                self._settle(row, [own[at]] if paired else own or fits, swap=swap)
 
     def _settle(self, row: int, fits: Sequence[_Fit], *, swap: bool) -> None:
         """Take note of what the raw records that fit a row say of it."""
@@ -174,31 +159,3 @@ class _Search:
         elif outcomes:
             self.status[row] = _MATCHED
             self.truth[row] = turned(outcomes.pop(), swap=swap)
-
-    def counts(self) -> JoinCounts:
-        """Return how many rows were found."""
-        each = np.bincount(self.status, minlength=4).tolist()
-        return JoinCounts(
-            matched=each[_MATCHED],
-            unmatched=each[_UNMATCHED],
-            ambiguous=each[_AMBIGUOUS],
-            undecided=each[_NEITHER],
-        )
-
-
-def _of_person(fits: Sequence[_Fit], person: str | None) -> Sequence[_Fit]:
-    """Return the records of one person, or all of them if that person is not named among them."""
-    # The ids of a released file may be pseudonyms of those in the raw one.
-    return [fit for fit in fits if person is not None and fit.person == person] or fits
-
-
-def _refuse_other_file(counts: JoinCounts, rows: int) -> None:
-    """Refuse a raw file that a released one was hardly made from."""
-    found = rows - counts.unmatched
-    if found >= _FEWEST * rows and counts.matched:
-        return
-    raise DataError(
-        f"The raw file does not fit: of {rows} released rows, {found} have a question that is in "
-        "it, and half of them must, with at least one label that is certain. Nothing was audited. "
-        "Give the file that the release was made from."
-    )

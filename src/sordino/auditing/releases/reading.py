@@ -1,8 +1,7 @@
 """Released files in, ours and other people's: every column, in the order written.
 
-JSON inside JSON, taken apart level by level: hostile depth costs nothing.
-
-A file that claims local privacy, as an attacker holds it: every column, in the order written.
+A file is read as an attacker holds it. JSON inside JSON is taken apart level by level, so that
+hostile depth costs nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -39,7 +38,7 @@ def readable(name: str) -> str:
     return name if name.isprintable() else ascii(name)
 
 
-def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+def parts_of(value: object, path: str) -> Iterator[tuple[str, object]]:
     """Yield what a JSON object or list holds, with the path to it; nothing for anything else."""
     if isinstance(value, Mapping):
         for name, part in value.items():
@@ -49,7 +48,7 @@ def parts_of(value: Any, path: str) -> Iterator[tuple[str, Any]]:
             yield f"{path}[{index}]", part
 
 
-def flattened(row: Mapping[str, Any]) -> dict[str, Any]:
+def flattened(row: Mapping[str, object]) -> dict[str, object]:
     """Return a row with what its objects and short lists hold, as columns of their own."""
     # A text that is JSON is one of these, for a table has no other way to hold them. Four levels
     # are taken apart, and lists of at most eight. A name that is taken gets a mark, so that nothing
@@ -68,14 +67,14 @@ def flattened(row: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _opens(value: Any) -> bool:
+def _opens(value: object) -> bool:
     """Return whether a value is taken apart."""
     return bool(value) and (
         isinstance(value, Mapping) or (isinstance(value, list | tuple) and len(value) <= _LONGEST)
     )
 
 
-def parsed(value: Any) -> Any:
+def parsed(value: object) -> object:
     """Return what a text holds if it is a JSON object or list of few levels; else the value."""
     if isinstance(value, str) and value.lstrip()[:1] in {"[", "{"}:
         with suppress(ValueError, RecursionError):
@@ -84,7 +83,7 @@ def parsed(value: Any) -> Any:
     return value
 
 
-def is_deep(value: Any, most: int) -> bool:
+def is_deep(value: object, most: int) -> bool:
     """Return whether objects and lists lie in each other more than so many levels deep."""
     level = [value]
     for _ in range(most + 1):
@@ -116,9 +115,9 @@ class Released:
     epsilon: float  # the privacy loss per label that the file claims
     persons: tuple[str, ...] | None = None  # public person ids, or None
     # Every other column, by name; None where a row lacks it.
-    columns: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    columns: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
     # What lies beside the file, as JSON, or None; of a folder what all agree on.
-    manifest: Mapping[str, Any] | None = None
+    manifest: Mapping[str, object] | None = None
     # The release that each row is of, by its manifest; None unless it is a folder.
     releases: tuple[str, ...] | None = None
     # With the raw file, 1 where the one written first was truly preferred, 0 where the other was,
@@ -178,17 +177,28 @@ def read_released(
     """Return a file that claims local privacy, with nothing changed that an attacker could use."""
     path = Path(path)
     epsilon = _validate.positive("epsilon", epsilon)
-    _refuse_person_field(person_field)
+    if person_field in {*FIELDS, *LAYOUTS["z"]}:  # what was asked or answered
+        raise UsageError(f"The person field must not be {person_field!r}. Nothing was read.")
     rows, notes, releases = _Rows(person_field), [], list[str]()
     files = _inside(path)
-    terms: Any = {"person_field": person_field, "answers": True, "progress": progress}
     for file in files:
         begun = len(rows)
-        for where, row in read_rows(file, **terms):
+        for where, row in read_rows(
+            file, person_field=person_field, answers=True, progress=progress
+        ):
             rows.add(row, where if file == path else f"{file.name}, {where}")
         notes.append(read_manifest_of(file, None if manifest is None else Path(manifest)))
         name = str((notes[-1] or {}).get("release_id") or f"not stated by {file.name}")
         releases += [name] * (len(rows) - begun)
+    note = notes[0]
+    if files != [path]:  # what all manifests of a folder say
+        first, *others = (one or {} for one in notes)
+        agreed = {
+            name: told
+            for name, told in first.items()
+            if all(name in one and one[name] == told for one in others) and name != "sha256"
+        }
+        note = None if None in notes else agreed
     return Released(
         name=path.name,
         layout=rows.layout,
@@ -199,7 +209,7 @@ def read_released(
         epsilon=epsilon,
         persons=rows.persons(),
         columns={name: tuple(column) for name, column in rows.columns.items()},
-        manifest=notes[0] if files == [path] else _agreed(notes),
+        manifest=note,
         releases=None if files == [path] else tuple(releases),
     )
 
@@ -213,24 +223,6 @@ def _inside(path: Path) -> list[Path]:
     if not found:
         raise DataError(f"{path.name} holds no file ending in .jsonl, .csv or .tsv.")
     return found
-
-
-def _agreed(notes: Sequence[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
-    """Return what all manifests of a folder say; None if one is missing."""
-    if None in notes:
-        return None
-    first, *others = (note or {} for note in notes)
-    return {
-        name: told
-        for name, told in first.items()
-        if all(name in one and one[name] == told for one in others) and name != "sha256"
-    }
-
-
-def _refuse_person_field(name: str) -> None:
-    """Refuse a field as person id that says what was asked or answered."""
-    if name in {*FIELDS, *LAYOUTS["z"]}:
-        raise UsageError(f"The person field must not be {name!r}. Nothing was read.")
 
 
 def layout_of(row: Mapping[str, Any]) -> Layout | None:
@@ -252,7 +244,7 @@ class _Rows:
         """Start with none; the first row says what the layout is."""
         self.layout: Layout = "answer"
         self.texts: tuple[list[str], list[str], list[str]] = ([], [], [])
-        self.columns: dict[str, list[Any]] = {}
+        self.columns: dict[str, list[object]] = {}
         self._values: list[int] = []
         self._people: list[str | None] = []
         self._person_field = person_field
@@ -268,26 +260,19 @@ class _Rows:
         for column, text in zip(self.texts, _texts(row, where, self.layout), strict=True):
             column.append(_unicode(flat(text), where))
         self._values.append(_value(row, where, self.layout))
-        self._people.append(self._person(row, where))
-        self._keep({*LAYOUTS[self.layout], _PROMPT, self._person_name(row)}, row, where)
-
-    def _person_name(self, row: Mapping[str, Any]) -> str:
-        """Return the field of the person id; files of ours call it "person" whatever it was."""
+        # Files of ours call the field "person" whatever it was.
         wanted = self._person_field
         ours = self.layout == "answer" and wanted not in row and _PERSON in row
-        return _PERSON if ours else wanted
-
-    def _person(self, row: Mapping[str, Any], where: str) -> str | None:
-        """Return who answered, if that is known; for all rows or for none."""
-        name = self._person_name(row)
+        name = _PERSON if ours else wanted
         if name != _PERSON and name not in row:
             raise DataError(f"{where}: the person field {name!r} is missing.")
         person = person_text(row.get(name), f"{where}: field {name!r}")
         if self._people and (person is None) != (self._people[0] is None):
             raise DataError(f"{where}: a person id is given for some records and not for others.")
-        return person
+        self._people.append(person)
+        self._keep({*LAYOUTS[self.layout], _PROMPT, name}, row, where)
 
-    def _keep(self, used: set[str], row: Mapping[str, Any], where: str) -> None:
+    def _keep(self, used: set[str], row: Mapping[str, object], where: str) -> None:
         """Keep every column that the layout does not use, and what lies inside it."""
         # Where a row lacks it there is None.
         kept = {name: value for name, value in row.items() if name not in used}
@@ -393,10 +378,8 @@ def read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, A
         raw = file.read(_LARGEST_MANIFEST + 1)
     value = None
     if len(raw) <= _LARGEST_MANIFEST:
-        try:
+        with suppress(ValueError, RecursionError):
             value = json.loads(raw)
-        except (ValueError, RecursionError):
-            value = None
     if not isinstance(value, Mapping):
         raise DataError(f"{manifest.name} is no manifest: one JSON object is expected.")
     return value
@@ -404,20 +387,15 @@ def read_manifest_of(path: Path, manifest: Path | None = None) -> Mapping[str, A
 
 def _beside(path: Path) -> Path | None:
     """Return the manifest beside a file: the longest name that is clearly made from its own."""
-    name = _bare(path)
+    name = re.sub(r"\.(jsonl|csv|tsv)$", "", path.name.removesuffix(".gz"))
     cuts = [found.start() for found in re.finditer(r"[._-]", name) if found.start()]
-    shorter = [name[:cut] for cut in reversed(cuts) if not _taken(path, name[:cut])]
+    # Where a file beside this one has the shorter name for its own, a manifest of it is its.
+    ends = [f".{kind}{packed}" for kind in ("jsonl", "csv", "tsv") for packed in ("", ".gz")]
+    shorter = [
+        name[:cut]
+        for cut in reversed(cuts)
+        if not any(os.path.lexists(path.with_name(name[:cut] + end)) for end in ends)
+    ]
     found = [manifest_path(path)]
     found += [path.with_name(start + end) for start in (name, *shorter) for end in _ENDINGS]
     return next((one for one in found if os.path.isfile(one) and one != path), None)  # noqa: PTH113
-
-
-def _bare(path: Path) -> str:
-    """Return a file's name without any ending that is read."""
-    return re.sub(r"\.(jsonl|csv|tsv)$", "", path.name.removesuffix(".gz"))
-
-
-def _taken(path: Path, name: str) -> bool:
-    """Return whether a file beside this one has a name of its own, so that a manifest is its."""
-    ends = (f".{kind}{packed}" for kind in ("jsonl", "csv", "tsv") for packed in ("", ".gz"))
-    return any(os.path.lexists(path.with_name(name + end)) for end in ends)

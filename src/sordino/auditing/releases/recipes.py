@@ -5,17 +5,13 @@ a hash of what the file itself holds; nor when its ids hash the preferred answer
 file lists the ways that are common, so that an audit can repeat them. It is the one file of the
 library that imports :mod:`random` and seeds numpy's generators outside a simulation: it imitates
 the mistake, with the very generators with which the mistake is made, and draws nothing for a
-release.
+release. Add your own to the registry by passing ``(*coin_recipes(), mine)`` or ``(*id_recipes(),
+mine)``.
 
-Add your own to the registry by passing ``(*coin_recipes(), mine)`` or ``(*id_recipes(), mine)``.
-
-Texts to digests: how an id is made of a prompt and two answers in an order.
-
-Public rules that put two answers in an order: functions of their texts, and of nothing else.
-
-An order that such a rule explains tells nothing about a label, whatever people like. People
-prefer longer answers, so the order by length predicts labels; it is no leak. The rules are
-therefore exempt from the attacks on channels, and covariates of them.
+Last come public rules that put two answers in an order. An order that such a rule explains tells
+nothing about a label, whatever people like. People prefer longer answers, so the order by length
+predicts labels; it is no leak. The rules are therefore exempt from the attacks on channels, and
+covariates of them.
 """
 
 from __future__ import annotations
@@ -76,47 +72,34 @@ _SEPARATORS: tuple[str, ...] = (
 _COMMON_SEPARATORS = ("", "\n", "\n\n", " ", "|", "\u241e")  # of a prompt and one answer
 
 
-def _separated(separator: str) -> dict[str, Callable[[str, str, str], str]]:
-    """Return both ways to join three texts by a separator: with the prompt, and without."""
-    return {
-        f"prompt, x, y by {separator!a}": lambda p, x, y: separator.join((p, x, y)),
-        f"x, y by {separator!a}": lambda _, x, y: separator.join((x, y)),
-    }
-
-
-def _json(texts: Sequence[str], **options: Any) -> str:
-    """Return texts as a JSON list."""
-    return json.dumps(list(texts), **options)
-
-
-def _alone(separator: str) -> Callable[[str, str, str], str]:
-    """Return the way to join the prompt and the answer in front by a separator."""
-    return lambda prompt, x, _: separator.join((prompt, x))
+def _joined(mark: str, which: slice, *texts: str) -> str:
+    """Return some of a prompt and two answers by a separator."""
+    return mark.join(texts[which])
 
 
 JOINS: Mapping[str, Callable[[str, str, str], str]] = {
-    **{name: join for mark in _SEPARATORS for name, join in _separated(mark).items()},
-    "JSON list": lambda *texts: _json(texts),
-    "JSON list, Unicode": lambda *texts: _json(texts, ensure_ascii=False),
-    "JSON list, compact": lambda *texts: _json(texts, separators=(",", ":")),
+    **{
+        f"{what} by {mark!a}": partial(_joined, mark, size)
+        for mark in _SEPARATORS
+        for what, size in (("prompt, x, y", slice(3)), ("x, y", slice(1, 3)))
+    },
+    "JSON list": lambda *texts: json.dumps(texts),
+    "JSON list, Unicode": lambda *texts: json.dumps(texts, ensure_ascii=False),
+    "JSON list, compact": lambda *texts: json.dumps(texts, separators=(",", ":")),
     "Python tuple": lambda *texts: str(texts),
     "Python list": lambda *texts: str(list(texts)),
     "x": lambda _, x, __: x,
-    **{f"prompt, x by {mark!a}": _alone(mark) for mark in _COMMON_SEPARATORS},
+    **{f"prompt, x by {mark!a}": partial(_joined, mark, slice(2)) for mark in _COMMON_SEPARATORS},
 }
 """How a prompt and two answers become one text."""
 
 
-def _uuid5(space: str) -> Callable[[bytes], bytes]:
+def _uuid5(space: str, name: bytes) -> bytes:
     """Return the name-based identifier of RFC 9562, version 5, in one name space."""
-
-    def digest(name: bytes) -> bytes:
-        found = bytearray(hashlib.sha1(bytes.fromhex(space) + name).digest()[:16])
-        found[6] = found[6] & 0x0F | 0x50
-        found[8] = found[8] & 0x3F | 0x80
-        return bytes(found)
-
-    return digest
+    found = bytearray(hashlib.sha1(bytes.fromhex(space) + name).digest()[:16])
+    found[6] = found[6] & 0x0F | 0x50
+    found[8] = found[8] & 0x3F | 0x80
+    return bytes(found)
 
 
 HASHES: Mapping[str, Callable[[bytes], bytes]] = {
@@ -131,7 +114,7 @@ HASHES: Mapping[str, Callable[[bytes], bytes]] = {
     "blake2b of 32 bytes": lambda data: hashlib.blake2b(data, digest_size=32).digest(),
     "blake2s": lambda data: hashlib.blake2s(data).digest(),
     "crc32": lambda data: zlib.crc32(data).to_bytes(4, "big"),
-    **{f"uuid5 ({name})": _uuid5(space) for name, space in _UUID_SPACES.items()},
+    **{f"uuid5 ({name})": partial(_uuid5, space) for name, space in _UUID_SPACES.items()},
 }
 """From bytes to a digest."""
 
@@ -207,51 +190,46 @@ class CoinRecipe:
         return above and (self.most is None or seed <= self.most)
 
 
-def _leading(digests: Sequence[bytes]) -> Iterable[float]:
-    """Return the first 8 bytes of each digest as a share of 2^64."""
-    return np.frombuffer(b"".join(found[:8] for found in digests), ">u8") * 2.0**-64
-
-
 def _share(digest: bytes, order: Literal["big", "little"] = "big") -> float:
     """Return bytes as a share of the largest number that they can hold."""
     return float(int.from_bytes(digest, order) / 256 ** len(digest))
 
 
-def _modulo(most: int, digests: Sequence[bytes]) -> Iterable[float]:
+def _remainders(most: int, digests: Sequence[bytes]) -> Iterable[float]:
     """Return the remainder of each digest as a share of what divides it."""
     return [int.from_bytes(found, "big") % most / most for found in digests]
 
 
-def _python_draw(most: int | None, digests: Sequence[bytes]) -> Iterable[float]:
-    """Return the first draw of Python's generator, seeded by the first bytes of each digest."""
-    return [random.Random(int.from_bytes(found[:most], "big")).random() for found in digests]
+def _first_draws(
+    draw: Callable[[int], float], most: int | None, digests: Sequence[bytes]
+) -> Iterable[float]:
+    """Return the first draw of a generator, seeded by the first bytes of each digest."""
+    return [draw(int.from_bytes(found[:most], "big")) for found in digests]
 
 
-def _numpy_draw(most: int | None, digests: Sequence[bytes]) -> Iterable[float]:
-    """Return the first draw of numpy's generator, seeded by the first bytes of each digest."""
-    seeds = (int.from_bytes(found[:most], "big") for found in digests)
-    return [np.random.default_rng(seed).random() for seed in seeds]
-
-
-def _legacy_draw(digests: Sequence[bytes]) -> Iterable[float]:
-    """Return the first draw of numpy's old generator, seeded by 4 bytes of each digest."""
+def _legacy_draw() -> Callable[[int], float]:
+    """Return what gives the first draw of numpy's old generator."""
     draw = _mersenne(int)
-    return [float(draw(int.from_bytes(found[:4], "big"), 1)[0]) for found in digests]
+    return lambda seed: float(draw(seed, 1)[0])
 
 
 READINGS: Mapping[str, Callable[[Sequence[bytes]], Iterable[float]]] = {
-    "first 8 bytes": _leading,
+    "first 8 bytes": lambda found: (
+        np.frombuffer(b"".join(one[:8] for one in found), ">u8") * 2.0**-64
+    ),
     "first 8 bytes, little-endian": lambda found: [_share(one[:8], "little") for one in found],
     "last 4 bytes": lambda found: [_share(one[-4:]) for one in found],
     "last 8 bytes": lambda found: [_share(one[-8:]) for one in found],
-    **{f"modulo 10^{k}": partial(_modulo, 10**k) for k in (2, 3, 4, 6, 8)},
-    "random.Random of 8 bytes": partial(_python_draw, 8),
-    "random.Random of 4 bytes": partial(_python_draw, 4),
-    "random.Random of all bytes": partial(_python_draw, None),
-    "default_rng of 8 bytes": partial(_numpy_draw, 8),
-    "default_rng of 4 bytes": partial(_numpy_draw, 4),
-    "default_rng of all bytes": partial(_numpy_draw, None),
-    "RandomState of 4 bytes": _legacy_draw,
+    **{f"modulo 10^{k}": partial(_remainders, 10**k) for k in (2, 3, 4, 6, 8)},
+    **{
+        f"{name} of {size}": partial(_first_draws, draw, most)
+        for name, draw in (
+            ("random.Random", lambda seed: random.Random(seed).random()),
+            ("default_rng", lambda seed: np.random.default_rng(seed).random()),
+        )
+        for size, most in (("8 bytes", 8), ("4 bytes", 4), ("all bytes", None))
+    },
+    "RandomState of 4 bytes": lambda found: _first_draws(_legacy_draw(), 4, found),
 }
 """From digests of at least 8 bytes to numbers in [0, 1]; fewer leading bytes change nothing."""
 
@@ -328,12 +306,6 @@ def hmac_coin(
     return CoinRecipe(name=name, kind=kind, uniforms=uniforms, core=core, least=least, most=most)
 
 
-def _python_words(seed: int) -> list[int]:
-    """Return the 32-bit words by which Python seeds its generator with a whole number."""
-    size = max(1, (abs(seed).bit_length() + 31) // 32)
-    return [(abs(seed) >> (32 * place)) & _MOST_LEGACY for place in range(size)]
-
-
 def _stream(start: Callable[[], Draw], *, reach: float = 1.0) -> Uniforms:
     """Return draws of one generator for each seed, divided by how far its numbers reach."""
 
@@ -382,7 +354,16 @@ def _torch(size: int) -> Draw:
     return draw
 
 
-_python = _stream(partial(_mersenne, _python_words))
+# Python seeds its generator by the 32-bit words of a whole number.
+_python = _stream(
+    partial(
+        _mersenne,
+        lambda seed: [
+            (abs(seed) >> place) & _MOST_LEGACY
+            for place in range(0, max(1, abs(seed).bit_length()), 32)
+        ],
+    )
+)
 _legacy = _stream(partial(_mersenne, int))
 _modern = _stream(lambda: lambda seed, count: np.random.default_rng(seed).random(count))
 _halves = _stream(
@@ -391,76 +372,63 @@ _halves = _stream(
 )
 
 
-def _sums(seeds: Sequence[int], rows: Sequence[int]) -> tuple[list[int], np.ndarray]:
-    """Return every seed + row number once, and where in that list each seed and row finds it."""
-    added = np.add.outer(np.array(seeds, dtype=object), np.array(rows, dtype=object))
-    distinct = sorted(set(added.ravel().tolist()))
-    place = {value: index for index, value in enumerate(distinct)}
-    return distinct, np.vectorize(place.__getitem__, otypes=[int])(added)
-
-
 def _row_by_row(
     generator: Uniforms, seeds: Sequence[int], rows: Sequence[int], epsilon: float
 ) -> np.ndarray:
     """Return the first draw of a generator that is seeded anew, with seed + row, for each row."""
-    distinct, where = _sums(seeds, rows)
+    # Every seed + row number is drawn once, whichever seeds and rows it is the sum of.
+    added = np.add.outer(np.array(seeds, dtype=object), np.array(rows, dtype=object))
+    distinct = sorted(set(added.ravel().tolist()))
+    place = {value: index for index, value in enumerate(distinct)}
+    where = np.vectorize(place.__getitem__, otypes=[int])(added)
     return np.asarray(generator(distinct, [0], epsilon)[:, 0][where])
-
-
-def _pairs_of_seeds(seeds: Sequence[int], rows: Sequence[int], _: float) -> np.ndarray:
-    """Return the first draw of ``default_rng([seed, row])``."""
-    generators = (np.random.default_rng([seed, row]) for seed in seeds for row in rows)
-    return _table([generator.random() for generator in generators], seeds)
-
-
-def _texts_as_seeds(
-    template: str, seeds: Sequence[int], ids: Sequence[str], epsilon: float
-) -> np.ndarray:
-    """Return the first draw of ``random.Random(text)``."""
-    texts = (text for seed in seeds for text in _messages(template, seed, ids, epsilon))
-    return _table([random.Random(text.decode()).random() for text in texts], seeds)
 
 
 def _generators() -> list[CoinRecipe]:
     """Return the coins that are draws of one generator, or of one that each row seeds anew."""
+
+    def of_pairs(seeds: Sequence[int], rows: Sequence[int], _: float) -> np.ndarray:
+        generators = (np.random.default_rng([seed, row]) for seed in seeds for row in rows)
+        return _table([generator.random() for generator in generators], seeds)
+
+    def of_texts(
+        template: str, seeds: Sequence[int], ids: Sequence[str], epsilon: float
+    ) -> np.ndarray:
+        texts = (text for seed in seeds for text in _messages(template, seed, ids, epsilon))
+        return _table([random.Random(text.decode()).random() for text in texts], seeds)
+
     row = partial(CoinRecipe, kind="row")
     stream = partial(CoinRecipe, kind="stream")
-    old = partial(stream, core=True, least=0, most=_MOST_LEGACY)
+    old = partial(CoinRecipe, core=True, least=0)
     python, legacy = "random.Random({}).random()", "RandomState({}).random_sample()"
     modern, bits = "default_rng({}).random()", "random.Random(seed).getrandbits({})"
+    torch = "torch.manual_seed(seed), rand()"
+    doubles = f"{torch} of doubles"
     anew = {kind: partial(_row_by_row, kind) for kind in (_python, _legacy, _modern)}
+    text_seeds = _templates(("",), ("", "|", ":", "_", "-"))
     return [
         stream(name=python.format("seed"), uniforms=_python, core=True),
-        old(name=legacy.format("seed"), uniforms=_legacy),
+        old(name=legacy.format("seed"), uniforms=_legacy, kind="stream", most=_MOST_LEGACY),
         stream(name=modern.format("seed"), uniforms=_modern, core=True, least=0),
-        stream(
-            name="torch.manual_seed(seed), rand()", uniforms=_stream(partial(_torch, 4)), core=True
-        ),
-        stream(
-            name="torch.manual_seed(seed), rand() of doubles",
-            uniforms=_stream(partial(_torch, 8)),
-            core=True,
-        ),
+        stream(name=torch, uniforms=_stream(partial(_torch, 4)), core=True),
+        stream(name=doubles, uniforms=_stream(partial(_torch, 8)), core=True),
         row(name=python.format("seed + row"), uniforms=anew[_python], core=True),
         old(name=legacy.format("seed + row"), uniforms=anew[_legacy], kind="row", most=2**31),
         row(name=modern.format("seed + row"), uniforms=anew[_modern], core=True, least=0),
-        row(name=modern.format("[seed, row]"), uniforms=_pairs_of_seeds, least=0),
+        row(name=modern.format("[seed, row]"), uniforms=of_pairs, least=0),
         stream(name="default_rng(seed).integers(2**32)", uniforms=_halves, least=0),
         stream(name=bits.format(32), uniforms=_stream(partial(_bits, 32), reach=2.0**32)),
         stream(name=bits.format(64), uniforms=_stream(partial(_bits, 64), reach=2.0**64)),
-    ]
-
-
-def _texts_seeding() -> list[CoinRecipe]:
-    """Return the coins whose generator is seeded by a text of seed and id."""
-    return [
-        CoinRecipe(
-            name=f"random.Random({template!r})",
-            kind="id",
-            uniforms=partial(_texts_as_seeds, template),
-            core=template == "{seed}{id}",
-        )
-        for template in _templates(("",), ("", "|", ":", "_", "-"))
+        # whose generator is seeded by a text of seed and id
+        *(
+            CoinRecipe(
+                name=f"random.Random({template!r})",
+                kind="id",
+                uniforms=partial(of_texts, template),
+                core=template == "{seed}{id}",
+            )
+            for template in text_seeds
+        ),
     ]
 
 
@@ -483,39 +451,6 @@ _WORDS = ("key", "secret", "salt", "seed", "password", "test", "privacy", "chang
 _LONG_ENOUGH = [name for name in HASHES if name != "crc32"]  # a reading takes 8 bytes
 
 
-def _hashes() -> list[CoinRecipe]:
-    """Return the coins that are a hash of seed, id and, it may be, ε."""
-    common, rare = ("sha256", "md5"), ("sha1", "sha512", "blake2b", "blake2b of 8 bytes")
-    ways = (
-        *product(_SHORT, common, READINGS),
-        *product(_SHORT, rare, _PYTHON),
-        *product(_LONG, common, _PYTHON),
-        *product(["{id}"], _LONG_ENOUGH, READINGS),
-        *product(_UNKEYED, common, _PYTHON),
-    )
-    cores = {(template, "sha256", _FIRST) for template in _CORE}
-    cores |= set(product(["{id}"], common, (_FIRST, "modulo 10^6")))
-    return [
-        hashed_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores) for way in ways
-    ]
-
-
-def _authenticated() -> list[CoinRecipe]:
-    """Return the coins that are an HMAC keyed by the seed, that of the released example first."""
-    cores = (_RELEASED, (*_RELEASED[:2], _FIRST), ("{id}", "sha256", _FIRST))
-    ways = (
-        *cores,
-        *product(["{id}"], ("sha256", "md5", "sha512"), READINGS),
-        *product((*_SHORT, *_LONG, *_UNKEYED), ("sha256",), _PYTHON),
-    )
-    keyed = [
-        hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in cores)
-        for way in dict.fromkeys(ways)
-    ]
-    keyed.append(hmac_coin("{id}", key=_CHARACTER, core=True))
-    return keyed + [hmac_coin("{id}", key=word) for word in _WORDS]
-
-
 @cache
 def coin_recipes() -> tuple[CoinRecipe, ...]:
     """Return every way of the registry to make a coin.
@@ -529,7 +464,37 @@ def coin_recipes() -> tuple[CoinRecipe, ...]:
         >>> coin_recipes()[0].name
         'HMAC-sha256(seed) of {epsilon:.2f}|{id}|{seed}, random.Random of 8 bytes'
     """
-    return (*_authenticated(), *_generators(), *_texts_seeding(), *_hashes())
+    # An HMAC keyed by the seed: that of the released example is first.
+    core = (_RELEASED, (*_RELEASED[:2], _FIRST), ("{id}", "sha256", _FIRST))
+    keyed = (
+        *core,
+        *product(["{id}"], ("sha256", "md5", "sha512"), READINGS),
+        *product((*_SHORT, *_LONG, *_UNKEYED), ("sha256",), _PYTHON),
+    )
+    # A hash of seed, id and, it may be, ε.
+    common, rare = ("sha256", "md5"), ("sha1", "sha512", "blake2b", "blake2b of 8 bytes")
+    hashed = (
+        *product(_SHORT, common, READINGS),
+        *product(_SHORT, rare, _PYTHON),
+        *product(_LONG, common, _PYTHON),
+        *product(["{id}"], _LONG_ENOUGH, READINGS),
+        *product(_UNKEYED, common, _PYTHON),
+    )
+    core_hashes = {(template, "sha256", _FIRST) for template in _CORE}
+    core_hashes |= set(product(["{id}"], common, (_FIRST, "modulo 10^6")))
+    return (
+        *(
+            hmac_coin(way[0], algorithm=way[1], reading=way[2], core=way in core)
+            for way in dict.fromkeys(keyed)
+        ),
+        hmac_coin("{id}", key=_CHARACTER, core=True),
+        *(hmac_coin("{id}", key=word) for word in _WORDS),
+        *_generators(),
+        *(
+            hashed_coin(way[0], algorithm=way[1], reading=way[2], core=way in core_hashes)
+            for way in hashed
+        ),
+    )
 
 
 OrderRule: TypeAlias = Callable[[str, str], Any]
@@ -552,21 +517,17 @@ def _bytes(text: str) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def _hash_of_answer(algorithm: str) -> OrderRule:
-    """Return the rule that sorts by a hash of the answer alone."""
-    return lambda _, answer: hashlib.new(algorithm, _bytes(answer), usedforsecurity=False).digest()
+def _hash_of(algorithm: str, separator: str | None, prompt: str, answer: str) -> bytes:
+    """Return a hash of prompt and answer; of the answer alone if no separator is given."""
+    text = answer if separator is None else prompt + separator + answer
+    return hashlib.new(algorithm, _bytes(text), usedforsecurity=False).digest()
 
 
-def _hash_of_both(algorithm: str, separator: str) -> OrderRule:
-    """Return the rule that sorts by a hash of prompt and answer."""
-    return lambda prompt, answer: hashlib.new(
-        algorithm, _bytes(prompt + separator + answer), usedforsecurity=False
-    ).digest()
-
-
-def _by_texts() -> dict[str, OrderRule]:
-    """Return the rules that a person would think of."""
-    return {
+def order_rules() -> Mapping[str, OrderRule]:
+    """Return the public rules that are tried, by name; the reverse of each is tried too."""
+    # To add a rule, pass `{**order_rules(), "mine": rule}`. It must not know labels: a rule that
+    # does would excuse a leak.
+    rules: dict[str, OrderRule] = {
         "alphabetical": lambda _, answer: answer,
         "alphabetical, cases alike": lambda _, answer: answer.casefold(),
         "alphabetical without spaces around": lambda _, answer: answer.strip(),
@@ -576,19 +537,12 @@ def _by_texts() -> dict[str, OrderRule]:
         "lines": lambda _, answer: answer.count("\n"),
         "characters, then alphabetical": lambda _, answer: (len(answer), answer),
     }
-
-
-def order_rules() -> Mapping[str, OrderRule]:
-    """Return the public rules that are tried, by name; the reverse of each is tried too."""
-    # To add a rule, pass `{**order_rules(), "mine": rule}`. It must not know labels: a rule that
-    # does would excuse a leak.
-    hashes: dict[str, OrderRule] = {}
     for algorithm in ("sha256", "md5"):
-        hashes[f"{algorithm} of the answer"] = _hash_of_answer(algorithm)
+        rules[f"{algorithm} of the answer"] = partial(_hash_of, algorithm, None)
         for place, separator in _ORDER_SEPARATORS.items():
             name = f"{algorithm} of prompt and answer{place}"
-            hashes[name] = _hash_of_both(algorithm, separator)
-    return MappingProxyType(_by_texts() | hashes)
+            rules[name] = partial(_hash_of, algorithm, separator)
+    return MappingProxyType(rules)
 
 
 def rule_bits(
@@ -596,21 +550,15 @@ def rule_bits(
 ) -> dict[str, Integer[np.ndarray, " n"]]:
     """Return, for every rule, 1 where the answer written first comes first by it."""
     tied = np.array([a == b for a, b in zip(released.first, released.second, strict=True)], bool)
-    bits = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
+    found = {CANONICAL: np.where(tied, UNKNOWN, 1 - released.swapped.astype(np.int64))}
     for name, rule in (order_rules() if rules is None else rules).items():
-        bits[name] = _order_bits(released, rule)
-    return bits
-
-
-def _order_bits(released: Released, rule: OrderRule) -> Integer[np.ndarray, " n"]:
-    """Return the bits of one rule."""
-    bits = np.full(len(released), UNKNOWN)
-    rows = zip(released.prompts, released.first, released.second, strict=True)
-    for index, (prompt, first, second) in enumerate(rows):
-        one, other = rule(prompt, first), rule(prompt, second)
-        if one != other:
-            bits[index] = int(one < other)
-    return bits
+        found[name] = np.full(len(released), UNKNOWN)
+        rows = zip(released.prompts, released.first, released.second, strict=True)
+        for index, (prompt, first, second) in enumerate(rows):
+            one, other = rule(prompt, first), rule(prompt, second)
+            if one != other:
+                found[name][index] = int(one < other)
+    return found
 
 
 def in_canonical_order(

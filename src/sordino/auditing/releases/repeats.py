@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
 import numpy as np
 from jaxtyping import Integer
@@ -19,51 +18,15 @@ from sordino.privacy.guarantee import Guarantee, never_less
 from .evidence import at_least
 from .reading import Released
 
-__all__ = [
-    "agreement_of_coins",
-    "canonical_answers",
-    "find_repeats",
-    "most_paid_labels",
-    "stated_losses",
-]
-
 _CERTAIN = "flip_probability"
 _RATE = "flip_rate"  # may be counted from the flips themselves, which is no coin
-_EPSILONS = ("epsilon", "epsilon_float", "eps")
+EPSILONS = ("epsilon", "epsilon_float", "eps")
+"""What a manifest may call the loss that it states."""
+
 _ACCIDENT = 1e-9
 _FAIR = 0.5
 _SLACK = 1e-9  # relative: a total is a product of floats
 _SUSPICIOUS = 1e-3
-
-
-@dataclass(frozen=True)
-class _Repeats:
-    """Answers to each question, by who gave them, in the canonical order of the question."""
-
-    # Without person ids every answer has the same giver, None.
-
-    answers: Mapping[bytes, Mapping[str | None, Sequence[int]]]
-
-    @classmethod
-    def of(cls, released: Released) -> _Repeats:
-        """Return the answers of a released file by question and person."""
-        turned = canonical_answers(released)
-        people = released.persons or (None,) * len(released)
-        found: defaultdict[bytes, defaultdict[str | None, list[int]]]
-        found = defaultdict(lambda: defaultdict(list))
-        for key, person, answer in zip(released.keys, people, turned.tolist(), strict=True):
-            found[key][person].append(answer)
-        return cls(found)
-
-    def groups(self) -> Iterable[tuple[str | None, Sequence[int]]]:
-        """Return (person, answers) for every question that one giver answered twice or more."""
-        every = (item for givers in self.answers.values() for item in givers.items())
-        return [(person, answers) for person, answers in every if len(answers) > 1]
-
-    def couples(self) -> list[tuple[int, int]]:
-        """Return the first answers of two persons to each question: no answer is used twice."""
-        first = ([a[0] for a in givers.values()][:2] for givers in self.answers.values())
-        return [(one[0], one[1]) for one in first if len(one) > 1]
 
 
 def canonical_answers(released: Released) -> Integer[np.ndarray, " n"]:
@@ -78,11 +41,22 @@ def find_repeats(released: Released, claim: Guarantee) -> list[Finding]:
     # that differ are releases of their own, and a coin that the manifest states, paid for that many
     # times, is more than was promised. It is arithmetic, so it has no p-value. A rate that may have
     # been counted states no coin: it is a warning.
-    repeats = _Repeats.of(released)
+    # Without person ids every answer has the same giver, None.
+    people = released.persons or (None,) * len(released)
+    answers = canonical_answers(released).tolist()
+    given: defaultdict[bytes, defaultdict[str | None, list[int]]]
+    given = defaultdict(lambda: defaultdict(list))
+    for key, person, answer in zip(released.keys, people, answers, strict=True):
+        given[key][person].append(answer)
     several = [] if released.releases is None else [_several(released, released.releases)]
+    again = [each for givers in given.values() for each in givers.values() if len(each) > 1]
+    differing = [each for each in again if len(set(each)) > 1]
     if released.persons is None:
-        return [*several, _unlinked(repeats)]
-    return [*several, _paid_again(released, repeats, claim), _together(released, repeats)]
+        return [*several, _unlinked(again, len(differing))]
+    # The first answers of two persons to each question: no answer is used twice.
+    first = ([each[0] for each in givers.values()][:2] for givers in given.values())
+    couples = [(pair[0], pair[1]) for pair in first if len(pair) > 1]
+    return [*several, _paid_again(released, differing, claim), _together(released, couples)]
 
 
 def _several(released: Released, releases: Sequence[str]) -> Finding:
@@ -92,91 +66,67 @@ def _several(released: Released, releases: Sequence[str]) -> Finding:
     for key, person, release in zip(released.keys, people, releases, strict=True):
         found[key, person].add(release)
     drawn = [len(ids) for ids in found.values() if len(ids) > 1]
-    count = len(set(releases))
+    count, most = len(set(releases)), max(drawn, default=1)
     whose = "" if released.persons is None else " of one person"
-    return Finding(
-        attack="releases",
-        outcome="warning" if drawn else "clear",
-        summary=f"This folder holds {count} releases, and {len(drawn)} questions have answers"
-        f"{whose} in up to {max(drawn)} of them: where these are of one label, it pays the epsilon "
-        "of each."
-        if drawn
-        else f"No question has answers{whose} in several releases.",
-        details={"releases": count, "questions": len(drawn), "most": max(drawn, default=1)},
+    odd = (
+        f"This folder holds {count} releases, and {len(drawn)} questions have answers{whose} in up "
+        f"to {most} of them: where these are of one label, it pays the epsilon of each."
+    )
+    return Finding.judged(
+        "releases",
+        odd=odd if drawn else "",
+        clear=f"No question has answers{whose} in several releases.",
+        details={"releases": count, "questions": len(drawn), "most": most},
     )
 
 
-def _unlinked(repeats: _Repeats) -> Finding:
+def _unlinked(again: Sequence[Sequence[int]], differing: int) -> Finding:
     """Return what repeats say when nobody knows whose answers they are."""
-    groups = [answers for _, answers in repeats.groups()]
-    if not groups:
-        return Finding(attack="repeats", outcome="clear", summary="No question occurs twice.")
-    most = max(map(len, groups))
-    return Finding(
-        attack="repeats",
-        outcome="warning",
-        summary="Questions occur more than once and no person ids say whose answers they are: if "
-        "one person gave several, the loss of that person adds up, and independent coins average "
-        "out.",
-        details={"questions": len(groups), "most": most, "differing": sum(map(_differ, groups))},
+    odd = (
+        "Questions occur more than once and no person ids say whose answers they are: if one "
+        "person gave several, the loss of that person adds up, and independent coins average out."
+    )
+    most = max(map(len, again), default=0)
+    return Finding.judged(
+        "repeats",
+        odd=odd if again else "",
+        clear="No question occurs twice.",
+        details={"questions": len(again), "most": most, "differing": differing} if again else {},
     )
 
 
-def _differ(answers: Sequence[int]) -> bool:
-    """Return whether not all answers are the same."""
-    return len(set(answers)) > 1
-
-
-def _paid_again(released: Released, repeats: _Repeats, claim: Guarantee) -> Finding:
+def _paid_again(
+    released: Released, differing: Sequence[Sequence[int]], claim: Guarantee
+) -> Finding:
     """Return what answers of one person say that differ from each other on one question."""
-    again = [answers for _, answers in repeats.groups() if _differ(answers)]
-    details = {"differing": len(again), "most": max(map(len, again), default=1)}
-    total = _overpaid(released, claim, details)
-    if total is not None:
-        return total
-    if not again:
-        return Finding(
-            attack="repeats",
-            outcome="clear",
-            summary="No person has two different answers to one question.",
-            details=details,
+    details: dict[str, object] = {
+        "differing": len(differing),
+        "most": max(map(len, differing), default=1),
+    }
+    wrong = odd = ""
+    losses, labels = stated_losses(released.manifest), most_paid_labels(released)
+    total = 0.0 if losses is None or claim.unit != "person" else labels * losses[0]
+    if total * (1 - _SLACK) > claim.epsilon:
+        details |= {"labels": labels, "total": total}
+        cost = f"epsilon={never_less(total)} for that person, more than is claimed"
+        if _is_a_coin(released, claim):
+            wrong = (
+                f"One person gave {labels} paid answers with the coin that the manifest states: "
+                f"{cost}."
+            )
+        else:
+            odd = (
+                f"One person gave {labels} paid answers; if the flip rate in the manifest is that "
+                f"of the coin, they cost {cost}. A rate that was counted would be no coin, so "
+                "nothing is refuted."
+            )
+    elif differing:
+        odd = (
+            "Persons have different answers to one question: m coins are m paid releases, and "
+            "together they cost m times the epsilon of one."
         )
-    return Finding(
-        attack="repeats",
-        outcome="warning",
-        summary="Persons have different answers to one question: m coins are m paid releases, and "
-        "together they cost m times the epsilon of one.",
-        details=details,
-    )
-
-
-def _overpaid(released: Released, claim: Guarantee, details: Mapping[str, Any]) -> Finding | None:
-    """Return that one person pays more than was promised for a person, or None."""
-    losses = stated_losses(released.manifest)
-    if claim.unit != "person" or losses is None:
-        return None
-    labels = most_paid_labels(released)
-    total = labels * losses[0]
-    if total * (1 - _SLACK) <= claim.epsilon:
-        return None
-    cost = f"epsilon={never_less(total)} for that person, more than is claimed"
-    details = {**details, "labels": labels, "total": total}
-    if not _is_a_coin(released, claim):
-        return Finding(
-            attack="repeats",
-            outcome="warning",
-            summary=f"One person gave {labels} paid answers; if the flip rate in the manifest is "
-            f"that of the coin, they cost {cost}. A rate that was counted would be no coin, so "
-            "nothing is refuted.",
-            details=details,
-        )
-    return Finding(
-        attack="repeats",
-        outcome="refutes",
-        summary=f"One person gave {labels} paid answers with the coin that the manifest "
-        f"states: {cost}.",
-        details=details,
-    )
+    clear = "No person has two different answers to one question."
+    return Finding.judged("repeats", wrong=wrong, odd=odd, clear=clear, details=details)
 
 
 def _is_a_coin(released: Released, claim: Guarantee) -> bool:
@@ -184,30 +134,25 @@ def _is_a_coin(released: Released, claim: Guarantee) -> bool:
     # A flip rate in anybody's manifest may be the share of answers that were flipped. It is a coin
     # if it fits an epsilon that the manifest states, and honest coins hardly flip so few.
     has, losses = released.manifest or {}, stated_losses(released.manifest)
+    rate = has.get(_RATE)
     if losses is None or has.get("format") == MANIFEST_FORMAT or _is_rate(has.get(_CERTAIN)):
         return losses is not None
-    fits = any(_is_between(has.get(name), *losses) for name in _EPSILONS)
-    most = min(has[_RATE] + _last_digit(has[_RATE]), _FAIR)
-    return fits and _chance_of_rate(released, claim.epsilon, most) < _ACCIDENT
-
-
-def _is_between(value: object, low: float, high: float) -> bool:
-    """Return whether a value of a manifest is a number between two others."""
-    return isinstance(value, int | float) and value is not True and low <= value <= high
-
-
-def _chance_of_rate(released: Released, epsilon: float, most: float) -> float:
-    """Return a bound on the chance that coins of ε for a person flip no larger share of rows."""
+    stated = [has.get(name) for name in EPSILONS]
+    low, high = losses
+    fits = any(isinstance(e, int | float) and e is not True and low <= e <= high for e in stated)
+    if not fits or not _is_rate(rate):
+        return False
     # Source: A coin of ε_i flips with probability at least 1/2 − ε_i/4, and the ε_i of one person
     # add up to ε; rows that may repeat one stored answer count as one coin of their weight. The
     # tail by Hoeffding 1963, Theorem 2.
+    most = min(rate + _last_digit(rate), _FAIR)
     weights = Counter(zip(released.persons or (), released.keys, strict=True))
     largest: defaultdict[str, int] = defaultdict(int)
     for (person, _), weight in weights.items():
         largest[person] = max(largest[person], weight)
-    gap = len(released) * (_FAIR - most) - epsilon / 4 * sum(largest.values())
+    gap = len(released) * (_FAIR - most) - claim.epsilon / 4 * sum(largest.values())
     squares = sum(weight * weight for weight in weights.values())
-    return math.exp(-2 * gap * gap / squares) if gap > 0 else 1.0
+    return gap > 0 and math.exp(-2 * gap * gap / squares) < _ACCIDENT
 
 
 def most_paid_labels(released: Released) -> int:
@@ -220,7 +165,7 @@ def most_paid_labels(released: Released) -> int:
     return most_questions(people, paid)
 
 
-def stated_losses(manifest: Mapping[str, Any] | None) -> tuple[float, float] | None:
+def stated_losses(manifest: Mapping[str, object] | None) -> tuple[float, float] | None:
     """Return the least and the most that one label loses by the coin that a manifest states."""
     # Our manifests state the coin exactly; in any other a flip probability may have been rounded or
     # cut to the digits that it is written with, and the coin itself may be honest.
@@ -251,26 +196,18 @@ def agreement_of_coins(epsilon: float) -> float:
     return (1 + kept * kept) / 2
 
 
-def _together(released: Released, repeats: _Repeats) -> Finding:
+def _together(released: Released, couples: Sequence[tuple[int, int]]) -> Finding:
     """Return whether different persons agree on one question more often than coins let them."""
-    couples = repeats.couples()
     agree = sum(one == other for one, other in couples)
     most = agreement_of_coins(released.epsilon)
     chance = at_least(agree, len(couples), most)
-    details = {"questions": len(couples), "agree": agree, "expected_at_most": most}
-    if chance > _SUSPICIOUS:
-        return Finding(
-            attack="shared-answers",
-            outcome="clear",
-            summary="Different persons do not agree more often than independent coins let them.",
-            p_value=chance,
-            details=details,
-        )
     return Finding(
         attack="shared-answers",
-        outcome="warning",
-        summary="Different persons agree on one question more often than independent coins let "
-        "them: they may share a coin, or be one person under two names.",
+        outcome="clear" if chance > _SUSPICIOUS else "warning",
+        summary="Different persons do not agree more often than independent coins let them."
+        if chance > _SUSPICIOUS
+        else "Different persons agree on one question more often than independent coins let them: "
+        "they may share a coin, or be one person under two names.",
         p_value=chance,
-        details=details,
+        details={"questions": len(couples), "agree": agree, "expected_at_most": most},
     )

@@ -10,32 +10,189 @@ are tried on a few rows first, then on all.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
-from itertools import product
-from typing import Any
+from itertools import chain, product, zip_longest
+from typing import TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from sordino.auditing.findings import Finding
+from sordino.auditing.findings import Finding, Outcome
 from sordino.errors import UsageError
 from sordino.privacy.coins import flip_probability
 
 from .evidence import Channel
 from .id_attack import IdChannel
-from .label_frames import TIERS, TRUTH, Frame, Frames, decidable, frames_of, groups
 from .reading import UNKNOWN, Released, parts_of
-from .recipes import JOINS, CoinRecipe, IdRecipe, coin_recipes, id_recipes
+from .recipes import JOINS, CoinRecipe, coin_recipes, id_recipes
+
+Progress = Callable[[int, int], None]
+Text = Callable[[int], str]
+
+TIERS = ((5, 1), (8, 1), (18, 1), (40, 2))
+"""How many rows are looked at before a seed is given up, and how many of them may disagree."""
 
 CONSTANT = 0.99
 """Share of the labels that must come out the same when the flips are undone."""
+
 FISHER_LEVEL = 1e-9
 """Chance, over all recipes tried together, that flips and answers agree so well by accident."""
+
 CONVENTIONS = ("flips below q", "flips above 1 - q")
+TRUTH = "raw truth"
+WRITTEN = "order written"
+SMALL = "small seed"
+UNSEEDED = "no seed"
+_ATTACK = "seed"
 _CELLS = 1 << 21  # numbers drawn at once
+_WINDOW = 4096  # a generator that is seeded 10^4 times is not run further than this
+_OVERLAP = 64  # rows that frames must share to be looked at together
+_MOST_INTEGERS = 200
+_MOST_FULL = 8  # seeds of the manifest that are tried with every recipe, not only the core
+_LARGEST = 2**128
+_CALLED_SEED = re.compile(r"seed|state|random|rng|salt|key|nonce", re.IGNORECASE)
+_INTEGER = re.compile(r"[+-]?[0-9]{1,39}")
+_LONG_STREAM = 4096  # of longer files, small seeds are not run over all rows twice
+_MOST_COLUMNS = 4
+_DISTINCT = 0.9
+_DEEPEST = 100
+_END = object()  # of a list of parts
+_MOST_JOINED = 1001  # small seeds that are tried with the ways to join texts
+_BARRED = "prompt, x, y by '|'"
+_COMMON_JOINS = tuple(f"prompt, x, y by {mark!a}" for mark in ("", "|", "\n", " "))
+_SOME = 40  # rows by which keys are told apart
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Frame:
+    """A way to look at the answers, in which they are the flips if the labels are constant."""
+
+    name: str  # what the labels may be constant in, for the report
+    bits: Integer[np.ndarray, " n"]  # 1, 0 or `UNKNOWN` for each row of the file
+    # Whether the bits are the flips themselves, because the raw labels are known.
+    truth: bool = False
+    swaps: bool = False  # whether a swap drawn beside each flip is undone first
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Screen:
+    """The rows to look at first, and what a prediction must reach there."""
+
+    bits: Integer[np.ndarray, "f n"]  # what the frames hold, in the order in which the rows draw
+    places: Integer[np.ndarray, " k"]  # the rows to look at first
+    signs: Float[np.ndarray, "k f"]  # 1 or -1 for what the frames hold there, 0 where unknown
+    # For every tier and frame, the sum of agreements (1) and disagreements (-1) that keeps a seed.
+    enough: Float[np.ndarray, "t f"]
+
+
+class Frames:
+    """Frames that are looked at together, and the rows to look at first; found once."""
+
+    def __init__(self, each: Sequence[Frame]) -> None:
+        """Remember them."""
+        self.each = tuple(each)
+        self.swaps = np.array([frame.swaps for frame in each])
+        self._screens: dict[tuple[int, bool], Screen] = {}
+
+    def screen(self, order: Integer[np.ndarray, " n"] | None, *, near: bool) -> Screen:
+        """Return the rows to look at first."""
+        key = id(order), near  # an order lives as long as what is tried with it
+        if key not in self._screens:
+            bits = np.array(
+                [frame.bits if order is None else frame.bits[order] for frame in self.each]
+            )
+            # How many rows from the beginning hold enough of both values in every frame.
+            window, wanted = len(bits[0]), TIERS[0][0] + 1
+            if near:
+                reached = [TIERS[-1][0]]
+                for row, value in product(bits[:, :_WINDOW], (0, 1)):
+                    where = np.flatnonzero(row == value)
+                    reached.append(int(where[wanted - 1]) + 1 if len(where) >= wanted else _WINDOW)
+                window = min(max(reached) + TIERS[-1][0], window)
+            places = _first_places(bits, window)
+            seen = bits[:, places]
+            enough = np.array([_enough(seen[:, :size], miss, self.swaps) for size, miss in TIERS])
+            signs = np.where(seen == UNKNOWN, 0, 2 * seen - 1).astype(np.float32).T
+            self._screens[key] = Screen(bits=bits, places=places, signs=signs, enough=enough)
+        return self._screens[key]
+
+
+def _first_places(bits: Integer[np.ndarray, "f n"], window: int) -> Integer[np.ndarray, " k"]:
+    """Return a few places to look at first, by turns of either value where it is rarest."""
+    # The very first are those where all frames say the same, up to a constant, so that a wrong seed
+    # is out after a few rows whatever the number of frames.
+    seen = bits[:, :window]
+    known = (seen != UNKNOWN).all(axis=0)
+    shares = [np.mean(row[known] == 1) if known.any() else 0.5 for row in seen]
+    rarest = seen[int(np.argmin([min(share, 1 - share) for share in shares]))]
+    pattern = (1 << np.arange(len(seen))) @ (seen ^ rarest)
+    values, counts = np.unique(pattern[known], return_counts=True)
+    alike = known & (pattern == values[np.argmax(counts)]) if len(values) else known
+    size = TIERS[-1][0]
+    first = _by_turns(rarest, alike)[: size // 2]
+    return np.array(list(dict.fromkeys([*first, *_by_turns(rarest, known)]))[:size], dtype=int)
+
+
+def _by_turns(bits: Integer[np.ndarray, " n"], among: Bool[np.ndarray, " n"]) -> list[int]:
+    """Return the places of ones and zeros by turns, then the rest of what there is more of."""
+    ones, zeros = (np.flatnonzero(among & (bits == value)).tolist() for value in (1, 0))
+    mixed = chain.from_iterable(zip_longest(ones, zeros))
+    return [place for place in mixed if place is not None]
+
+
+def _enough(
+    bits: Integer[np.ndarray, "f k"], misses: int, swaps: Bool[np.ndarray, " f"]
+) -> Float[np.ndarray, " f"]:
+    """Return how far agreements must outweigh disagreements, or the reverse, in each frame."""
+    # Where one value is rare, a prediction that is constant must not pass; where it is missing,
+    # none does.
+    rare = np.minimum((bits == 1).sum(axis=1), (bits == 0).sum(axis=1))
+    slack = np.where(swaps, misses, np.minimum(rare // 2, misses))
+    wanted = (bits != UNKNOWN).sum(axis=1) - 2.0 * slack
+    return np.where((rare == 0) & ~swaps, np.inf, wanted)
+
+
+def decidable(frame: Frame, level: float) -> bool:
+    """Return whether even a perfect prediction of the answers could be below a level."""
+    known = frame.bits[frame.bits != UNKNOWN]
+    n, rare = len(known), int(min(np.sum(known == 1), np.sum(known == 0)))
+    if frame.swaps:  # the totals depend on the seed
+        rare = n // 2
+    ways = math.lgamma(n + 1) - math.lgamma(rare + 1) - math.lgamma(n - rare + 1)
+    return math.log(2) - ways < math.log(level)
+
+
+def frames_of(released: Released, channels: Sequence[Channel]) -> list[Frame]:
+    """Return every way to look at the answers in which the labels may be constant."""
+    answers = released.answers.astype(np.int8)
+
+    def seen(turned: np.ndarray, unknown: np.ndarray | None = None) -> np.ndarray:
+        """Return answers turned round in some rows, unknown in others."""
+        bits = answers ^ turned.astype(np.int8)
+        return bits if unknown is None else np.where(unknown, np.int8(UNKNOWN), bits)
+
+    frames = [Frame(name="canonical order", bits=seen(released.swapped))]
+    for channel in channels:
+        if channel.name == "id-hash":
+            name = f"order of column {channel.details.get('column', '?')!r}"
+            bits = seen(channel.guesses == 0, channel.guesses == UNKNOWN)
+            frames.append(Frame(name=name, bits=bits))
+    if released.layout != "chosen-rejected":  # whose order written is the answer
+        others = []
+        for frame in frames:  # one that differs from the order written by a constant only is none
+            turned = frame.bits ^ answers
+            if (frame.bits == UNKNOWN).any() or (turned != turned[:1]).any():
+                others.append(frame)
+        undone = Frame(name=f"{WRITTEN}, swaps undone", bits=answers, swaps=True)
+        frames = [Frame(name=WRITTEN, bits=answers), *others, undone]
+    if released.truth is not None:
+        bits = seen(released.truth == 1, released.truth == UNKNOWN)
+        frames.append(Frame(name=TRUTH, bits=bits, truth=True))
+    return frames
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -46,6 +203,7 @@ class Case:
     keyed: str  # what the keys are, for the report
     n: int  # number of rows
     seeds: Sequence[int]  # the seeds to try
+    published: Mapping[int, str]  # where each seed that the manifest holds stands there
     # From a row to its id text or its number; unused for streams.
     key: Callable[[int], object] = int
     # For streams: the row that takes the first draw, the second, and so on.
@@ -107,6 +265,10 @@ class Case:
             )
         return made
 
+    def source(self, seed: int) -> str:
+        """Return where a seed is from."""
+        return UNSEEDED if self.recipe.kind == "unkeyed" else self.published.get(seed, SMALL)
+
     @cached_property
     def distinct(self) -> Bool[np.ndarray, " n"]:
         """Return the rows with a key of their own: others share a coin, and are no new evidence."""
@@ -121,18 +283,36 @@ class Case:
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class Match:
-    """A recipe and a seed that undo the flips."""
+class CoinHit:
+    """A coin recipe that undoes the flips."""
 
-    case: Case
-    seed: int
-    layout: str
-    convention: str
-    frame: Frame  # where the labels then are constant, or equal the raw labels
-    share: float  # share of the labels that are
-    p_value: float  # of Fisher's test of flips against answers
-    # 1 where it says that the answer was flipped, in the order of the file.
-    flips: Integer[np.ndarray, " n"] = field(repr=False)
+    recipe: str  # what was hashed or seeded, with which keys, and when it flips
+    seed: int | None  # the seed; None if the recipe needs none
+    source: str  # where it is from: `"manifest.global_seed"`, `"small seed"`, `"no seed"`
+    # What the labels were compared with: `"raw truth"`, or the order in which they are constant:
+    # `"order written"`, `"canonical order"`, `"order of column ..."`.
+    judged: str
+    constant_share: float  # share of labels that are constant there, or equal the raw ones
+    p_value: float  # fisher's exact test of predicted flips against answers
+    # 1 where it says that the answer written first is truly preferred, else 0.
+    guesses: Integer[np.ndarray, " n"]
+
+    @property
+    def by_truth(self) -> bool:
+        """Return whether it was judged by the raw labels."""
+        return self.judged == TRUTH
+
+
+@dataclass(frozen=True, kw_only=True)
+class CoinAttack:
+    """What was tried to toss the coins again, and what worked."""
+
+    recipes_tried: int  # comparisons of flips with answers: recipes × seeds × keys × orders
+    # What undoes the flips; judged by the raw labels first, then the best.
+    hits: tuple[CoinHit, ...] = field(repr=False)
+    # In what the labels were compared; empty if so few answers differ that not even the right
+    # recipe could be told from chance.
+    judged: tuple[str, ...]
 
 
 def association(flips: Bool[np.ndarray, " m"], bits: Bool[np.ndarray, " m"]) -> float:
@@ -154,30 +334,36 @@ def comparisons(case: Case, frames: Sequence[Frame]) -> int:
     return len(case.seeds) * len(CONVENTIONS) * (plain + paired * swapped)
 
 
-def matches(case: Case, frames: Frames, epsilon: float, level: float) -> list[Match]:
-    """Return every seed of a case that undoes the flips in one of the frames."""
-    search = _Search(case, frames, epsilon)
-    return [match for seed in search.survivors() for match in search.judged(seed, level)]
+@lru_cache(maxsize=1)
+def _flip_probability(epsilon: float) -> float:
+    """Return how often the coin flips; it is computed in many digits, and asked for very often."""
+    return flip_probability(epsilon)
 
 
 class _Search:
     """One case in several frames."""
 
-    def __init__(self, case: Case, frames: Frames, epsilon: float) -> None:
+    def __init__(self, case: Case, frames: Frames, released: Released) -> None:
         """Turn the frames into the order in which the rows draw."""
-        self.case, self.frames, self.epsilon = case, frames.each, epsilon
-        self.q = _flip_probability(epsilon)
+        self.case, self.frames = case, frames.each
+        self.epsilon, self.answers = released.epsilon, released.answers.astype(np.int8)
+        self.q = _flip_probability(self.epsilon)
         self.screen, self.swaps = frames.screen(case.order, near=case.near), frames.swaps
 
-    def survivors(self) -> list[int]:
-        """Return the seeds that agree with the few rows looked at first."""
+    def hits(self, level: float) -> Iterator[CoinHit]:
+        """Yield every seed that undoes the flips in one of the frames."""
         agree = self._stream_agrees if self.case.stream else self._keyed_agrees
         places = self.screen.places
         drawn = 2 * int(places.max()) + self.case.n if self.case.stream else len(places)
         chunk = max(1, _CELLS // drawn)
         seeds = self.case.seeds
-        parts = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
-        return [seed for part in parts for seed in _take(part, agree(part))]
+        survivors: list[int] = []  # that agree with the few rows looked at first
+        for start in range(0, len(seeds), chunk):
+            part = seeds[start : start + chunk]
+            kept = agree(part).tolist()
+            survivors += [seed for seed, keep in zip(part, kept, strict=True) if keep]
+        for seed in survivors:
+            yield from self._judged(seed, level)
 
     def _flips(self, uniforms: Float[np.ndarray, "s k"]) -> tuple[np.ndarray, np.ndarray]:
         """Return what is flipped, by either convention."""
@@ -221,102 +407,69 @@ class _Search:
                 break
         return np.isin(np.arange(len(seeds)), alive)
 
-    def judged(self, seed: int, level: float) -> Iterator[Match]:
+    def _judged(self, seed: int, level: float) -> Iterator[CoinHit]:
         """Yield every layout, convention and frame in which one seed undoes the flips."""
-        places = np.arange(self.case.n)
-        for layout, uniforms, swaps in self.case.draws([seed], places, self.epsilon):
+        case = self.case
+        for layout, uniforms, swaps in case.draws([seed], np.arange(case.n), self.epsilon):
             turns = None if swaps is None else swaps[0] < 0.5  # noqa: PLR2004 (a fair swap)
-            for convention, flips in zip(CONVENTIONS, self._flips(uniforms), strict=True):
-                for index, frame in enumerate(self.frames):
-                    if frame.swaps and turns is None:
-                        continue
-                    share, p_value, said = self._judged(index, flips[0], turns)
-                    if share >= CONSTANT and p_value < level:
-                        yield Match(
-                            case=self.case,
-                            seed=seed,
-                            layout=layout,
-                            convention=convention,
-                            frame=frame,
-                            share=share,
-                            p_value=p_value,
-                            flips=said,
-                        )
+            conventions = zip(CONVENTIONS, self._flips(uniforms), strict=True)
+            for (convention, flips), index in product(conventions, range(len(self.frames))):
+                frame = self.frames[index]
+                if frame.swaps and turns is None:
+                    continue
+                share, p_value = self._compared(index, flips[0], turns)
+                if max(share, 1 - share) < CONSTANT or p_value >= level:
+                    continue
+                inverted = frame.truth and share < 0.5  # noqa: PLR2004 (keeps where it flips)
+                flipped = np.empty(case.n, dtype=np.int8)  # in the order of the file
+                flipped[case.rows(np.arange(case.n))] = flips[0] ^ inverted
+                parts = (case.recipe.name, case.keyed, layout, convention)
+                yield CoinHit(
+                    recipe="; ".join(filter(None, parts)),
+                    seed=None if case.recipe.kind == "unkeyed" else seed,
+                    source=case.source(seed),
+                    judged=frame.name,
+                    constant_share=max(share, 1 - share),
+                    p_value=p_value,
+                    guesses=self.answers ^ flipped,
+                )
 
-    def _judged(
+    def _compared(
         self, index: int, flips: Bool[np.ndarray, " n"], turns: Bool[np.ndarray, " n"] | None
-    ) -> tuple[float, float, Integer[np.ndarray, " n"]]:
-        """Return share, p-value, and the flips in the order of the file."""
-        frame, bits = self.frames[index], self.screen.bits[index]
-        known = bits != UNKNOWN
-        ones = bits == 1
-        if frame.swaps and turns is not None:
+    ) -> tuple[float, float]:
+        """Return in what share of the rows flips are the bits of a frame, and the p-value."""
+        bits = self.screen.bits[index]
+        known, ones = bits != UNKNOWN, bits == 1
+        if self.frames[index].swaps and turns is not None:
             ones = ones ^ turns
-        share = float(np.mean((ones == flips)[known]))
         counted = known & self.case.distinct
-        p_value = association(flips[counted], ones[counted])
-        inverted = frame.truth and share < 0.5  # noqa: PLR2004 (keeps where the recipe flips)
-        said = np.empty(len(flips), dtype=np.int8)
-        said[self.case.rows(np.arange(self.case.n))] = flips ^ inverted
-        return max(share, 1 - share), p_value, said
+        return float(np.mean((ones == flips)[known])), association(flips[counted], ones[counted])
 
 
-@lru_cache(maxsize=1)
-def _flip_probability(epsilon: float) -> float:
-    """Return how often the coin flips; it is computed in many digits, and asked for very often."""
-    return flip_probability(epsilon)
-
-
-def _take(seeds: Sequence[int], keep: Bool[np.ndarray, " s"]) -> list[int]:
-    """Return the seeds that are kept."""
-    return [seed for seed, kept in zip(seeds, keep.tolist(), strict=True) if kept]
-
-
-Text = Callable[[int], str]
-
-SMALL = "small seed"
-UNSEEDED = "no seed"
-_MOST_INTEGERS = 200
-_MOST_FULL = 8  # seeds of the manifest that are tried with every recipe, not only the core
-_LARGEST = 2**128
-_CALLED_SEED = re.compile(r"seed|state|random|rng|salt|key|nonce", re.IGNORECASE)
-_INTEGER = re.compile(r"[+-]?[0-9]{1,39}")
-_LONG_STREAM = 4096  # of longer files, small seeds are not run over all rows twice
-_MOST_COLUMNS = 4
-_DISTINCT = 0.9
-_DEEPEST = 100
-_END = object()  # of a list of parts
-_MOST_JOINED = 1001  # small seeds that are tried with the ways to join texts
-_BARRED = "prompt, x, y by '|'"
-_COMMON_JOINS = tuple(f"prompt, x, y by {mark!a}" for mark in ("", "|", "\n", " "))
-_SOME = 40  # rows by which keys are told apart
-
-
-def manifest_integers(manifest: Mapping[str, Any] | None) -> dict[int, str]:
+def manifest_integers(manifest: Mapping[str, object] | None) -> dict[int, str]:
     """Return every whole number in a manifest, and where it stands first."""
-    found: dict[int, str] = {}
-    places = list(_integers(manifest, "manifest"))
-    for value, path in sorted(places, key=lambda place: not _CALLED_SEED.search(place[1])):
-        found.setdefault(value, path)
-    return dict(list(found.items())[:_MOST_INTEGERS])
-
-
-def _integers(value: Any, path: str) -> Iterator[tuple[int, str]]:
-    """Yield whole numbers with their path, in the order of the JSON text."""
-    # What lies deeper than 100 levels is left out, and nothing calls itself.
-    inside: list[Iterator[tuple[str, Any]]] = [iter([(path, value)])]
+    # Numbers come in the order of the JSON text. What lies deeper than 100 levels is left out, and
+    # nothing calls itself.
+    places: list[tuple[int, str]] = []
+    inside: list[Iterator[tuple[str, object]]] = [iter([("manifest", manifest)])]
     while inside:
         path, value = next(inside[-1], ("", _END))
         if value is _END:
             inside.pop()
-        elif (isinstance(value, str) and _INTEGER.fullmatch(value.strip())) or _is_whole(value):
-            yield int(value), path
+        elif _is_whole(value):
+            places.append((int(value), path))
         elif len(inside) <= _DEEPEST:
             inside.append(parts_of(value, path))
+    found: dict[int, str] = {}
+    for whole, path in sorted(places, key=lambda place: not _CALLED_SEED.search(place[1])):
+        found.setdefault(whole, path)
+    return dict(list(found.items())[:_MOST_INTEGERS])
 
 
-def _is_whole(value: Any) -> bool:
-    """Return whether a value is a whole number that may be a seed."""
+def _is_whole(value: object) -> TypeGuard[str | float]:
+    """Return whether a value is a whole number, or the digits of one, that may be a seed."""
+    if isinstance(value, str):
+        return bool(_INTEGER.fullmatch(value.strip()))
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < _LARGEST and value == int(value)
@@ -344,16 +497,19 @@ class Plan:
         """Look at the columns; nothing is hashed yet."""
         self.released, self.recipes, self.n = released, recipes, len(released)
         self.ids = [channel for channel in channels if isinstance(channel, IdChannel)]
-        self.columns = _key_columns(released, [channel.column for channel in self.ids])
+        # Columns may key a coin where almost every row has a value of its own.
+        able = [
+            name
+            for name, values in released.columns.items()
+            if all(isinstance(value, str | int) for value in values)
+            and len(set(values)) >= _DISTINCT * len(values)
+        ]
+        first = {channel.column for channel in self.ids}
+        self.columns = sorted(able, key=lambda name: name not in first)[:_MOST_COLUMNS]
         self.published = manifest_integers(released.manifest)
-        first = [seed for seed, path in self.published.items() if _CALLED_SEED.search(path)]
-        self.full = (first or list(self.published))[:_MOST_FULL]
+        called = [seed for seed, path in self.published.items() if _CALLED_SEED.search(path)]
+        self.full = (called or list(self.published))[:_MOST_FULL]
         self.small = [seed for seed in seeds if seed not in self.published]
-
-    def source(self, case: Case, seed: int) -> str:
-        """Return where a seed is from."""
-        unkeyed = case.recipe.kind == "unkeyed"
-        return UNSEEDED if unkeyed else self.published.get(seed, SMALL)
 
     def stages(self) -> list[list[Case]]:
         """Return the cases: those without a seed and of the manifest's seeds; the small seeds."""
@@ -372,29 +528,40 @@ class Plan:
             if not able or (unkeyed and core):  # which was tried already
                 continue
             if recipe.kind == "stream":
-                yield from self._streams(recipe, able)
+                blocks = len(able) <= _MOST_INTEGERS or self.n <= _LONG_STREAM
+                for name, order in self._row_orders:
+                    yield self._case(recipe, able, name, order=order, blocks=blocks)
             elif recipe.kind == "row":
                 for start in (0,) if core else (0, 1):
-                    yield self._case(recipe, able, f"row number from {start}", start.__add__)
+                    yield self._case(recipe, able, f"row number from {start}", key=start.__add__)
             else:
-                for keys in self._keys:
-                    if keys.core or not core:
-                        yield self._case(recipe, able, keys.name, keys.text)
+                for keys in [one for one in self._keys if one.core or not core]:
+                    yield self._case(recipe, able, keys.name, key=keys.text)
                 for keys in self._joins if recipe.core else ():
                     if keys.core or unkeyed:
-                        yield self._case(recipe, able[:_MOST_JOINED], keys.name, keys.text)
+                        yield self._case(recipe, able[:_MOST_JOINED], keys.name, key=keys.text)
 
     def _case(
-        self, recipe: CoinRecipe, seeds: Sequence[int], keyed: str, key: Callable[[int], object]
+        self,
+        recipe: CoinRecipe,
+        seeds: Sequence[int],
+        keyed: str,
+        *,
+        key: Callable[[int], object] = int,
+        order: Integer[np.ndarray, " n"] | None = None,
+        blocks: bool = False,
     ) -> Case:
-        """Return a recipe with one kind of key."""
-        return Case(recipe=recipe, keyed=keyed, n=self.n, seeds=seeds, key=key)
-
-    def _streams(self, recipe: CoinRecipe, seeds: Sequence[int]) -> Iterator[Case]:
-        """Yield draws in the order of the file, and in the order of an id column."""
-        blocks = len(seeds) <= _MOST_INTEGERS or self.n <= _LONG_STREAM
-        for name, order in self._row_orders:
-            yield Case(recipe=recipe, keyed=name, n=self.n, seeds=seeds, order=order, blocks=blocks)
+        """Return a recipe with one kind of key, or one order of rows."""
+        return Case(
+            recipe=recipe,
+            keyed=keyed,
+            n=self.n,
+            seeds=seeds,
+            published=self.published,
+            key=key,
+            order=order,
+            blocks=blocks,
+        )
 
     @cached_property
     def _row_orders(self) -> list[tuple[str, Integer[np.ndarray, " n"]]]:
@@ -408,23 +575,25 @@ class Plan:
     @cached_property
     def _keys(self) -> list[_Keys]:
         """Return the ids: columns, hashes and joined texts in three orders, prompts, numbers."""
-        released = self.released
-        found = [
-            _Keys(name=f"column {name!r}", text=_column_text(released, name), core=place == 0)
-            for place, name in enumerate(self.columns)
-        ]
+        released, found = self.released, []
+        for place, name in enumerate(self.columns):
+            texts = [str(value) for value in released.columns[name]]
+            found.append(_Keys(name=f"column {name!r}", text=texts.__getitem__, core=place == 0))
         recipe = self.ids[0].recipe if self.ids else id_recipes()[0]
-        for order in self._orders:
-            arranged = _arranged(released, order)
+        orders = self._orders
+        for order, arranged in orders.items():
             core = order == "canonical" or (order == "written" and not self.columns)
-            found.append(_Keys(name=f"id, {order}", text=_hashed(recipe, arranged), core=core))
+            made = lru_cache(maxsize=None)(
+                _joined(lambda *three: recipe.of(*three).hex(), arranged)
+            )
+            found.append(_Keys(name=f"id, {order}", text=made, core=core))
         found.append(_Keys(name="prompt", text=released.prompts.__getitem__, core=True))
-        found += [_Keys(name="row from 0", text=str), _Keys(name="row from 1", text=_next)]
-        found += [
-            _Keys(name=f"texts, {order}", text=_joined(JOINS[_BARRED], _arranged(released, order)))
-            for order in self._orders
-            if "reversed" not in order
-        ]
+        found.append(_Keys(name="row from 0", text=str))
+        found.append(_Keys(name="row from 1", text=lambda row: str(row + 1)))
+        for order, arranged in orders.items():
+            if "reversed" not in order:
+                text = _joined(JOINS[_BARRED], arranged)
+                found.append(_Keys(name=f"texts, {order}", text=text))
         return self._distinct(found)
 
     @cached_property
@@ -434,20 +603,31 @@ class Plan:
             [
                 _Keys(
                     name=f"{name}, {order}",
-                    text=_joined(join, _arranged(self.released, order)),
+                    text=_joined(join, arranged),
                     core=name in _COMMON_JOINS and "reversed" not in order,
                 )
                 for name, join in JOINS.items()
-                for order in self._orders
+                for order, arranged in self._orders.items()
             ]
         )
 
-    @property
-    def _orders(self) -> list[str]:
-        """Return the orders in which the answers of a row may have been put."""
-        if self.released.layout == "chosen-rejected":
-            return ["canonical", "canonical, reversed"]
-        return ["written", "reversed", "canonical"]
+    @cached_property
+    def _orders(self) -> dict[str, _Arranged]:
+        """Return prompt and answers of a row in the orders in which these may have been put."""
+        has = self.released
+
+        def arranged(order: str) -> _Arranged:
+            def texts(row: int) -> tuple[str, str, str]:
+                canonical = order.startswith("canonical") and bool(has.swapped[row])
+                turn = order.endswith("reversed") ^ canonical
+                pair = has.first[row], has.second[row]
+                return has.prompts[row], pair[turn], pair[not turn]
+
+            return texts
+
+        if has.layout == "chosen-rejected":
+            return {order: arranged(order) for order in ("canonical", "canonical, reversed")}
+        return {order: arranged(order) for order in ("written", "reversed", "canonical")}
 
     def _distinct(self, found: Sequence[_Keys]) -> list[_Keys]:
         """Return keys without those that are the same in some rows: they are tried once."""
@@ -456,97 +636,12 @@ class Plan:
         return [keys for keys in found if keys in distinct.values()]
 
 
-def _next(row: int) -> str:
-    """Return the number of a row, counted from 1."""
-    return str(row + 1)
+_Arranged = Callable[[int], tuple[str, str, str]]
 
 
-def _key_columns(released: Released, first: Sequence[str]) -> list[str]:
-    """Return the columns that may key a coin: almost every row has a value of its own."""
-    able = [
-        name
-        for name, values in released.columns.items()
-        if all(isinstance(value, str | int) for value in values)
-        and len(set(values)) >= _DISTINCT * len(values)
-    ]
-    return sorted(able, key=lambda name: name not in first)[:_MOST_COLUMNS]
-
-
-def _column_text(released: Released, name: str) -> Text:
-    """Return a column as id texts."""
-    values = released.columns[name]
-    return lambda row: str(values[row])
-
-
-def _arranged(released: Released, order: str) -> Callable[[int], tuple[str, str, str]]:
-    """Return prompt and answers of a row in an order."""
-
-    def texts(row: int) -> tuple[str, str, str]:
-        turn = order.endswith("reversed") ^ (
-            order.startswith("canonical") and bool(released.swapped[row])
-        )
-        pair = released.first[row], released.second[row]
-        return released.prompts[row], pair[turn], pair[not turn]
-
-    return texts
-
-
-def _hashed(recipe: IdRecipe, texts: Callable[[int], tuple[str, str, str]]) -> Text:
-    """Return the ids that a recipe makes, in hexadecimal."""
-    made: dict[int, str] = {}
-
-    def text(row: int) -> str:
-        if row not in made:
-            made[row] = recipe.of(*texts(row)).hex()
-        return made[row]
-
-    return text
-
-
-def _joined(
-    join: Callable[[str, str, str], str], texts: Callable[[int], tuple[str, str, str]]
-) -> Text:
+def _joined(join: Callable[[str, str, str], str], texts: _Arranged) -> Text:
     """Return the texts of a row as one."""
     return lambda row: join(*texts(row))
-
-
-Progress = Callable[[int, int], None]
-
-ATTACK = "seed"
-_TOO_FEW = "So few answers differ that not even the right seed could be told from chance."
-
-
-@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
-class CoinHit:
-    """A coin recipe that undoes the flips."""
-
-    recipe: str  # what was hashed or seeded, with which keys, and when it flips
-    seed: int | None  # the seed; None if the recipe needs none
-    source: str  # where it is from: `"manifest.global_seed"`, `"small seed"`, `"no seed"`
-    # What the labels were compared with: `"raw truth"`, or the order in which they are constant:
-    # `"order written"`, `"canonical order"`, `"order of column ..."`.
-    judged: str
-    constant_share: float  # share of labels that are constant there, or equal the raw ones
-    p_value: float  # fisher's exact test of predicted flips against answers
-    # 1 where it says that the answer written first is truly preferred, else 0.
-    guesses: Integer[np.ndarray, " n"]
-
-    @property
-    def by_truth(self) -> bool:
-        """Return whether it was judged by the raw labels."""
-        return self.judged == TRUTH
-
-
-@dataclass(frozen=True, kw_only=True)
-class CoinAttack:
-    """What was tried to toss the coins again, and what worked."""
-
-    recipes_tried: int  # comparisons of flips with answers: recipes × seeds × keys × orders
-    # What undoes the flips; judged by the raw labels first, then the best.
-    hits: tuple[CoinHit, ...] = field(repr=False)
-    # In what the labels were compared; empty if so few answers differ that not even the right
-    # recipe could be told from chance.
-    judged: tuple[str, ...]
 
 
 def attack_coins(
@@ -561,57 +656,44 @@ def attack_coins(
     # The seeds of the manifest are tried with every recipe, small seeds with the common ones, and
     # these not at all once a seed of the manifest has worked.
     tried = coin_recipes() if recipes is None else recipes
-    plan = Plan(released, channels, tried, seeds)
     frames = frames_of(released, channels)
-    stages = plan.stages()
+    stages = Plan(released, channels, tried, seeds).stages()
     planned = sum(comparisons(case, frames) for stage in stages for case in stage)
     level = FISHER_LEVEL / max(planned, 1)
     frames = [frame for frame in frames if decidable(frame, level)]
-    looks = groups(frames)
-    found: list[Match] = []
+    # Frames are looked at in the same rows together where they share enough, or each alone.
+    together = np.all([frame.bits != UNKNOWN for frame in frames], axis=0)
+    shared = bool(frames) and together.sum() >= _OVERLAP
+    looks = [Frames(part) for part in ([frames] if shared else [[frame] for frame in frames])]
+    hits: list[CoinHit] = []
     done = 0
     for stage in stages:
-        for case, group in product(stage, looks):
-            found += matches(case, group, released.epsilon, level)
-            done += comparisons(case, group.each)
+        for case, look in product(stage, looks):
+            hits += _Search(case, look, released).hits(level)
+            done += comparisons(case, look.each)
             if progress is not None:
                 progress(done, planned)
-        if found:
+        if hits:
             break
-    hits = [_hit(plan, released, match) for match in found]
     best = sorted(hits, key=lambda hit: (not hit.by_truth, hit.p_value, -hit.constant_share))
     names = tuple(frame.name for frame in frames)
     return CoinAttack(recipes_tried=done, hits=tuple(best), judged=names)
 
 
-def _hit(plan: Plan, released: Released, match: Match) -> CoinHit:
-    """Return a match in words."""
-    case = match.case
-    parts = (case.recipe.name, case.keyed, match.layout, match.convention)
-    return CoinHit(
-        recipe="; ".join(filter(None, parts)),
-        seed=None if case.recipe.kind == "unkeyed" else match.seed,
-        source=plan.source(case, match.seed),
-        judged=match.frame.name,
-        constant_share=match.share,
-        p_value=match.p_value,
-        guesses=released.answers.astype(np.int8) ^ match.flips,
-    )
-
-
 def seed_findings(attack: CoinAttack, released: Released) -> list[Finding]:
     """Return the finding of the attack "seed": the best of what undoes the flips, if any does."""
-    details: dict[str, Any] = {"recipes_tried": attack.recipes_tried, "judged": list(attack.judged)}
-    if attack.hits:
-        return [_refutation(attack, released, details)]
-    if not attack.judged:
-        return [Finding(attack=ATTACK, outcome="skipped", summary=_TOO_FEW, details=details)]
-    summary = f"None of {attack.recipes_tried:,} recipes for reproducible coins undoes the flips."
-    return [Finding(attack=ATTACK, outcome="clear", summary=summary, details=details)]
-
-
-def _refutation(attack: CoinAttack, released: Released, details: dict[str, Any]) -> Finding:
-    """Return the finding for a recipe that works."""
+    details: dict[str, object] = {
+        "recipes_tried": attack.recipes_tried,
+        "judged": list(attack.judged),
+    }
+    if not attack.hits:
+        summary = (
+            f"None of {attack.recipes_tried:,} recipes for reproducible coins undoes the flips."
+            if attack.judged
+            else "So few answers differ that not even the right seed could be told from chance."
+        )
+        outcome: Outcome = "clear" if attack.judged else "skipped"
+        return [Finding(attack=_ATTACK, outcome=outcome, summary=summary, details=details)]
     hit = attack.hits[0]
     recovered, counted = hit.constant_share, len(released)
     if released.truth is not None:
@@ -619,40 +701,31 @@ def _refutation(attack: CoinAttack, released: Released, details: dict[str, Any])
         if known.any():
             recovered = float(np.mean(hit.guesses[known] == released.truth[known]))
             counted = int(known.sum())
-    flips = int(np.sum(hit.guesses != released.answers))
-    summary = f"{_subject(hit)} predicts which answers were flipped: {_success(hit)}"
-    return Finding(
-        attack=ATTACK,
-        outcome="refutes",
-        summary=summary,
-        recovered=recovered,
-        p_value=hit.p_value,
-        details=details
-        | {
-            "recipe": hit.recipe,
-            "seed": hit.seed,
-            "seed_source": hit.source,
-            "judged_by": hit.judged,
-            "constant_share": hit.constant_share,
-            "flips": flips,
-            "rows": counted,
-            "hits": len(attack.hits),
-        },
-    )
-
-
-def _subject(hit: CoinHit) -> str:
-    """Return what makes the coins again."""
+    where = hit.source.removeprefix("manifest.")
+    subject = f"The published seed in the manifest ({where})"
     if hit.seed is None:
-        return "A hash of what is in the file, without any seed,"
-    if hit.source == SMALL:
-        return f"The small seed {hit.seed}"
-    return f"The published seed in the manifest ({hit.source.removeprefix('manifest.')})"
-
-
-def _success(hit: CoinHit) -> str:
-    """Return how well the flips are undone."""
-    share = f"{100 * hit.constant_share:.4g} %"
-    if hit.by_truth:
-        return f"with it {share} of the labels equal the raw ones."
-    return f"with it {share} of the labels are constant in the {hit.judged}."
+        subject = "A hash of what is in the file, without any seed,"
+    elif hit.source == SMALL:
+        subject = f"The small seed {hit.seed}"
+    are = "equal the raw ones" if hit.by_truth else f"are constant in the {hit.judged}"
+    details |= {
+        "recipe": hit.recipe,
+        "seed": hit.seed,
+        "seed_source": hit.source,
+        "judged_by": hit.judged,
+        "constant_share": hit.constant_share,
+        "flips": int(np.sum(hit.guesses != released.answers)),
+        "rows": counted,
+        "hits": len(attack.hits),
+    }
+    return [
+        Finding(
+            attack=_ATTACK,
+            outcome="refutes",
+            summary=f"{subject} predicts which answers were flipped: with it "
+            f"{100 * hit.constant_share:.4g} % of the labels {are}.",
+            recovered=recovered,
+            p_value=hit.p_value,
+            details=details,
+        )
+    ]

@@ -10,18 +10,15 @@ import math
 import os
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, get_args
+from typing import get_args
 
 from sordino._files import UNPACKING_ERRORS, explained, sha256_of, unpacked
 from sordino.auditing.findings import Finding
-from sordino.auditing.releases.reading import READ, flat, layout_of, read_question, row_answer
-from sordino.auditing.releases.repeats import canonical_answers, stated_losses
 from sordino.errors import DataError
 from sordino.preferences.files import read_table, separator
 from sordino.preferences.pairs import MANIFEST_FORMAT
@@ -35,9 +32,8 @@ from sordino.privacy.guarantee import (
     never_more,
 )
 
-from .reading import Released, readable
-
-__all__ = ["find_manifest_leaks", "find_neighbors", "find_other_claims"]
+from .reading import READ, Released, flat, layout_of, read_question, readable, row_answer
+from .repeats import EPSILONS, canonical_answers, stated_losses
 
 _RAW = r"raw|source|input|original"
 _TELLING: Mapping[str, str] = {
@@ -60,7 +56,6 @@ _EPOCH = 1e8  # seconds; a smaller number is no time stamp
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_.\-]{1,80}")
 _MOST_KEYS = 2000
 _DEEPEST = 6
-_EPSILONS = ("epsilon", "epsilon_float", "eps")
 _ROUNDED = 0.01  # relative: people write 0.475 for 1/(1 + e^0.1)
 
 _TERMS: Mapping[str, tuple[str, ...]] = {"unit": get_args(Unit), "trust": get_args(Trust)}
@@ -68,35 +63,29 @@ _TERMS: Mapping[str, tuple[str, ...]] = {"unit": get_args(Unit), "trust": get_ar
 _MOST_FILES = 200
 _HEAD = 1 << 20
 _FEWEST_TO_COMPARE = 20
-_NotOurs: TypeAlias = Literal["raw", "released"]
 
 
 def find_manifest_leaks(released: Released) -> Finding:
     """Return what the manifest tells beside what a claim needs, by the names of its keys."""
     if released.manifest is None:
-        return _skipped("manifest", "There is no manifest.")
+        return Finding.skipped("manifest", "There is no manifest.")
     found: defaultdict[str, list[str]] = defaultdict(list)
     for key, value in islice(_entries(released.manifest), _MOST_KEYS):
         for what, pattern in _TELLING.items():
             if re.search(pattern, key.lower()) and _is_telling(what, value):
                 found[what].append(key if _PLAIN_KEY.fullmatch(key) else "(a key that is no name)")
                 break
-    if not found:
-        return Finding(
-            attack="manifest",
-            outcome="clear",
-            summary="The manifest holds no counts of flips, no seed, and nothing of raw files.",
-        )
     shown = "; ".join(f"{what} ({', '.join(keys[:3])})" for what, keys in found.items())
-    return Finding(
-        attack="manifest",
-        outcome="warning",
-        summary=f"The manifest tells more than a claim needs: {shown}.",
-        details={"keys": {what: sorted(set(keys))[:10] for what, keys in found.items()}},
+    keys = {what: sorted(set(names))[:10] for what, names in found.items()}
+    return Finding.judged(
+        "manifest",
+        odd=f"The manifest tells more than a claim needs: {shown}." if found else "",
+        clear="The manifest holds no counts of flips, no seed, and nothing of raw files.",
+        details={"keys": keys} if found else {},
     )
 
 
-def _entries(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, Any]]:
+def _entries(value: object, path: str = "", depth: int = 0) -> Iterator[tuple[str, object]]:
     """Yield (dotted key, value) of a JSON object: what lies deepest, and every list as it is."""
     if not isinstance(value, Mapping) or depth == _DEEPEST:
         yield path, value
@@ -105,7 +94,7 @@ def _entries(value: Any, path: str = "", depth: int = 0) -> Iterator[tuple[str, 
         yield from _entries(part, f"{path}.{name}" if path else str(name), depth + 1)
 
 
-def _is_telling(what: str, value: Any) -> bool:
+def _is_telling(what: str, value: object) -> bool:
     """Return whether a value is of the kind that its key suggests; empty ones say nothing."""
     if value is None or isinstance(value, bool) or value in ("", [], {}, "unknown"):
         return False
@@ -114,7 +103,7 @@ def _is_telling(what: str, value: Any) -> bool:
     if what == _ONLY_TIMES:
         if isinstance(value, str):
             return bool(_TIME.search(value))
-        return isinstance(value, (int, float)) and value > _EPOCH
+        return isinstance(value, int | float) and value > _EPOCH
     return True
 
 
@@ -122,47 +111,44 @@ def find_other_claims(released: Released, claim: Guarantee, path: Path) -> Findi
     """Return whether the manifest states another claim than the one that is tested."""
     has = released.manifest
     if has is None:
-        return _skipped("claim", "There is no manifest, so the claim is only what was given.")
-    states = {name: has[name] for name in _EPSILONS if _is_number(has.get(name))}
+        return Finding.skipped(
+            "claim", "There is no manifest, so the claim is only what was given."
+        )
+    states: dict[str, object] = {}
+    notes = []
+    for name in EPSILONS:
+        value = has.get(name)
+        if not isinstance(value, int | float) or isinstance(value, bool):
+            continue
+        if abs(value) <= sys.float_info.max:  # exact for whole numbers of any size
+            states[name] = value
+            if not math.isclose(value, claim.epsilon, rel_tol=_ROUNDED):
+                tested = f"epsilon={never_less(claim.epsilon)} was tested"
+                notes.append(f"it states {name}={value:g} and {tested}")
     losses = stated_losses(has)
-    notes = [
-        f"it states {name}={value:g} and epsilon={never_less(claim.epsilon)} was tested"
-        for name, value in states.items()
-        if not math.isclose(value, claim.epsilon, rel_tol=_ROUNDED)
-    ]
-    if losses is not None and losses[0] > claim.epsilon * (1 + _ROUNDED):
-        notes.append(f"its flip probability costs at least epsilon={never_more(losses[0], 4)}")
+    if losses is not None:
+        if losses[0] > claim.epsilon * (1 + _ROUNDED):
+            cost = never_more(losses[0], 4)
+            notes.append(f"its flip probability costs at least epsilon={cost}")
+        states["label_losses"] = list(map(float_to_json, losses))
     one = released.releases is None  # of a folder's files each has its own
     if one and has.get("format") == MANIFEST_FORMAT and has.get("sha256") != sha256_of(path):
         notes.append("it is of another file (its sha256 differs)")
-    if has.get("local_dp_simulated") or "simulated" in _list(has.get("caveats")):
+    caveats = has.get("caveats")
+    simulated = isinstance(caveats, list) and "simulated" in caveats
+    if has.get("local_dp_simulated") or simulated:
         notes.append("it says that the coins are simulated")
     notes += [
         f"its {name} is {has[name]!r} and {getattr(claim, name)!r} was tested"
         for name, permitted in _TERMS.items()
         if has.get(name) in permitted and has[name] != getattr(claim, name)
     ]
-    return Finding(
-        attack="claim",
-        outcome="warning" if notes else "clear",
-        summary=f"The manifest does not fit what was tested: {'; '.join(notes)}."
-        if notes
-        else "The manifest states nothing else than the claim that was tested.",
-        details=states
-        | ({} if losses is None else {"label_losses": list(map(float_to_json, losses))}),
+    return Finding.judged(
+        "claim",
+        odd=f"The manifest does not fit what was tested: {'; '.join(notes)}." if notes else "",
+        clear="The manifest states nothing else than the claim that was tested.",
+        details=states,
     )
-
-
-def _is_number(value: Any) -> bool:
-    """Return whether a value is a finite number that a float holds."""
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        return False
-    return abs(value) <= sys.float_info.max  # exact for whole numbers of any size
-
-
-def _list(value: Any) -> Sequence[Any]:
-    """Return a list, or an empty one where there is none."""
-    return value if isinstance(value, list) else []
 
 
 def find_neighbors(released: Released, path: Path) -> Finding:
@@ -170,16 +156,29 @@ def find_neighbors(released: Released, path: Path) -> Finding:
     # Of at most 200 names in the folder, the first MiB of each table or JSON Lines file is looked
     # at, and nothing is written.
     if released.releases is not None:
-        return _skipped("surroundings", "All files of the folder were read as released ones.")
+        summary = "All files of the folder were read as released ones."
+        return Finding.skipped("surroundings", summary)
     ours: defaultdict[bytes, set[int]] = defaultdict(set)
     for key, answer in zip(released.keys, canonical_answers(released).tolist(), strict=True):
         ours[key].add(answer)
-    files = list(_files(path))
-    found: defaultdict[_NotOurs, list[str]] = defaultdict(list)
-    for name in files:
-        kind = _Seen.of(path.with_name(name), ours).kind
-        if kind is not None:
-            found[kind].append(readable(name))
+    folder = path.absolute().parent
+    with explained("The folder of the file cannot be read"), os.scandir(folder) as entries:
+        names = sorted(
+            entry.name
+            for entry in islice(entries, _MOST_FILES)
+            if entry.name != path.name
+            and READ.search(entry.name)
+            and entry.is_file(follow_symlinks=False)
+        )
+    found: defaultdict[str, list[str]] = defaultdict(list)
+    for name in names:
+        seen = _seen(path.with_name(name), ours)
+        # Many answers that are all the same are a copy of the released file.
+        copied = seen["released"] >= _FEWEST_TO_COMPARE and not seen["differing"]
+        if seen["raw"]:
+            found["raw"].append(readable(name))
+        elif seen["released"] and not copied:
+            found["released"].append(readable(name))
     notes = []
     if found["raw"]:
         notes.append(f"raw labels of the same questions lie beside it ({_some(found['raw'])})")
@@ -188,13 +187,11 @@ def find_neighbors(released: Released, path: Path) -> Finding:
             f"other answers to the same questions lie beside it ({_some(found['released'])}), and "
             "whoever has several pays the sum of their losses"
         )
-    return Finding(
-        attack="surroundings",
-        outcome="warning" if notes else "clear",
-        summary=f"Do not publish this folder: {'; '.join(notes)}."
-        if notes
-        else "No file beside it holds raw labels of these questions, or other answers to them.",
-        details={"looked_at": len(files)} | {kind: sorted(n)[:10] for kind, n in found.items()},
+    return Finding.judged(
+        "surroundings",
+        odd=f"Do not publish this folder: {'; '.join(notes)}." if notes else "",
+        clear="No file beside it holds raw labels of these questions, or other answers to them.",
+        details={"looked_at": len(names)} | {kind: sorted(n)[:10] for kind, n in found.items()},
     )
 
 
@@ -203,62 +200,27 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(sorted(names)[:3]) + (" and others" if len(names) > 3 else "")  # noqa: PLR2004
 
 
-def _files(path: Path) -> list[str]:
-    """Return the names of files in the same folder that can be read, in alphabetical order."""
-    folder = path.absolute().parent
-    with explained("The folder of the file cannot be read"), os.scandir(folder) as entries:
-        return sorted(
-            entry.name
-            for entry in islice(entries, _MOST_FILES)
-            if entry.name != path.name
-            and READ.search(entry.name)
-            and entry.is_file(follow_symlinks=False)
-        )
+def _seen(path: Path, ours: Mapping[bytes, set[int]]) -> Counter[str]:
+    """Return how many rows at the beginning of a file are of questions that were asked in ours."""
+    seen: Counter[str] = Counter()
+    with suppress(DataError):  # the rows before a malformed one count
+        for row in _head_rows(path):
+            texts = read_question(row)
+            if texts is None:
+                continue
+            swap, key = canonical(*map(flat, texts))
+            if key not in ours:
+                continue
+            if {"label", LABELS} & row.keys() or layout_of(row) == "chosen-rejected":
+                seen["raw"] += 1
+            else:
+                differs = row_answer(row) ^ swap not in ours[key]
+                seen["released"] += 1
+                seen["differing"] += differs
+    return seen
 
 
-@dataclass
-class _Seen:
-    """What the beginning of another file holds of the same questions."""
-
-    raw: int = 0
-    released: int = 0
-    differing: int = 0
-
-    @classmethod
-    def of(cls, path: Path, ours: Mapping[bytes, set[int]]) -> _Seen:
-        """Return what the beginning of a file holds."""
-        seen = cls()
-        with suppress(DataError):  # the rows before a malformed one count
-            for row in _head_rows(path):
-                seen.add(row, ours)
-        return seen
-
-    def add(self, row: Mapping[str, Any], ours: Mapping[bytes, set[int]]) -> None:
-        """Take in one row, if it is of a question that was asked in the released file."""
-        texts = read_question(row)
-        if texts is None:
-            return
-        swap, key = canonical(*map(flat, texts))
-        if key not in ours:
-            return
-        if {"label", LABELS} & row.keys() or layout_of(row) == "chosen-rejected":
-            self.raw += 1
-        else:
-            answer = row_answer(row) ^ swap
-            self.released += 1
-            self.differing += answer not in ours[key]
-
-    @property
-    def kind(self) -> _NotOurs | None:
-        """Return what kind of file it is, or None if it tells nothing more."""
-        # Many answers that are all the same are a copy of the released file.
-        if self.raw:
-            return "raw"
-        copied = self.released >= _FEWEST_TO_COMPARE and not self.differing
-        return "released" if self.released and not copied else None
-
-
-def _head_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+def _head_rows(path: Path) -> Iterator[Mapping[str, object]]:
     """Yield the rows at the beginning of a file; whatever cannot be read is left out."""
     head = b""
     with suppress(OSError, *UNPACKING_ERRORS), path.open("rb") as file:
@@ -276,8 +238,3 @@ def _head_rows(path: Path) -> Iterator[Mapping[str, Any]]:
             row = json.loads(line)
             if isinstance(row, Mapping):
                 yield row
-
-
-def _skipped(attack: str, summary: str) -> Finding:
-    """Return an attack that could not be tried."""
-    return Finding(attack=attack, outcome="skipped", summary=summary)

@@ -1,18 +1,17 @@
-"""Does a result describe the coin that its entries on the ledger paid for?
+"""Does a result describe what its entries on the ledger paid for, and nothing that they did not?
 
-Does a result describe the noise of a curator that its entries on the ledger paid for?
-
-Which numbers does a result state, and what had to be paid before they could be?
-
-Does a result describe what its entries on the ledger paid for, and nothing that they did not?
+A coin, the noise of a curator, what bought metrics, and every number that is stated: each is
+compared with the events on the ledger. What promises more than was paid for refutes; what only
+differs warns.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -36,9 +35,44 @@ from sordino.privacy.spend import event_of
 from sordino.rewards.model import RewardModel, Worth
 
 _ATTACK = "mechanism"
-_NOISE, _NAME = "labels", "randomized-response"
+_COIN_NOISE, _COIN = "labels", "randomized-response"
+_CURATOR_NOISE = "estimate"
+_LABELS, _RECORDS = "label-gaussian", "objective-perturbation"
+_RANKINGS, _RANKED = "ranking-gaussian", "ranked-perturbation"
+_METRICS = (_LABELS, "gaussian")
 _FAIR = 0.5
 _SLACK = 1e-9  # of rounding: a share of a person's promise is a quotient
+_CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
+_ROOM = 1e-3  # what a calibration may leave unused
+_NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another makes it again
+
+_FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
+_HIDES_NO_RECORD = "Noise on labels or rankings hides no record."
+_OTHER = "Another mechanism is described than the one that was paid for."
+
+
+@dataclass
+class Differences:
+    """What a description says that its entries do not: what promises more, and what does not."""
+
+    wrong: list[str] = field(default_factory=list)
+    odd: list[str] = field(default_factory=list)
+
+    def refute(self, text: str, *, when: bool = True) -> None:
+        """Take note of what promises more than was paid for."""
+        if when:
+            self.wrong.append(text)
+
+    def warn(self, text: str, *, when: bool = True) -> None:
+        """Take note of what differs without promising more."""
+        if when:
+            self.odd.append(text)
+
+    def finding(self, *, clear: str, details: Mapping[str, object]) -> Finding:
+        """Return all of it in words; what only differs is not worth a word beside what refutes."""
+        wrong = " ".join(dict.fromkeys(self.wrong))
+        odd = "" if wrong else " ".join(dict.fromkeys(self.odd))
+        return Finding.judged(_ATTACK, wrong=wrong, odd=odd, clear=clear, details=details)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,97 +87,79 @@ class StatedCoin:
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedCoin:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        told, noise = result["mechanism"], result["noise"]
-        name, loss = told["name"], told.get("epsilon_per_label")
-        if not isinstance(noise, str) or not isinstance(name, str):
-            raise TypeError
-        flips = told["flip_probability"] if name == _NAME else told.get("flip_probability", 0.0)
+        told = result["mechanism"]
+        name, loss = _text(told["name"]), told.get("epsilon_per_label")
+        flips = told["flip_probability"] if name == _COIN else told.get("flip_probability", 0.0)
         flips = _validate.non_negative("flip_probability", flips)
         if flips > _FAIR:
             raise ValueError
         if loss is not None:
             loss = _validate.non_negative("epsilon_per_label", float_from_json(loss))
-        return cls(noise=noise, name=name, flips=flips, loss=loss)
+        return cls(noise=_text(result["noise"]), name=name, flips=flips, loss=loss)
 
 
 def check_coin(stated: StatedCoin, paid: Guarantee, entries: Iterable[Row]) -> Finding:
     """Return whether the coin that is described is the one that the entries paid for."""
-    # A description that promises more noise than was paid for refutes; one that only differs is a
-    # warning. A file that arrived private was paid for elsewhere: its coin must then agree with
-    # itself and with the promise that it arrived with.
-    rows = tuple(entries)
-    events = [event_of(row) for row in rows if row.kind == "reserve"]
+    # A file that arrived private was paid for elsewhere: its coin must then agree with itself and
+    # with the promise that it arrived with.
+    events = [event_of(row) for row in entries if row.kind == "reserve"]
     losses = [event.epsilon for event in events if isinstance(event, RandomizedResponseEvent)]
     if len(losses) < len(events):
-        summary = "The entries are of a kind that no coin is described by."
-        return Finding(attack=_ATTACK, outcome="skipped", summary=summary)
-    wrong = [*_other_names(stated), *_too_private(stated, losses, paid)]
-    odd = [] if wrong else [*_other_numbers(stated, losses, paid)]
-    return Finding(
-        attack=_ATTACK,
-        outcome="refutes" if wrong else "warning" if odd else "clear",
-        summary=" ".join([*wrong, *odd])
-        or "The mechanism that is described is the one that was paid for.",
+        return Finding.skipped(_ATTACK, "The entries are of a kind that no coin is described by.")
+    found, flips, loss = Differences(), stated.flips, stated.loss
+    found.refute(_OTHER, when=(stated.noise, stated.name) != (_COIN_NOISE, _COIN))
+    arrived = [paid.epsilon] if paid.unit == "label" else []
+    exact = [flip_probability(each) for each in losses]
+    if loss is not None:
+        least = max(losses or arrived, default=0.0)
+        found.refute(
+            "A smaller loss of one label is described than was paid for.",
+            when=loss < least * (1 - _SLACK),
+        )
+        # Entries that no person ids link may add up for one label, which the result then says.
+        other = bool(losses) and not any(math.isclose(loss, one) for one in [*losses, *arrived])
+        found.warn("A larger loss of one label is described than was paid for.", when=other)
+    found.refute(
+        "More labels are said to be flipped than the coin that was paid for flips.",
+        when=bool(exact) and flips > min(exact) * (1 + _SLACK),
+    )
+    found.warn(
+        "Fewer labels are said to be flipped than the coin that was paid for flips.",
+        when=bool(exact) and not any(math.isclose(flips, one) for one in exact),
+    )
+    if loss is not None:
+        # Source: Warner 1965: at least 1/(1 + e^ε) of the labels; coins are rounded up from it.
+        needed = math.exp(-loss) / (1 + math.exp(-loss))
+        found.refute(
+            "Fewer labels are said to be flipped than the loss of one label needs.",
+            when=flips < needed * (1 - _SLACK),
+        )
+    return found.finding(
+        clear="The mechanism that is described is the one that was paid for.",
         details={"paid_epsilon_per_label": sorted(set(losses))},
     )
 
 
-def _other_names(stated: StatedCoin) -> Iterator[str]:
-    """Yield what is wrong about the names."""
-    if (stated.noise, stated.name) != (_NOISE, _NAME):
-        yield "Another mechanism is described than the one that was paid for."
-
-
-def _too_private(stated: StatedCoin, losses: list[float], paid: Guarantee) -> Iterator[str]:
-    """Yield what says that less was lost than was paid for."""
-    least = max(losses, default=_arrived(paid))
-    if stated.loss is not None and stated.loss < least * (1 - _SLACK):
-        yield "A smaller loss of one label is described than was paid for."
-    if losses and stated.flips > flip_probability(max(losses)) * (1 + _SLACK):
-        yield "More labels are said to be flipped than the coin that was paid for flips."
-    if stated.loss is not None and stated.flips < _least_flips(stated.loss) * (1 - _SLACK):
-        yield "Fewer labels are said to be flipped than the loss of one label needs."
-
-
-def _least_flips(loss: float) -> float:
-    """Return the share of labels that must be flipped for a loss; coins are rounded up from it."""
-    # Source: Warner 1965: 1/(1 + e^ε).
-    odds = math.exp(-loss)
-    return odds / (1 + odds)
-
-
-def _arrived(paid: Guarantee) -> float:
-    """Return the least loss of one label in a file that arrived with this promise."""
-    return paid.epsilon if paid.unit == "label" else 0.0
-
-
-def _other_numbers(stated: StatedCoin, losses: list[float], paid: Guarantee) -> Iterator[str]:
-    """Yield what differs from the coin that was paid for without promising more."""
-    # Entries that no person ids link may add up for one label, which the result then says.
-    known = [*losses, *([paid.epsilon] if paid.unit == "label" else [])]
-    told = stated.loss
-    if told is not None and losses and not any(math.isclose(told, one) for one in known):
-        yield "A larger loss of one label is described than was paid for."
-    exact = [flip_probability(loss) for loss in losses]
-    if exact and not any(math.isclose(stated.flips, one) for one in exact):
-        yield "Fewer labels are said to be flipped than the coin that was paid for flips."
-
-
-LABELS, RECORDS = "label-gaussian", "objective-perturbation"
-RANKINGS, RANKED = "ranking-gaussian", "ranked-perturbation"
-METRICS = ("label-gaussian", "gaussian")
-# of rounding
-_CALIBRATED = 1e-3  # how exactly a noise is found again from its settings, on any machine
-_ROOM = 1e-3  # what a calibration may leave unused
-
-
 @dataclass(frozen=True, kw_only=True)
-class StatedGaussian:
-    """One release with Gaussian noise, as ``result.json`` describes it."""
+class _Stated:
+    """The loss that a mechanism is said to have."""
 
     name: str  # the mechanism
     epsilon: float  # privacy loss that it is said to keep
     delta: float  # with this failure probability
+
+    @staticmethod
+    def loss(told: Mapping[str, Any]) -> tuple[str, float, float]:
+        """Return name, ε and δ; KeyError, TypeError or ValueError where one is malformed."""
+        epsilon = _validate.non_negative("epsilon", float_from_json(told["epsilon"]))
+        delta = _validate.failure_probability("delta", told["delta"])
+        return _text(told["name"]), epsilon, delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedGaussian(_Stated):
+    """One release with Gaussian noise, as ``result.json`` describes it."""
+
     mu: float  # what one change moves it, in units of its noise
     # How many records of one person count; None if there is no limit.
     records_per_person: int | None
@@ -151,157 +167,180 @@ class StatedGaussian:
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> StatedGaussian:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
+        name, epsilon, delta = cls.loss(told)
         most = told.get("records_per_person")
         return cls(
-            name=_text(told["name"]),
-            **_loss(told),
+            name=name,
+            epsilon=epsilon,
+            delta=delta,
             mu=_validate.non_negative("mu", told["mu"]),
             records_per_person=None
             if most is None
             else _validate.integer("records_per_person", most, at_least=1),
         )
 
-    def wrong(self, paid: GaussianEvent, relation: NeighboringRelation) -> Iterator[str]:
-        """Yield what says that less was lost than was paid for."""
-        if self.mu < paid.mu * (1 - _SLACK):
-            yield "More noise is described than was paid for."
-        if self.epsilon < self._least(paid, relation) * (1 - _SLACK):
-            yield "A smaller loss is described than the noise that was paid for keeps."
-
-    def odd(self, paid: GaussianEvent, relation: NeighboringRelation) -> Iterator[str]:
-        """Yield what differs without promising more."""
-        if self.mu > paid.mu * (1 + _SLACK):
-            yield "Less noise is described than was paid for."
-        if self.epsilon > self._least(paid, relation) * (1 + _ROOM):
-            yield "A larger loss is described than the noise that was paid for has."
-
-    def _least(self, paid: GaussianEvent, relation: NeighboringRelation) -> float:
-        """Return the loss that the noise is shown to keep at the stated δ."""
-        return accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
+    def compared(self, paid: GaussianEvent, relation: NeighboringRelation) -> Differences:
+        """Return what differs from the noise that was paid for."""
+        found = Differences()
+        # The loss that the noise is shown to keep at the stated δ.
+        least = accounting.composed_epsilon([(paid, 1)], neighbors=relation, delta=self.delta)
+        found.refute(
+            "More noise is described than was paid for.", when=self.mu < paid.mu * (1 - _SLACK)
+        )
+        found.refute(
+            "A smaller loss is described than the noise that was paid for keeps.",
+            when=self.epsilon < least * (1 - _SLACK),
+        )
+        found.warn(
+            "Less noise is described than was paid for.", when=self.mu > paid.mu * (1 + _SLACK)
+        )
+        found.warn(
+            "A larger loss is described than the noise that was paid for has.",
+            when=self.epsilon > least * (1 + _ROOM),
+        )
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedTilt:
-    """A minimizer of a tilted objective, as ``result.json`` describes it."""
+class _StatedObjective(_Stated):
+    """A minimizer of a perturbed objective."""
 
-    name: str  # the mechanism
-    epsilon: float  # privacy loss that it is said to keep
-    delta: float  # with this failure probability
-    bound: float  # norm to which every record was clipped
+    bound: float  # norm to which every record, or every candidate, was clipped
     ridge: float  # strength of the quadratic penalty
-    standard_deviation: float  # noise of every coordinate of the tilt
+    standard_deviation: float  # noise of every coordinate of the linear term
+
+    @classmethod
+    def sizes(cls, told: Mapping[str, Any]) -> dict[str, float]:
+        """Return what every objective has; KeyError, TypeError or ValueError if malformed."""
+        names = ("bound", "ridge", "standard_deviation")
+        return {name: _validate.positive(name, told[name]) for name in names}
+
+    def compared(
+        self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
+    ) -> Differences:
+        """Return what differs from what was paid for, and from the reward that was made of it."""
+        found = Differences()
+        less = self.epsilon < paid.epsilon * (1 - _SLACK) or self.delta < paid.delta * (1 - _SLACK)
+        found.refute("A smaller loss is described than was paid for.", when=less)
+        more = self.epsilon > paid.epsilon * (1 + _SLACK) or self.delta > paid.delta * (1 + _SLACK)
+        found.warn("A larger loss is described than was paid for.", when=more)
+        other = not math.isclose(self.ridge, reward.ridge, rel_tol=_SLACK)
+        found.refute("Another ridge is described than that of the reward.", when=other)
+        self._compare_reward(found, reward)
+        needed = math.inf  # where no noise suffices with these settings
+        with suppress(UsageError):
+            needed = self._mechanism(paid, relation).standard_deviation
+        size = self.standard_deviation
+        found.refute(
+            "Less noise is described than what was paid for needs.",
+            when=size < needed * (1 - _CALIBRATED),
+        )
+        found.refute(
+            "More noise is described than was paid for.", when=size > needed * (1 + _CALIBRATED)
+        )
+        return found
+
+    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+        """Take note of what the reward's file does not say."""
+        raise NotImplementedError
+
+    def _mechanism(
+        self, paid: ApproximateEvent, relation: NeighboringRelation
+    ) -> ObjectivePerturbation | RankingObjectivePerturbation:
+        """Return the mechanism with these settings that keeps what was paid for."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatedTilt(_StatedObjective):
+    """Objective perturbation on pairs, as ``result.json`` describes it."""
+
     second_moment: bool  # whether a second moment was released with it
     second_moment_mu: float  # what one record moves that, in units of its noise
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> StatedTilt:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
+        name, epsilon, delta = cls.loss(told)
         if not isinstance(told["second_moment"], bool):
             raise TypeError
-        sizes = ("bound", "ridge", "standard_deviation")
         return cls(
-            name=_text(told["name"]),
-            **_loss(told),
-            **{size: _validate.positive(size, told[size]) for size in sizes},
+            name=name,
+            epsilon=epsilon,
+            delta=delta,
+            **cls.sizes(told),
             second_moment=told["second_moment"],
             second_moment_mu=_validate.non_negative("second_moment_mu", told["second_moment_mu"]),
         )
 
-    def wrong(
-        self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
-    ) -> Iterator[str]:
-        """Yield what says that less was lost than was paid for, or more noise was added."""
-        yield from _wrong_loss(self, paid)
-        yield from _wrong_ridge(self.ridge, reward)
-        yield from self._wrong_moment(reward)
-        yield from _wrong_size(self.standard_deviation, self._noise(paid, relation))
-
-    def odd(self, paid: ApproximateEvent) -> Iterator[str]:
-        """Yield what differs without promising more."""
-        yield from _odd_loss(self, paid)
-
-    def _wrong_moment(self, reward: RewardModel) -> Iterator[str]:
-        """Yield what is wrong about the second moment, which the reward's file holds."""
+    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+        """Take note of a second moment that is not the one in the reward's file."""
         moment = reward.moment
         told = self.second_moment or self.second_moment_mu > 0
         if told != (moment is not None) or told != self.second_moment:
-            yield "The reward holds another second moment than is described."
+            found.refute("The reward holds another second moment than is described.")
         elif moment is not None:
-            if self.second_moment_mu < moment.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK):
-                yield "More noise of the second moment is described than it carries."
-            if not math.isclose(self.bound, moment.bound, rel_tol=_SLACK):
-                yield "Another bound is described than that of the second moment."
+            less = self.second_moment_mu < moment.mechanism.mu(REPLACE_SPECIAL) * (1 - _SLACK)
+            found.refute("More noise of the second moment is described than it carries.", when=less)
+            other = not math.isclose(self.bound, moment.bound, rel_tol=_SLACK)
+            found.refute("Another bound is described than that of the second moment.", when=other)
 
-    def _noise(self, paid: ApproximateEvent, relation: NeighboringRelation) -> float | None:
-        """Return the noise of a tilt with these settings that keeps what was paid; None if none."""
-        try:
-            return ObjectivePerturbation(
-                paid.epsilon,
-                delta=paid.delta,
-                bound=self.bound,
-                neighbors=relation,
-                ridge=self.ridge,
-                second_moment_mu=self.second_moment_mu,
-            ).standard_deviation
-        except UsageError:
-            return None
+    def _mechanism(
+        self, paid: ApproximateEvent, relation: NeighboringRelation
+    ) -> ObjectivePerturbation:
+        return ObjectivePerturbation(
+            paid.epsilon,
+            delta=paid.delta,
+            bound=self.bound,
+            neighbors=relation,
+            ridge=self.ridge,
+            second_moment_mu=self.second_moment_mu,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatedRankedTilt:
-    """A minimizer of a tilted objective of rankings, as ``result.json`` describes it."""
+class StatedRankedTilt(_StatedObjective):
+    """Objective perturbation on rankings, as ``result.json`` describes it."""
 
-    name: str  # the mechanism
-    epsilon: float  # privacy loss that it is said to keep
-    delta: float  # with this failure probability
-    bound: float  # norm to which the features of every candidate were clipped
     candidates: int  # the most candidates of one ballot
     dimension: int  # number of features
-    ridge: float  # strength of the quadratic penalty
-    standard_deviation: float  # noise of every coordinate of the tilt
 
     @classmethod
     def read(cls, told: Mapping[str, Any]) -> StatedRankedTilt:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        sizes = ("bound", "ridge", "standard_deviation")
+        name, epsilon, delta = cls.loss(told)
         return cls(
-            name=_text(told["name"]),
-            **_loss(told),
-            **{size: _validate.positive(size, told[size]) for size in sizes},
+            name=name,
+            epsilon=epsilon,
+            delta=delta,
+            **cls.sizes(told),
             candidates=_validate.integer("candidates", told["candidates"], at_least=2),
             dimension=_validate.integer("dimension", told["dimension"], at_least=1),
         )
 
-    def wrong(
-        self, paid: ApproximateEvent, relation: NeighboringRelation, *, reward: RewardModel
-    ) -> Iterator[str]:
-        """Yield what says that less was lost than was paid for, or more noise was added."""
-        yield from _wrong_loss(self, paid)
-        yield from _wrong_ridge(self.ridge, reward)
-        if self.dimension != len(reward.weights):
-            yield "Another number of features is described than the reward has weights."
-        if reward.items is not None and self.candidates < len(reward.items):
-            yield "Fewer candidates are described than the items that everybody ranked."
-        yield from _wrong_size(self.standard_deviation, self._noise(paid, relation))
+    def _compare_reward(self, found: Differences, reward: RewardModel) -> None:
+        """Take note of sizes that do not fit the reward."""
+        found.refute(
+            "Another number of features is described than the reward has weights.",
+            when=self.dimension != len(reward.weights),
+        )
+        fewer = reward.items is not None and self.candidates < len(reward.items)
+        found.refute(
+            "Fewer candidates are described than the items that everybody ranked.", when=fewer
+        )
 
-    def odd(self, paid: ApproximateEvent) -> Iterator[str]:
-        """Yield what differs without promising more."""
-        yield from _odd_loss(self, paid)
-
-    def _noise(self, paid: ApproximateEvent, relation: NeighboringRelation) -> float | None:
-        """Return the noise of a tilt with these settings that keeps what was paid; None if none."""
-        try:
-            return RankingObjectivePerturbation(
-                paid.epsilon,
-                delta=paid.delta,
-                bound=self.bound,
-                candidates=self.candidates,
-                dimension=self.dimension,
-                neighbors=relation,
-                ridge=self.ridge,
-            ).standard_deviation
-        except UsageError:
-            return None
+    def _mechanism(
+        self, paid: ApproximateEvent, relation: NeighboringRelation
+    ) -> RankingObjectivePerturbation:
+        return RankingObjectivePerturbation(
+            paid.epsilon,
+            delta=paid.delta,
+            bound=self.bound,
+            candidates=self.candidates,
+            dimension=self.dimension,
+            neighbors=relation,
+            ridge=self.ridge,
+        )
 
 
 def together(rows: Iterable[Row]) -> GaussianEvent | None:
@@ -312,45 +351,7 @@ def together(rows: Iterable[Row]) -> GaussianEvent | None:
     return GaussianEvent(math.sqrt(sum(squares))) if len(squares) == len(events) else None
 
 
-def cap_of(row: Row) -> int | None:
-    """Return how many records of one person count, as the entry says it."""
-    cap: int | None = (json.loads(row.payload).get("details") or {}).get("cap")
-    return cap
-
-
-def _wrong_loss(told: StatedTilt | StatedRankedTilt, paid: ApproximateEvent) -> Iterator[str]:
-    """Yield that less is described than was paid for, if it is."""
-    if told.epsilon < paid.epsilon * (1 - _SLACK) or told.delta < paid.delta * (1 - _SLACK):
-        yield "A smaller loss is described than was paid for."
-
-
-def _odd_loss(told: StatedTilt | StatedRankedTilt, paid: ApproximateEvent) -> Iterator[str]:
-    """Yield that more is described than was paid for, if it is."""
-    if told.epsilon > paid.epsilon * (1 + _SLACK) or told.delta > paid.delta * (1 + _SLACK):
-        yield "A larger loss is described than was paid for."
-
-
-def _wrong_ridge(ridge: float, reward: RewardModel) -> Iterator[str]:
-    """Yield that the reward was fitted with another ridge, if it was."""
-    if not math.isclose(ridge, reward.ridge, rel_tol=_SLACK):
-        yield "Another ridge is described than that of the reward."
-
-
-def _wrong_size(stated: float, needed: float | None) -> Iterator[str]:
-    """Yield that another size of noise is described than was paid for, if it is."""
-    if needed is None or stated < needed * (1 - _CALIBRATED):
-        yield "Less noise is described than what was paid for needs."
-    elif stated > needed * (1 + _CALIBRATED):
-        yield "More noise is described than was paid for."
-
-
-def _loss(told: Mapping[str, Any]) -> dict[str, float]:
-    """Return ε and δ."""
-    epsilon = _validate.non_negative("epsilon", float_from_json(told["epsilon"]))
-    return {"epsilon": epsilon, "delta": _validate.failure_probability("delta", told["delta"])}
-
-
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a text; TypeError if it is anything else."""
     if not isinstance(value, str):
         raise TypeError
@@ -386,7 +387,6 @@ _OF_TEXTS = {
 }
 _TEXTS = {("decisive",), ("examples",)}
 _COUNTS = {("data", "pairs"), ("data", "ballots"), ("metrics", "pairs")}
-_NUMBER_SLACK = 1e-6  # of rounding, where one machine made a worth and another makes it again
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -406,55 +406,52 @@ class StatedItems:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
         items, count = result.get("items"), _at(result, ("data", "items"))
         plain = _at(result, ("policy", "confidence")) is None
-        choices = _at(result, ("policy", "choices")) if plain else None
-        temperature = None if choices is None else result["policy"]["temperature"]
+        rows = _at(result, ("policy", "choices")) if plain else None
+        temperature = None if rows is None else result["policy"]["temperature"]
+        if temperature is not None:
+            temperature = _validate.positive("temperature", temperature)
+        choices = None
+        if rows is not None:
+            choices = tuple(
+                (str(row["name"]), _validate.number("probability", row["probability"]))
+                for row in rows
+            )
         return cls(
             worths=None if items is None else tuple(map(_worth, items)),
-            choices=None
-            if choices is None
-            else tuple(
-                (str(row["name"]), _validate.number("probability", row["probability"]))
-                for row in choices
-            ),
+            choices=choices,
             count=None if count is None else _validate.integer("items", count, at_least=0),
-            temperature=None
-            if temperature is None
-            else _validate.positive("temperature", temperature),
+            temperature=temperature,
         )
 
-    def wrong(self, reward: RewardModel) -> Iterator[str]:
-        """Yield what the reward does not say of its items."""
+    def compare(self, found: Differences, reward: RewardModel) -> None:
+        """Take note of what the reward does not say of its items, and of what is left unsaid."""
         known: list[Worth] = [] if reward.items is None else reward.worths()
-        if self.count not in (None, len(known)):
-            yield "Another number of items is told than the reward has."
+        other = self.count not in (None, len(known))
+        found.refute("Another number of items is told than the reward has.", when=other)
         if self.worths is not None:
-            yield from self._wrong_worths(known)
-        if self.choices is not None and not self._follows(known):
-            yield "The policy's choices do not follow from the worths of the reward."
+            # Equal worths may change places.
+            of_name = {name: numbers for name, *numbers in known}
+            told = self.worths
+            if sorted(name for name, *_ in told) != sorted(of_name):
+                found.refute("Other items are told than those of the reward.")
+            elif not all(_close(numbers[0], of_name[name][0]) for name, *numbers in told):
+                found.refute("Another worth of an item is told than in the reward.")
+            elif not _descending([worth for _, worth, *_ in told if worth is not None]):
+                found.refute("Another order of the items is told than in the reward.")
+            elif not all(all(map(_close, ends, of_name[name][1:])) for name, _, *ends in told):
+                found.refute("Another interval of an item is told than the reward gives.")
+        if self.choices is not None:
+            other = not self._follows(self.choices, known)
+            found.refute(
+                "The policy's choices do not follow from the worths of the reward.", when=other
+            )
+        unsaid = self.worths is None and reward.items is not None
+        found.warn("The items of the reward are not told.", when=unsaid)
 
-    def odd(self, reward: RewardModel) -> Iterator[str]:
-        """Yield what is left unsaid."""
-        if self.worths is None and reward.items is not None:
-            yield "The items of the reward are not told."
-
-    def _wrong_worths(self, known: list[Worth]) -> Iterator[str]:
-        """Yield what differs from the worths in the reward; equal ones may change places."""
-        told = self.worths or ()
-        of_name = {name: numbers for name, *numbers in known}
-        names = [name for name, *_ in told]
-        if sorted(names) != sorted(of_name):
-            yield "Other items are told than those of the reward."
-        elif not all(_close(numbers[0], of_name[name][0]) for name, *numbers in told):
-            yield "Another worth of an item is told than in the reward."
-        elif not _descending([worth for _, worth, *_ in told if worth is not None]):
-            yield "Another order of the items is told than in the reward."
-        elif not all(all(map(_close, ends, of_name[name][1:])) for name, _, *ends in told):
-            yield "Another interval of an item is told than the reward gives."
-
-    def _follows(self, known: list[Worth]) -> bool:
+    def _follows(self, choices: tuple[tuple[str, float], ...], known: list[Worth]) -> bool:
         """Return whether every chance is that of the reference, all alike, tilted by the worth."""
-        chances = dict(self.choices or ())
-        if self.temperature is None or not known or len(self.choices or ()) != len(known):
+        chances = dict(choices)
+        if self.temperature is None or not known or len(choices) != len(known):
             return False
         if set(chances) != {name for name, *_ in known}:
             return False
@@ -491,35 +488,38 @@ class StatedNumbers:
             items=StatedItems.read(result),
         )
 
-    def wrong(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> Iterator[str]:
-        """Yield what a curator could not state without a release that is on no ledger."""
+    def compared(self, paid: Guarantee, *, bought: bool, reward: RewardModel) -> Differences:
+        """Return what a curator could not state without a release that is on no ledger."""
         # A sum of labels, once released, gives likelihood and slope for nothing, and no more. Of
         # whole records nothing is free, and where they may come and go not even their number is.
+        found = Differences()
         records = paid.unit != "label" and "labels-only" not in paid.caveats
         dear = _NEVER | (set() if bought else _BOUGHT | (_LIKELIHOOD if records else set()))
         told = self.present & dear
-        if told:
-            yield f"Nothing on the ledger paid for {_names(told)}."
-        texts = self.present & _OF_TEXTS | self.private_texts
+        found.refute(f"Nothing on the ledger paid for {_names(told)}.", when=bool(told))
+        texts = set(self.present & _OF_TEXTS | self.private_texts)
         texts |= set() if reward.standard_errors is None else {(_REWARD, "standard_errors")}
         texts |= set() if reward.worth_intervals is None else {(_REWARD, "worth_intervals")}
         texts |= {(_REWARD, "unoffered")} if reward.unoffered else set()
-        if records and texts:
-            yield f"Nothing but private prompts and answers tells {_names(texts)}."
+        found.refute(
+            f"Nothing but private prompts and answers tells {_names(texts)}.",
+            when=records and bool(texts),
+        )
         counts = self.present & _COUNTS | (set() if reward.pairs is None else {(_REWARD, "pairs")})
         if paid.neighbors == ADD_OR_REMOVE_ONE and counts:
-            yield f"How many records there are is private, and this tells: {_names(counts)}."
-        yield from self.items.wrong(reward)
+            found.refute(
+                f"How many records there are is private, and this tells: {_names(counts)}."
+            )
+        self.items.compare(found, reward)
+        return found
 
 
 def _worth(row: Mapping[str, Any]) -> Worth:
     """Return one item; KeyError, TypeError or ValueError where it is malformed."""
-    if not isinstance(row["name"], str):
-        raise TypeError
     ends = (None, None) if row["interval"] is None else row["interval"]
     low, high = (None if end is None else _validate.number("interval", end) for end in ends)
     worth = None if row["worth"] is None else _validate.number("worth", row["worth"])
-    return row["name"], worth, low, high
+    return _text(row["name"]), worth, low, high
 
 
 def _close(one: float | None, other: float | None) -> bool:
@@ -534,7 +534,7 @@ def _descending(values: list[float]) -> bool:
     return all(low <= high + _NUMBER_SLACK for high, low in pairwise(values))
 
 
-def _at(value: Any, path: _Path) -> Any:
+def _at(value: object, path: _Path) -> Any:
     """Return what lies at a path; None where there is nothing, TypeError where there is no dict."""
     for step in path:
         if value is None:
@@ -545,7 +545,7 @@ def _at(value: Any, path: _Path) -> Any:
     return value
 
 
-def _says(value: Any) -> bool:
+def _says(value: object) -> bool:
     """Return whether a value says anything."""
     return any(map(_says, value)) if isinstance(value, list) else value is not None
 
@@ -555,18 +555,12 @@ def _names(paths: Iterable[_Path]) -> str:
     return ", ".join(sorted(".".join(path) for path in paths))
 
 
-_NOISE_OF = "estimate"
-_FREE = "Metrics are said to be bought, and nothing on the ledger paid for them."
-_HIDES_NO_RECORD = "Noise on labels or rankings hides no record."
-_OTHER = "Another mechanism is described than the one that was paid for."
-
-
 _Noise = StatedGaussian | StatedTilt | StatedRankedTilt
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], _Noise]] = {
-    LABELS: StatedGaussian.read,
-    RANKINGS: StatedGaussian.read,
-    RECORDS: StatedTilt.read,
-    RANKED: StatedRankedTilt.read,
+    _LABELS: StatedGaussian.read,
+    _RANKINGS: StatedGaussian.read,
+    _RECORDS: StatedTilt.read,
+    _RANKED: StatedRankedTilt.read,
 }
 
 
@@ -582,29 +576,14 @@ class StatedMechanism:
     @classmethod
     def read(cls, result: Mapping[str, Any]) -> StatedMechanism:
         """Return what a result says; KeyError, TypeError or ValueError where it is malformed."""
-        bought = result.get("metrics")
+        bought, told = result.get("metrics"), result["mechanism"]
+        reader = _READERS.get(told["name"])
         return cls(
             coin=StatedCoin.read(result),
-            noise=_noise(result["mechanism"]),
+            noise=None if reader is None else reader(told),
             metrics=None if bought is None else StatedGaussian.read(bought),
             numbers=StatedNumbers.read(result),
         )
-
-
-def _noise(told: Mapping[str, Any]) -> _Noise | None:
-    """Return the mechanism of a curator; None for a name that is not known."""
-    reader = _READERS.get(told["name"])
-    return None if reader is None else reader(told)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Payment:
-    """What a curator paid: the entry behind the reward, and the entries for metrics."""
-
-    terms: Guarantee  # what all of them promise together
-    entry: Row  # the spend that the released reward was drawn on
-    others: tuple[Row, ...]  # every other spend that the reward names
-    reward: RewardModel  # the reward in `reward.json`
 
 
 def check_mechanism(
@@ -618,93 +597,78 @@ def check_mechanism(
     rows = tuple(rows)
     spends = [row for row in rows if row.kind == "reserve"]
     if all(isinstance(event_of(row), RandomizedResponseEvent) for row in spends):
-        found = check_coin(stated.coin, paid, rows)
-        return found if stated.metrics is None else replace(found, outcome="refutes", summary=_FREE)
-    drawn = [row for row in spends if row.release_id in _drawn(rows, reward.artifact)]
-    if len(drawn) != 1 or type(event_of(drawn[0])) not in {GaussianEvent, ApproximateEvent}:
-        summary = "The entries are of a kind that no mechanism is described by."
-        return Finding(attack=_ATTACK, outcome="skipped", summary=summary)
-    others = tuple(row for row in spends if row is not drawn[0])
-    payment = _Payment(terms=paid, entry=drawn[0], others=others, reward=reward)
-    return _judged(stated, payment)
-
-
-def _drawn(rows: Iterable[Row], artifact: str) -> set[str]:
-    """Return the names of the releases of which one gave this reward."""
+        coin = check_coin(stated.coin, paid, rows)
+        return coin if stated.metrics is None else replace(coin, outcome="refutes", summary=_FREE)
+    # The entry behind the reward is the one that gave its artifact; all others are for metrics.
     commits = (row for row in rows if row.kind == "commit")
-    return {row.release_id for row in commits if json.loads(row.payload)["artifact"] == artifact}
-
-
-def _judged(stated: StatedMechanism, payment: _Payment) -> Finding:
-    """Return the finding about a curator's run."""
-    terms, bought = payment.terms, bool(payment.others)
-    wrong = [
-        *_wrong_noise(stated, payment),
-        *_wrong_metrics(stated.metrics, payment),
-        *stated.numbers.wrong(terms, bought=bought, reward=payment.reward),
-    ]
-    odd = [] if wrong else [*_odd_noise(stated.noise, payment), *_odd_metrics(stated, payment)]
-    odd += [] if wrong else stated.numbers.items.odd(payment.reward)
-    return Finding(
-        attack=_ATTACK,
-        outcome="refutes" if wrong else "warning" if odd else "clear",
-        summary=" ".join(dict.fromkeys([*wrong, *odd]))
-        or "The mechanism that is described is the one that was paid for, and so is every number.",
+    drawn = {
+        row.release_id for row in commits if json.loads(row.payload)["artifact"] == reward.artifact
+    }
+    behind = [row for row in spends if row.release_id in drawn]
+    if len(behind) != 1 or type(event_of(behind[0])) not in {GaussianEvent, ApproximateEvent}:
+        summary = "The entries are of a kind that no mechanism is described by."
+        return Finding.skipped(_ATTACK, summary)
+    entry = behind[0]
+    others = [row for row in spends if row is not entry]
+    parts = (
+        _noise_differences(stated, paid, entry, reward),
+        _metrics_differences(stated.metrics, paid, others),
+        stated.numbers.compared(paid, bought=bool(others), reward=reward),
+    )
+    found = Differences(
+        [text for part in parts for text in part.wrong],
+        [text for part in parts for text in part.odd],
+    )
+    return found.finding(
+        clear="The mechanism that is described is the one that was paid for, and so is every "
+        "number.",
         details={
-            "paid": json.loads(payment.entry.parameters),
-            "paid_for_metrics": [json.loads(row.parameters) for row in payment.others],
+            "paid": json.loads(entry.parameters),
+            "paid_for_metrics": [json.loads(row.parameters) for row in others],
         },
     )
 
 
-def _wrong_noise(stated: StatedMechanism, payment: _Payment) -> Iterator[str]:
-    """Yield what promises more than the entry behind the reward paid for."""
-    noise, event, terms = stated.noise, event_of(payment.entry), payment.terms
-    fits = noise is not None and noise.name == payment.reward.method
-    if stated.coin.noise != _NOISE_OF or not fits:
-        yield _OTHER
-    elif isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
-        if terms.unit == "record":
-            yield _HIDES_NO_RECORD
-        yield from noise.wrong(event, terms.neighbors)
-    elif isinstance(noise, (StatedTilt, StatedRankedTilt)) and isinstance(event, ApproximateEvent):
-        if terms.unit != "record":
-            yield f"A tilted objective hides records, and the promise is about a {terms.unit}."
-        yield from noise.wrong(event, terms.neighbors, reward=payment.reward)
-    else:
-        yield _OTHER
-
-
-def _odd_noise(noise: _Noise | None, payment: _Payment) -> Iterator[str]:
-    """Yield what differs from the entry behind the reward without promising more."""
-    event = event_of(payment.entry)
+def _noise_differences(
+    stated: StatedMechanism, terms: Guarantee, entry: Row, reward: RewardModel
+) -> Differences:
+    """Return what differs from the entry behind the reward."""
+    noise, event = stated.noise, event_of(entry)
+    if noise is None or noise.name != reward.method or stated.coin.noise != _CURATOR_NOISE:
+        return Differences([_OTHER])
     if isinstance(noise, StatedGaussian) and isinstance(event, GaussianEvent):
-        yield from noise.odd(event, payment.terms.neighbors)
-        if noise.records_per_person != cap_of(payment.entry):
-            yield "Another number of records of one person is described than was counted."
-    elif isinstance(noise, (StatedTilt, StatedRankedTilt)) and isinstance(event, ApproximateEvent):
-        yield from noise.odd(event)
+        found = noise.compared(event, terms.neighbors)
+        cap = (json.loads(entry.payload).get("details") or {}).get("cap")
+        found.warn(
+            "Another number of records of one person is described than was counted.",
+            when=noise.records_per_person != cap,
+        )
+        if terms.unit == "record":
+            found.wrong.insert(0, _HIDES_NO_RECORD)
+        return found
+    if not isinstance(noise, StatedGaussian) and isinstance(event, ApproximateEvent):
+        found = noise.compared(event, terms.neighbors, reward=reward)
+        if terms.unit != "record":
+            other = f"A tilted objective hides records, and the promise is about a {terms.unit}."
+            found.wrong.insert(0, other)
+        return found
+    return Differences([_OTHER])
 
 
-def _wrong_metrics(told: StatedGaussian | None, payment: _Payment) -> Iterator[str]:
-    """Yield what promises more than the entries for metrics paid for."""
+def _metrics_differences(
+    told: StatedGaussian | None, terms: Guarantee, others: list[Row]
+) -> Differences:
+    """Return what differs from the entries that paid for metrics."""
     if told is None:
-        return
-    event = together(payment.others)
-    if not payment.others:
-        yield _FREE
-    elif event is None or told.name not in METRICS:
-        yield "Metrics are said to be bought by another mechanism than was paid for."
-    else:
-        if payment.terms.unit == "record" and told.name == LABELS:
-            yield _HIDES_NO_RECORD
-        yield from (f"Metrics: {text}" for text in told.wrong(event, payment.terms.neighbors))
-
-
-def _odd_metrics(stated: StatedMechanism, payment: _Payment) -> Iterator[str]:
-    """Yield what differs from the entries for metrics without promising more."""
-    told, event = stated.metrics, together(payment.others)
-    if told is None and payment.others:
-        yield "An entry paid for something that is not described."
-    if told is not None and event is not None:
-        yield from (f"Metrics: {text}" for text in told.odd(event, payment.terms.neighbors))
+        unsaid = "An entry paid for something that is not described."
+        return Differences(odd=[unsaid] if others else [])
+    event = together(others)
+    if not others:
+        return Differences([_FREE])
+    if event is None or told.name not in _METRICS:
+        other = "Metrics are said to be bought by another mechanism than was paid for."
+        return Differences([other])
+    found = told.compared(event, terms.neighbors)
+    hides = [_HIDES_NO_RECORD] if terms.unit == "record" and told.name == _LABELS else []
+    wrong = [*hides, *(f"Metrics: {text}" for text in found.wrong)]
+    return Differences(wrong, [f"Metrics: {text}" for text in found.odd])

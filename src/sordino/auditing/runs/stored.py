@@ -1,6 +1,6 @@
 """The files of a run, read as they are: nothing in the folder changes, not even for a moment.
 
-What lies beside the files of a run: its page, and files that hold raw judgments.
+And what lies beside them: its page, and files that hold raw judgments.
 """
 
 from __future__ import annotations
@@ -73,13 +73,19 @@ class StoredRun:
         reward = RewardModel.load(folder / REWARD)
         with malformed(RESULT):
             certificate = _certificate(result["certificate"])
+            # The reward enters as it stands in its file: read back and written again, a file of an
+            # older version would become one of this version, with another digest.
+            artifact = values
+            if certificate.artifact != "reward":
+                policy = _policy(reward, result["policy"])
+                artifact = policy.to_dict() | {"reward": values}
             return cls(
                 claim=Guarantee.from_dict(result["guarantee"], _texts(result["caveats"])),
                 certificate=certificate,
                 reward=reward,
                 reward_sha256=_text(result["reward_sha256"]),
                 found_sha256=sha256_of(folder / REWARD),
-                digest=_digest(certificate.artifact, values, reward, result),
+                digest=digest_of(artifact),
                 stated=StatedMechanism.read(result),
             )
 
@@ -93,20 +99,15 @@ def read_result(folder: Path) -> dict[str, Any]:
             f"{_PROBLEM}: {folder.name or 'the folder'} holds no {RESULT}. Give the folder that "
             "sordino align wrote (--out)."
         )
-    _refuse_draws(folder)
-    return read_json(folder / RESULT, kind=RESULT_FORMAT, version=RESULT_VERSION, problem=_PROBLEM)
-
-
-def _refuse_draws(folder: Path) -> None:
-    """Refuse a folder of draws, which holds no reward; say where their promise is."""
     kind = ""
     with suppress(OSError, ValueError, AttributeError, RecursionError):
         kind = str(json.loads((folder / RESULT).read_text("utf-8")).get("format"))
-    if kind in _DRAWS:
+    if kind in _DRAWS:  # which hold no reward; their promise is elsewhere
         raise DataError(
             f"{_PROBLEM}: {folder.name} holds draws of a withheld estimate, so there is no reward "
             "to report or to audit. Read its ledger: sordino ledger show."
         )
+    return read_json(folder / RESULT, kind=RESULT_FORMAT, version=RESULT_VERSION, problem=_PROBLEM)
 
 
 @contextmanager
@@ -149,38 +150,31 @@ def _certificate(values: Mapping[str, Any]) -> Certificate:
     )
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     """Return a text; TypeError if it is anything else."""
     if not isinstance(value, str):
         raise TypeError
     return value
 
 
-def _texts(values: Any) -> list[str]:
+def _texts(values: object) -> list[str]:
     """Return a list of texts; TypeError if it is anything else."""
     if not isinstance(values, list):
         raise TypeError
     return [_text(value) for value in values]
 
 
-def _digest(
-    artifact: str, values: Mapping[str, Any], reward: RewardModel, result: Mapping[str, Any]
-) -> str:
-    """Return the digest of the artifact that the files describe."""
-    # The reward enters as it stands in its file: read back and written again, a file of an older
-    # version would become one of this version, with another digest.
-    if artifact == "reward":
-        return digest_of(values)
-    policy = _policy(reward, result["policy"])
-    return digest_of(policy.to_dict() | {"reward": values})
-
-
 def _policy(reward: RewardModel, settings: Mapping[str, Any]) -> CandidatePolicy:
     """Return the policy that ``result.json`` describes."""
     if settings["kind"] == "gibbs":
         return gibbs_policy(reward, temperature=settings["temperature"])
-    names = ("temperature", "kind", "confidence", "scale")
-    return ConfidencePolicy(reward, **{name: settings[name] for name in names})
+    return ConfidencePolicy(
+        reward,
+        temperature=settings["temperature"],
+        kind=settings["kind"],
+        confidence=settings["confidence"],
+        scale=settings["scale"],
+    )
 
 
 def read_ledger(path: Path, *, given: bool = False) -> Ledger:
@@ -276,66 +270,49 @@ def check_report(folder: Path, claim: Guarantee, heads: Iterable[str] | None) ->
     # Only what every version of the page says is looked for, so most of what is missing is a
     # warning; a page that hides a simulation refutes.
     if not (folder / REPORT).is_file():
-        return Finding(attack="report", outcome="skipped", summary=f"There is no {REPORT}.")
+        return Finding.skipped("report", f"There is no {REPORT}.")
     with explained(f"{REPORT} cannot be read"):
         page = (folder / REPORT).read_bytes().decode(errors="replace")
     words = " ".join(html.unescape(_TAG.sub(" ", page)).split())
     if claim.simulated and "SIMULATED" not in words:
-        return Finding(
-            attack="report",
-            outcome="refutes",
-            summary="The run is simulated and its page does not say so.",
-        )
-    wrong = [*_other_words(words, claim), *_other_head(words, heads)]
-    return Finding(
-        attack="report",
-        outcome="warning" if wrong else "clear",
-        summary=f"The page does not state {', '.join(wrong)} of this run: it is of another run, "
-        "or was edited."
-        if wrong
-        else "The page states the same promise, and a head of this ledger.",
-    )
-
-
-def _other_words(words: str, claim: Guarantee) -> Iterator[str]:
-    """Yield what a page should say of a promise and does not."""
+        silent = "The run is simulated and its page does not say so."
+        return Finding.judged("report", wrong=silent, clear="")
+    missing = []
     size = _EPSILON.search(words)  # the first is the promise, later ones are the budget's
-    if _PLAIN[0] <= claim.epsilon < _PLAIN[1] and not (
-        size and float(size[1]) == float(never_less(claim.epsilon, _DIGITS))
-    ):
-        yield "the epsilon"
+    right = size and float(size[1]) == float(never_less(claim.epsilon, _DIGITS))
+    if _PLAIN[0] <= claim.epsilon < _PLAIN[1] and not right:
+        missing.append("the epsilon")
     if claim.change not in words.lower() or claim.neighbors.name not in words:
-        yield "the unit"
+        missing.append("the unit")
     if any(" ".join(CAVEATS[name].split()) not in words for name in claim.caveats):
-        yield "every caveat"
-
-
-def _other_head(words: str, heads: Iterable[str] | None) -> Iterator[str]:
-    """Yield the head if a page names none that the ledger had since the run."""
+        missing.append("every caveat")
     if heads is not None and not set(heads) & set(_DIGEST.findall(words)):
-        yield "a ledger head"
+        missing.append("a ledger head")  # of those that the ledger had since the run
+    odd = (
+        f"The page does not state {', '.join(missing)} of this run: it is of another run, or was "
+        "edited."
+    )
+    clear = "The page states the same promise, and a head of this ledger."
+    return Finding.judged("report", odd=odd if missing else "", clear=clear)
 
 
 def check_strays(folder: Path) -> Finding:
     """Return whether files beside a run look like raw judgments, by their first bytes."""
     # At most a thousand files, also in folders below, and 64 KiB of each are looked at.
     entries = list(islice(_files(folder), _MOST_FILES + 1))
-    found = sorted(str(path.relative_to(folder)) for path in entries[:_MOST_FILES] if _is_raw(path))
-    more = len(entries) > _MOST_FILES
-    if not found:
-        return Finding(
-            attack="strays",
-            outcome="clear",
-            summary=f"No other file {'among the first thousand ' if more else ''}looks like raw "
-            "judgments.",
-            details={"looked_at": min(len(entries), _MOST_FILES)},
-        )
-    return Finding(
-        attack="strays",
-        outcome="warning",
-        summary="Raw judgments seem to lie beside the run: whoever gets this folder reads them. "
-        "Move them away before you pass it on.",
-        details={"files": found[:_MOST_NAMES], "count": len(found)},
+    more, looked_at = len(entries) > _MOST_FILES, entries[:_MOST_FILES]
+    found = sorted(str(path.relative_to(folder)) for path in looked_at if _is_raw(path))
+    odd = (
+        "Raw judgments seem to lie beside the run: whoever gets this folder reads them. Move them "
+        "away before you pass it on."
+    )
+    some: dict[str, object] = {"files": found[:_MOST_NAMES], "count": len(found)}
+    return Finding.judged(
+        "strays",
+        odd=odd if found else "",
+        clear=f"No other file {'among the first thousand ' if more else ''}looks like raw "
+        "judgments.",
+        details=some if found else {"looked_at": len(looked_at)},
     )
 
 
@@ -356,10 +333,7 @@ def _is_raw(path: Path) -> bool:
         head = unpacked(path, file).read(_HEAD)
     if head.startswith(_SQLITE):
         return False
-    return bool(_KEY.search(head)) or not {*_RAW}.isdisjoint(_columns(head))
-
-
-def _columns(head: bytes) -> list[str]:
-    """Return the names in the first line of a table."""
+    # Or the first line of a table does.
     line = head.partition(b"\n")[0].decode("utf-8-sig", errors="replace")
-    return [name.strip().strip('"').lower() for name in _SEPARATORS.split(line)]
+    columns = {name.strip().strip('"').lower() for name in _SEPARATORS.split(line)}
+    return bool(_KEY.search(head)) or not columns.isdisjoint(_RAW)

@@ -5,17 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from sordino.auditing.releases.channels import attack_channels, order_channels
-from sordino.auditing.releases.columns import numbered, ordered_values, ranked_blocks, readings
-from sordino.auditing.releases.evidence import Channel, at_least, at_most, mixed_at_least
-from sordino.auditing.releases.reading import UNKNOWN, Released
-from sordino.auditing.releases.strata import (
+from sordino.auditing.releases.channels import (
     DISPLAYED,
     FAILURE,
     PublicKnowledge,
+    attack_channels,
     independent_rows,
-    public_factors,
+    order_channels,
 )
+from sordino.auditing.releases.columns import numbered, ordered_values, ranked_blocks, readings
+from sordino.auditing.releases.evidence import Channel, at_least, at_most, mixed_at_least
+from sordino.auditing.releases.reading import UNKNOWN, Released
 
 N = 400
 
@@ -297,8 +297,11 @@ def test_unknown_truths_and_silent_rows_are_not_judged():
 
 def test_factors_are_what_is_public():
     file = file_of(persons=("x",) * N, columns={"c": tuple(range(N)), "d": ("u", None) * (N // 2)})
-    assert [len(np.unique(f)) for f in public_factors(file, ["c", "d", "absent"])] == [8, 2, 1]
-    assert [len(np.unique(f)) for f in public_factors(file_of(), [])] == [1]
+    assert [
+        len(np.unique(f))
+        for f in PublicKnowledge(released=file, covariates=("c", "d", "absent")).factors
+    ] == [8, 2, 1]
+    assert [len(np.unique(f)) for f in PublicKnowledge(released=file_of()).factors] == [1]
 
 
 def test_labels_that_what_is_public_makes_certain_leave_no_evidence():

@@ -12,6 +12,7 @@ import sordino
 from sordino import _random
 from sordino._random import SimulatedEntropy
 from sordino.auditing.releases import leaks as releases
+from sordino.auditing.releases.channels import recovery_bound
 from sordino.auditing.releases.leaks import audit_release
 from sordino.auditing.releases.recipes import coin_recipes
 from sordino.auditing.releases.seed_attack import attack_coins
@@ -161,11 +162,10 @@ def test_answers_that_agree_too_well_are_no_randomized_constant(raw_rows, write)
 def test_what_is_public_anyway_is_taken_off_what_was_read_out():
     """All of 800 labels right: the chance is at least 0.05^(1/800) with 95 % confidence."""
     low = 0.05 ** (1 / 800)
-    bounds = [releases._Recovery(800, 800, odds).bound(0.5, 0.95) for odds in (0.0, 1.25)]
-    assert bounds[0].lower == pytest.approx(np.log(low / (1 - low)), rel=1e-9)
-    assert bounds[1].lower == pytest.approx(bounds[0].lower - 1.25, rel=1e-9)
-    assert releases._Recovery(0, 800, 0.0).bound(0.5, 0.95).lower == 0.0
-    assert releases._Recovery(800, 800, np.inf).bound(0.5, 0.95).lower == 0.0
+    all_right, tastes = (recovery_bound(800, 800, odds, 0.95) for odds in (0.0, 1.25))
+    assert all_right == pytest.approx(np.log(low / (1 - low)), rel=1e-9)
+    assert tastes == pytest.approx(all_right - 1.25, rel=1e-9)
+    assert recovery_bound(0, 800, 0.0, 0.95) == recovery_bound(800, 800, np.inf, 0.95) == 0.0
 
 
 def test_rows_in_the_order_of_their_labels(raw_rows, write):

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from sordino.auditing.runs.claims import (
+    Differences,
     StatedGaussian,
     StatedMechanism,
     StatedNumbers,
     StatedRankedTilt,
     StatedTilt,
-    cap_of,
     check_mechanism,
     together,
 )
@@ -84,7 +84,7 @@ def tilt(noise, moment=None):
 def test_noise_on_labels_of_any_size_that_is_described_as_it_is(epsilon, delta):
     noise = LabelGaussian(epsilon, delta=delta)
     told = StatedGaussian.read(gaussian(epsilon, delta, noise.mu))
-    assert not [*told.wrong(noise.event, REPLACE_ONE), *told.odd(noise.event, REPLACE_ONE)]
+    assert told.compared(noise.event, REPLACE_ONE) == Differences()
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SIZES)
@@ -92,7 +92,7 @@ def test_noise_on_labels_of_any_size_that_is_described_as_it_is(epsilon, delta):
 def test_metrics_of_any_size_that_are_described_as_they_are(epsilon, delta, relation):
     noise = record_metrics_mechanism(epsilon, delta=delta, neighbors=relation)
     told = StatedGaussian.read(gaussian(epsilon, delta, noise.event.mu))
-    assert not [*told.wrong(noise.event, relation), *told.odd(noise.event, relation)]
+    assert told.compared(noise.event, relation) == Differences()
 
 
 @pytest.mark.parametrize(("epsilon", "delta"), SIZES)
@@ -101,7 +101,7 @@ def test_metrics_of_any_size_that_are_described_as_they_are(epsilon, delta, rela
 def test_a_tilt_of_any_size_that_is_described_as_it_is(epsilon, delta, bound, relation):
     noise = ObjectivePerturbation(epsilon, delta=delta, bound=bound, neighbors=relation)
     told, found = StatedTilt.read(tilt(noise)), reward(ridge=noise.ridge)
-    assert not [*told.wrong(noise.event, relation, reward=found), *told.odd(noise.event)]
+    assert told.compared(noise.event, relation, reward=found) == Differences()
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
@@ -109,16 +109,16 @@ def test_a_tilt_with_a_second_moment(relation):
     noise, moment = joint_mechanisms(1.0, delta=1e-6, bound=2.0, neighbors=relation)
     held = SimpleNamespace(mechanism=moment, bound=moment.bound)
     told, found = StatedTilt.read(tilt(noise, moment)), reward(ridge=noise.ridge, moment=held)
-    assert not [*told.wrong(noise.event, relation, reward=found), *told.odd(noise.event)]
+    assert told.compared(noise.event, relation, reward=found) == Differences()
     other = reward(ridge=noise.ridge, moment=SimpleNamespace(mechanism=moment, bound=3.0))
-    assert "Another bound" in " ".join(told.wrong(noise.event, relation, reward=other))
+    assert "Another bound" in " ".join(told.compared(noise.event, relation, reward=other).wrong)
 
 
 def test_a_ridge_that_no_noise_suffices_for():
     noise = ObjectivePerturbation(1.0, delta=1e-6, bound=2.0, neighbors=REPLACE_SPECIAL)
     told = StatedTilt.read(tilt(noise) | {"ridge": 1e-3})
-    found = list(told.wrong(noise.event, REPLACE_SPECIAL, reward=reward(ridge=1e-3)))
-    assert found == ["Less noise is described than what was paid for needs."]
+    found = told.compared(noise.event, REPLACE_SPECIAL, reward=reward(ridge=1e-3))
+    assert found.wrong == ["Less noise is described than what was paid for needs."]
 
 
 def test_squares_of_several_releases_add_up():
@@ -126,12 +126,6 @@ def test_squares_of_several_releases_add_up():
     assert together(entries).mu == pytest.approx(0.5)
     assert together([]) == GaussianEvent(0.0)
     assert together([*entries, rows(PureEvent(1.0))[0]]) is None
-
-
-def test_the_cap_of_an_entry():
-    assert cap_of(rows(GaussianEvent(0.3), cap=4)[0]) == 4
-    assert cap_of(rows(GaussianEvent(0.3))[0]) is None
-    assert cap_of(Row(sequence=1, kind="reserve", time="")) is None
 
 
 @pytest.mark.parametrize("drawn", [0, 1])
@@ -311,7 +305,7 @@ def test_a_tilt_of_rankings_of_any_size_that_is_described_as_it_is(
     noise = ranked_tilt(relation, epsilon, delta, candidates=candidates, dimension=8, bound=0.3)
     told = StatedRankedTilt.read(tilt_of_rankings(noise))
     found = reward(ridge=noise.ridge, weights=np.zeros(8))
-    assert not [*told.wrong(noise.event, relation, reward=found), *told.odd(noise.event)]
+    assert told.compared(noise.event, relation, reward=found) == Differences()
 
 
 def test_rankings_of_persons_and_their_cap():
