@@ -68,7 +68,7 @@ def coverage(setting: Setting, *, fits: int, seed: int) -> dict[str, float]:
         solution = minimize_ridge(loss, atol=1e-6 * setting.n, **known)
         found = ranking_ellipsoid(
             loss, solution, covariance=released.covariance, rounding=design.rounding,
-            candidates=1, strict=True, **known,
+            candidates=1, **known,
         )  # fmt: skip
         inside.append(found.contains(theta, 0.95))
         ratios.append(found.radius(0.95) / found.distance(theta))

@@ -22,7 +22,7 @@ from sordino.privacy.guarantee import NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge, JointFeatures, ball_ridge_range
-from sordino.rewards.withheld_bounds import changes_of, refuse_other_terms
+from sordino.rewards.withheld import changes_of, refuse_other_terms
 
 _OF_ARMS: Final = 10.0  # how closely a policy follows means, in their standard errors
 _OF_FEATURES: Final = 4.0

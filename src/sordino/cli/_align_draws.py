@@ -23,8 +23,7 @@ from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privacy.ledger import Ledger
 from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import refuse_large_delta
-from sordino.rewards.withheld import label_rows
-from sordino.rewards.withheld_bounds import withheld_caveats
+from sordino.rewards.withheld import label_rows, withheld_caveats
 
 from ._accounts import Limit, describe_draw
 from ._align_run import AlignRun

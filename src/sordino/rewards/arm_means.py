@@ -1,6 +1,7 @@
-"""The mean reward of every arm of a bandit, shrunken towards a public center and withheld.
+"""The mean reward of every arm of a bandit, withheld.
 
-Plain mean rewards of arms that a private test found to be pulled often enough.
+Means are shrunken towards a public center; or plain, of arms that a private test found to be pulled
+often enough.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from decimal import (
     Overflow,
     localcontext,
 )
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Int64
 
-from sordino._withholding import Withholding, confidential, hide
+from sordino._withholding import confidential, hide
 from sordino.errors import DataError, UsageError
 from sordino.mechanisms.exact_bounds import size
 from sordino.mechanisms.minimum_count_release import MinimumCount
@@ -39,7 +40,7 @@ from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_json
 
 from .release_checks import entropy_of, refuse_large_delta
-from .withheld_bounds import changes_of, refuse_other_terms
+from .withheld import WithheldFit, changes_of, refuse_other_terms
 
 STEPS: Final = 2**20  # of one reward: sums of 2^32 of them stay exact
 _MOST: Final = 2**32
@@ -48,7 +49,7 @@ _DIGITS: Final = Context(
 )  # whatever the caller's own arithmetic is; sizes are within 1e-60 and 1e60
 
 
-class ArmMeans(Withholding):
+class ArmMeans(WithheldFit):
     """The score of every arm: its shrunken mean reward less a penalty for few pulls.
 
     Guarantee:
@@ -65,22 +66,13 @@ class ArmMeans(Withholding):
     # shrunken mean, so that the bound holds for every data set.
 
     _held = "The means of a bandit's arms"
-    caveats: tuple[str, ...] = ()
-    # `"record"`: a pull and its reward are hidden. `"label"`: the arms are public and one reward is
-    # hidden.
-    unit: Unit
-    neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
+    # Unit `"record"`: a pull and its reward are hidden. `"label"`: the arms are public and one
+    # reward is hidden.
     reward_range: float
     shrinkage: float  # how many made-up pulls of reward `center` each arm gets, > 0
     penalty: float  # strength of pessimism about arms that were pulled rarely, ≥ 0
     center: float  # their mean above the lower end; half the range if left out, which shows least
-    public_digest: str | None
     _arms: int
-
-    @property
-    def payments(self) -> tuple[tuple[str, Event], ...]:
-        """Return what was paid for the scores before any draw: nothing."""
-        return ()
 
     def __init__(
         self,
@@ -102,7 +94,15 @@ class ArmMeans(Withholding):
                 f"center must lie between 0 and the reward range {width!r} (it counts from the "
                 f"lower end), got {center!r}."
             )
-        counts, sums = _totals(logs)
+        if len(logs.arms) > _MOST:
+            raise DataError("More than 2^32 records cannot be summed exactly.")
+        # rewards in steps of 2^-20 of the range
+        steps = np.rint(np.clip((logs.rewards - low) / (high - low), 0.0, 1.0) * STEPS)
+        k = len(logs.catalogue)
+        sums = np.bincount(logs.arms, weights=steps, minlength=k).astype(np.int64)  # below 2^53
+        counts = np.bincount(logs.arms, minlength=k).astype(np.int64)
+        for column in (counts, sums):
+            column.setflags(write=False)
         hide(self, counts=counts, sums=sums)
         self._keep(
             unit=unit,
@@ -112,7 +112,7 @@ class ArmMeans(Withholding):
             penalty=size("penalty", penalty, zero=True),
             center=middle,
             public_digest=arms_digest(logs) if unit == "label" else None,
-            _arms=len(counts),
+            _arms=k,
         )
 
     @staticmethod
@@ -120,18 +120,14 @@ class ArmMeans(Withholding):
         """Return the shrinkage; without one, arms that were never pulled would have no mean."""
         return size("shrinkage", shrinkage)
 
-    def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:
+    def options(self, context: object, candidates: object) -> Int64[np.ndarray, " c"]:
         """Return the arms to choose from, as indices; all of them if candidates is None."""
         if context is not None:
             raise UsageError("A multi-armed bandit has no context: leave it out.")
-        k = self._arms
-        if candidates is None:
-            return np.arange(k)
-        arms = np.array(candidates)
-        wrong = arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms)
-        if wrong or arms.min() < 0 or arms.max() >= k or len(set(arms.tolist())) < len(arms):
-            raise UsageError(f"candidates must be different indices of arms, 0 to {k - 1}.")
-        return arms.astype(np.int64)
+        arms = arms_of(candidates, self._arms)
+        if len(set(arms.tolist())) < len(arms):
+            raise UsageError("candidates must be different arms, and one is there twice.")
+        return arms
 
     def score_range(self, options: Int64[np.ndarray, " c"]) -> float:
         """Return how far one change can move the difference of two scores.
@@ -174,18 +170,13 @@ class ArmMeans(Withholding):
             return mean - Decimal(self.penalty) / weight.sqrt() if self.penalty else mean
 
 
-def _totals(logs: BanditLogs) -> tuple[Int64[np.ndarray, " k"], Int64[np.ndarray, " k"]]:
-    """Return how often each arm was pulled, and its rewards in steps of 2^-20 of the range."""
-    if len(logs.arms) > _MOST:
-        raise DataError("More than 2^32 records cannot be summed exactly.")
-    low, high = logs.reward_range
-    steps = np.rint(np.clip((logs.rewards - low) / (high - low), 0.0, 1.0) * STEPS)
-    k = len(logs.catalogue)
-    sums = np.bincount(logs.arms, weights=steps, minlength=k)  # whole numbers below 2^53
-    found = np.bincount(logs.arms, minlength=k).astype(np.int64), sums.astype(np.int64)
-    for column in found:
-        column.setflags(write=False)
-    return found
+def arms_of(candidates: object, k: int) -> Int64[np.ndarray, " c"]:
+    """Return which of k arms there are to choose from; all if None."""
+    arms = np.arange(k) if candidates is None else np.array(candidates)
+    wrong = arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms)
+    if wrong or arms.min() < 0 or arms.max() >= k:
+        raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
+    return arms.astype(np.int64)
 
 
 def arms_digest(logs: BanditLogs) -> str:
@@ -258,7 +249,7 @@ class ScreenedMeans(ArmMeans):
         self._keep(least_count=count, _payment=(released.release_id, test.event))
         return count
 
-    def options(self, context: Any, candidates: Any) -> Int64[np.ndarray, " c"]:
+    def options(self, context: object, candidates: object) -> Int64[np.ndarray, " c"]:
         """Return the arms to choose from, as :meth:`ArmMeans.options`."""
         if self.least_count is None:
             raise UsageError("These means were not screened yet: call screen first.")

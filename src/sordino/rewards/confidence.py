@@ -1,23 +1,10 @@
 """The set around an estimate that holds the truth, with an explicit radius.
 
-It is centered at the debiased estimate inside the ball, which is what the proof is about; a
-refined estimate (mixture) has no such set of its own.
-
-What all ellipsoids of weights share: a center and a metric, whatever the radius is.
-
-A symmetric matrix as a text: its lower triangle, packed.
-
-A second moment that was released, with the noise that it carries.
-
-The set around weights released under record privacy that holds the truth.
-
-Only what was released enters it: the weights, the noised second moment and public settings.
-
-How far an estimate from one released sum of rankings may be from the truth.
-
-A radius holds for any number of ballots if they were complete and strict. Ballots that were
-completed by ties do not follow the Plackett–Luce model: for them there is no radius, and intervals
-are about the weights that the objective has on average.
+Only what was released and public numbers enter, so a set costs nothing. It is about the debiased
+estimate inside the ball, about weights released under record privacy, or about a fit from one
+noised sum of rankings. Radii of rankings hold for ballots that are complete and strict: ballots
+completed by ties do not follow the Plackett–Luce model, and for them there are only intervals,
+about the weights that the objective has on average.
 """
 
 from __future__ import annotations
@@ -28,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -53,6 +40,7 @@ from .solver import Solution
 class Ellipsoid(ABC):
     """All θ with ‖θ − center‖_M ≤ radius; a subclass says what the radius is."""
 
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # of a subclass
     center: Float[np.ndarray, " d"]  # the weights in the middle, shape (d,)
     metric: Float[np.ndarray, "d d"]  # M, symmetric and positive definite, shape (d, d)
 
@@ -86,6 +74,11 @@ class Ellipsoid(ABC):
         # Source: docs/local.md, confidence and pessimism.
         return self.distance(theta) <= self.radius(confidence)
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the set as JSON holds it; the metric as its packed lower triangle."""
+        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        return plain | {"center": self.center.tolist(), "metric": packed(self.metric)}
+
     @cached_property
     def _whiten(self) -> Float[np.ndarray, "d d"]:
         """Return W with WᵀW = M⁻¹."""
@@ -108,9 +101,6 @@ def unpacked(text: str, d: int) -> Float[np.ndarray, "d d"]:
     return matrix + np.tril(matrix, -1).T
 
 
-_NEW: Mapping[str, Any] = {"noise": (), "splits": 1}  # what sets of earlier files do not say
-
-
 def quadratic_tail(trace: float, trace_of_square: float, largest: float, t: float) -> float:
     """Return the level that ξᵀKξ exceeds with probability at most e^−t, ξ 1-sub-Gaussian."""
     # Source: Hsu, Kakade & Zhang 2012, Theorem 2.1; docs/local.md, confidence and pessimism: h(K,
@@ -127,8 +117,8 @@ class NoiseTerm:
 
     factor: float  # what the length is multiplied by
     trace: float
-    trace_of_square: float
-    largest: float
+    trace_of_square: float = 0.0
+    largest: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse what is no size."""
@@ -199,32 +189,58 @@ class ConfidenceEllipsoid(Ellipsoid):
         # Source: docs/local.md, confidence and pessimism.
         level = failure_probability("confidence", confidence, zero=False)
         t = math.log(self.splits * self.candidates / (1 - level))
-        return self._bias + sum(term.reach(t) for term in (self._answers, *self.noise))
-
-    @property
-    def _bias(self) -> float:
-        """Return what ridge and solver move the center by at most."""
-        return (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
-
-    @property
-    def _answers(self) -> NoiseTerm:
-        """Return the error that comes from the answers themselves."""
-        return NoiseTerm(
+        # what ridge and solver move the center by, and the error of the answers themselves
+        bias = (self.ridge * self.ball + self.gradient_norm) / math.sqrt(self.least_eigenvalue)
+        answers = NoiseTerm(
             factor=1 / (2 * self.kappa),
             trace=self.trace,
             trace_of_square=self.trace_of_square,
             largest=self.largest,
         )
+        return bias + sum(term.reach(t) for term in (answers, *self.noise))
+
+    @classmethod
+    def around(  # noqa: PLR0913 (each is one public number)
+        cls,
+        center: Float[np.ndarray, " d"],
+        *,
+        gradient_norm: float = 0.0,
+        gram: Float[np.ndarray, "d d"],
+        metric: Float[np.ndarray, "d d"],
+        kappa: float,
+        ball: float,
+        ridge: float,
+        candidates: int,
+        covariance: Float[np.ndarray, "d d"] | None = None,
+        rounding: float = 0.0,
+    ) -> ConfidenceEllipsoid:
+        """Return the set around a fit; its sum may carry noise, and rounding, which is certain."""
+        answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
+        noise: tuple[NoiseTerm, ...] = ()
+        if covariance is not None:
+            drawn = NoiseTerm.of(1.0, whitened(covariance, metric))
+            noise = (drawn,)
+            if rounding:
+                noise += (NoiseTerm(factor=rounding, trace=drawn.largest),)
+        return cls(
+            center=center,
+            metric=metric,
+            kappa=kappa,
+            ball=ball,
+            ridge=ridge,
+            candidates=candidates,
+            gradient_norm=gradient_norm,
+            least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
+            trace=answers.trace,
+            trace_of_square=answers.trace_of_square,
+            largest=answers.largest,
+            noise=noise,
+            splits=1 if covariance is None else 2,
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        noise = [vars(term) for term in self.noise]
-        return plain | {
-            "center": self.center.tolist(),
-            "metric": packed(self.metric),
-            "noise": noise,
-        }
+        return super().to_dict() | {"noise": [vars(term) for term in self.noise]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ConfidenceEllipsoid:
@@ -233,9 +249,8 @@ class ConfidenceEllipsoid(Ellipsoid):
             center = np.array(values["center"], dtype=np.float64)
             metric = unpacked(values["metric"], len(center))
             np.linalg.cholesky(metric)
-            known = {**_NEW, **values}
-            plain = {name: known[name] for name in cls.__dataclass_fields__}
-            plain["noise"] = tuple(NoiseTerm(**term) for term in known["noise"])
+            plain = {name: values[name] for name in cls.__dataclass_fields__}
+            plain["noise"] = tuple(NoiseTerm(**term) for term in values["noise"])
         except (KeyError, TypeError, ValueError, np.linalg.LinAlgError):
             plain = {}
         if not plain:
@@ -259,29 +274,18 @@ def confidence_ellipsoid(  # noqa: PLR0913 (each is one public number)
     # Only public numbers and the released estimate enter it, so it costs nothing.
     # Source: docs/local.md, confidence and pessimism: M = Σ wᵢxᵢxᵢᵀ + ΛI, wᵢ = σ′(‖xᵢ‖B).
     gram, metric = flattest_curvature(differences, ball=ball, ridge=ridge, longest=longest)
-    answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
-    return ConfidenceEllipsoid(
-        center=solution.theta,
+    return ConfidenceEllipsoid.around(
+        solution.theta,
+        gradient_norm=solution.gradient_norm,
+        gram=gram,
         metric=metric,
         kappa=1 - 2 * flip_probability,
         ball=ball,
         ridge=ridge,
         candidates=candidates,
-        gradient_norm=solution.gradient_norm,
-        least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
-        trace=answers.trace,
-        trace_of_square=answers.trace_of_square,
-        largest=answers.largest,
-        noise=() if covariance is None else _added(whitened(covariance, metric), rounding),
-        splits=1 if covariance is None else 2,
+        covariance=covariance,
+        rounding=rounding,
     )
-
-
-def _added(shape: Float[np.ndarray, "d d"], rounding: float) -> tuple[NoiseTerm, ...]:
-    """Return what noise in Σ yx does to the estimate, and rounding before it, which is certain."""
-    drawn = NoiseTerm.of(1.0, shape)
-    certain = NoiseTerm(factor=rounding, trace=drawn.largest, trace_of_square=0.0, largest=0.0)
-    return (drawn, certain) if rounding else (drawn,)
 
 
 def flattest_curvature(
@@ -449,9 +453,7 @@ class RecordEllipsoid(Ellipsoid):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the set as JSON holds it; the metric as its packed lower triangle."""
-        plain = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        arrays = {"center": self.center.tolist(), "metric": packed(self.metric)}
-        return {"kind": KIND} | plain | arrays
+        return {"kind": KIND} | super().to_dict()
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> RecordEllipsoid:
@@ -497,19 +499,15 @@ def refuse_small_ridge(ridge: float, noise: SecondMoment, *, d: int, ball: float
     """Refuse a ridge that is too small for a confidence set; only public numbers enter."""
     least = least_ridge(noise, d=d, ball=ball)
     if ridge < least:
+        enough = least * (1 + 1e-5)  # no smaller when it is written with six digits
         raise UsageError(
             f"ridge={ridge!r} is too small for a confidence set with this second moment, {d} "
             f"features and ball={ball!r}. Nothing was spent. Build both mechanisms with "
-            f"ridge={_rounded_up(least):.6g}; or with a larger epsilon or share, so that "
+            f"ridge={enough:.6g}; or with a larger epsilon or share, so that "
             "the noise of the second moment is at most "
             f"{noise.standard_deviation * ridge / least:.6g}; or leave the set out "
             "(ellipsoid=False)."
         )
-
-
-def _rounded_up(value: float) -> float:
-    """Return a number that is no smaller when it is written with six digits."""
-    return value * (1 + 1e-5)
 
 
 def record_ellipsoid(
@@ -529,9 +527,16 @@ def record_ellipsoid(
     slope = _slope(moment.bound, ball)
     norm = moment.operator_norm_bound(failure_probability=MOMENT_FAILURE)
     metric = slope * (moment.matrix - norm * np.eye(moment.d)) + ridge * np.eye(moment.d)
+    # Wherever the noise is within its bound, all eigenvalues are above: only where the set may
+    # fail anyway is anything changed.
+    least = ridge - 2 * slope * norm
+    values, vectors = np.linalg.eigh(metric)
+    if values[0] < least:
+        lifted = (vectors * np.maximum(values, least)) @ vectors.T
+        metric = (lifted + lifted.T) / 2
     return RecordEllipsoid(
         center=center,
-        metric=_at_least(metric, ridge - 2 * slope * norm),
+        metric=metric,
         slope=slope,
         ball=ball,
         ridge=ridge,
@@ -540,17 +545,6 @@ def record_ellipsoid(
         inexactness=mechanism.mu_output * mechanism.output_standard_deviation / 2,
         moment_failure=MOMENT_FAILURE,
     )
-
-
-def _at_least(metric: Float[np.ndarray, "d d"], least: float) -> Float[np.ndarray, "d d"]:
-    """Return the metric with no eigenvalue below ``least``."""
-    # Wherever the noise is within its bound, all are above: only where the set may fail anyway is
-    # anything changed.
-    values, vectors = np.linalg.eigh(metric)
-    if values[0] >= least:
-        return metric
-    lifted = (vectors * np.maximum(values, least)) @ vectors.T
-    return np.asarray((lifted + lifted.T) / 2)
 
 
 Bends = Callable[[SizeGroup, Float[np.ndarray, "g k k"]], Float[np.ndarray, "g k k"]]
@@ -567,37 +561,23 @@ def ranking_ellipsoid(
     covariance: Float[np.ndarray, "d d"],
     rounding: float,
     candidates: int,
-    strict: bool,
 ) -> ConfidenceEllipsoid:
     """Return the confidence set of a fit from one noised sum of complete, strict rankings."""
     # Only public numbers and the released estimate enter it, so it costs nothing.
     # Source: docs/central.md, "Rankings": M and G of the pairs, or of the first choice; the sum
     # along any direction moves by at most twice ½√(uᵀGu) with one ballot, so that it is
     # sub-Gaussian (Hoeffding).
-    if not strict:
-        raise UsageError(
-            "No radius holds for ballots that were completed by ties: they do not follow the "
-            "Plackett-Luce model. Use ranking_covariance for intervals, or the first choice of "
-            "ballots without ties."
-        )
-    metric = _flattest(loss, ball) + ridge * np.eye(loss.features.shape[1])
-    answers = NoiseTerm.of(1 / 2, whitened(choice_spread(loss), metric))
-    drawn = NoiseTerm.of(1.0, whitened(covariance, metric))
-    certain = NoiseTerm(factor=rounding, trace=drawn.largest, trace_of_square=0.0, largest=0.0)
-    return ConfidenceEllipsoid(
-        center=solution.theta,
-        metric=metric,
+    return ConfidenceEllipsoid.around(
+        solution.theta,
+        gradient_norm=solution.gradient_norm,
+        gram=choice_spread(loss),
+        metric=_flattest(loss, ball) + ridge * np.eye(loss.features.shape[1]),
         kappa=1.0,
         ball=ball,
         ridge=ridge,
         candidates=candidates,
-        gradient_norm=solution.gradient_norm,
-        least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), ridge),
-        trace=answers.trace,
-        trace_of_square=answers.trace_of_square,
-        largest=answers.largest,
-        noise=(drawn, certain),
-        splits=2,
+        covariance=covariance,
+        rounding=rounding,
     )
 
 

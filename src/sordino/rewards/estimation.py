@@ -44,8 +44,7 @@ from .model import RewardModel
 from .ranking_fit import RankingMechanism, fit_choices, fit_rankings
 from .record_release import fit_record_chunks, fit_records
 from .ridge_selection import LabelFit, accepted_gradient, fit_statistic
-from .withheld import WithheldReward
-from .withheld_bounds import refuse_spending, refuse_without_withholding
+from .withheld import WithheldReward, refuse_spending, refuse_without_withholding
 
 _ROWS = 128  # rows a feature that standard errors rest on
 

@@ -1,12 +1,9 @@
-"""A finite class of candidate rewards: the likeliest, and how far the others disagree with it.
-
-How far the rewards of a finite class may disagree with the likeliest one.
-"""
+"""A finite class of candidate rewards: the likeliest, and how far the others disagree with it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
@@ -227,7 +224,20 @@ class FiniteRewards:
             PPKL, Algorithm 1, step 1; docs/local.md, finite reward class: maximum likelihood of
             P(z) = κσ(r(first) − r(second)) + f.
         """
-        _refuse_raw(pairs)
+        if isinstance(pairs, Pairs):
+            raise PrivacyError(
+                "These are raw judgments; the likeliest reward would give them away. Nothing was "
+                "fitted. Randomize them first with sordino.privatize(pairs, "
+                "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
+                "sordino privatize wrote."
+            )
+        if not isinstance(pairs, PrivatePairs):
+            raise UsageError(f"pairs must come from privatize, got {type(pairs).__name__}.")
+        if pairs.given is not None:
+            raise UsageError(
+                "These pairs were made by from_features and hold no texts that reward functions "
+                "could read. Use pairs of texts, or fit_reward for a linear reward."
+            )
         given = {value is not None for value in (prompts, candidates)}
         if given != {drawn_from_reference} or (reference is not None and not drawn_from_reference):
             raise UsageError(
@@ -333,28 +343,12 @@ class FiniteReward:
         return np.array([float(name == self.name) for name in self.candidates.names])
 
 
-def _refuse_raw(pairs: Any) -> None:
-    """Refuse whatever is no set of randomized answers about texts."""
-    if isinstance(pairs, Pairs):
-        raise PrivacyError(
-            "These are raw judgments; the likeliest reward would give them away. Nothing was "
-            "fitted. Randomize them first with sordino.privatize(pairs, "
-            "sordino.RandomizedResponse(epsilon=...), ledger=...), or read a file that "
-            "sordino privatize wrote."
-        )
-    if not isinstance(pairs, PrivatePairs):
-        raise UsageError(f"pairs must come from privatize, got {type(pairs).__name__}.")
-    if pairs.given is not None:
-        raise UsageError(
-            "These pairs were made by from_features and hold no texts that reward functions "
-            "could read. Use pairs of texts, or fit_reward for a linear reward."
-        )
-
-
-def _gaps(
+def _read_pairs(
     candidates: FiniteRewards, pairs: PrivatePairs
-) -> Iterator[tuple[Float[np.ndarray, "b N"], np.ndarray]]:
-    """Yield r(first) − r(second) of every candidate with the answers, repeats left out."""
+) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N N"], int]:
+    """Return log-likelihoods, half the mean products of gaps, and the number of answers."""
+    likelihoods = np.zeros(candidates.dimension)
+    moments = np.zeros((candidates.dimension, candidates.dimension))
     once = np.flatnonzero(pairs.first_rows())
     size = max(1, _BLOCK // candidates.dimension)
     for start in range(0, len(once), size):
@@ -363,22 +357,12 @@ def _gaps(
             [column[i] for i in rows] for column in (pairs.prompts, pairs.first, pairs.second)
         )
         gaps = candidates.transform(prompts, first) - candidates.transform(prompts, second)
-        yield gaps, pairs.answers[rows]
-
-
-def _read_pairs(
-    candidates: FiniteRewards, pairs: PrivatePairs
-) -> tuple[Float[np.ndarray, " N"], Float[np.ndarray, "N N"], int]:
-    """Return log-likelihoods, half the mean products of gaps, and the number of answers."""
-    likelihoods = np.zeros(candidates.dimension)
-    moments, n = np.zeros((candidates.dimension, candidates.dimension)), 0
-    for gaps, answers in _gaps(candidates, pairs):
         # rewards in [0, 1] keep both probabilities above 0.26
         chances = answer_probability(gaps, pairs.flip_probability)
-        likelihoods += np.log(np.where(answers[:, None] == 1, chances, 1 - chances)).sum(axis=0)
+        preferred = pairs.answers[rows][:, None] == 1
+        likelihoods += np.log(np.where(preferred, chances, 1 - chances)).sum(axis=0)
         moments += gaps.T @ gaps
-        n += len(answers)
-    return likelihoods, moments / (2 * n), n
+    return likelihoods, moments / (2 * len(once)), len(once)
 
 
 def _covariance(candidates: FiniteRewards, options: Candidates) -> Float[np.ndarray, "N N"]:

@@ -2,12 +2,6 @@
 
 No data, no ledger: a forecast is asked for before anything is spent. It rests on one assumption,
 how well the true reward predicts judgments, and on the model of ``rewards/forecast_model.py``.
-
-The ways to be private that a forecast compares: what each promises, and what it leaves to learn.
-
-Nothing here reads data or spends: settings in, promises and outlooks out.
-
-Accuracy that is foreseen at several privacy losses, or for several numbers of labels.
 """
 
 from __future__ import annotations
@@ -15,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
@@ -118,14 +113,11 @@ def _record_central(world: World, epsilon: float, delta: float) -> Way:
     noise = mechanism.standard_deviation
 
     def fits(n: float) -> list[Scatter]:
-        found = tilted_scatter(
-            world.spread,
-            n=n,
-            dimension=world.dimension,
-            standard_deviation=noise,
-            ridge=mechanism.ridge_for(n, world.dimension),
-        )
-        return [found]
+        d = world.dimension
+        ridge = mechanism.ridge_for(n, d)
+        return [
+            tilted_scatter(world.spread, n=n, dimension=d, standard_deviation=noise, ridge=ridge)
+        ]
 
     return Way(
         promise=lambda: mechanism.guarantee(
@@ -211,7 +203,8 @@ def utility_curve(
     world = World.of(dimension, accuracy, method)
     plan = WAYS[_validate.one_of("noise", noise, tuple(WAYS))]
     rows = []
-    for epsilon in map(_positive, epsilons):
+    for value in epsilons:
+        epsilon = _validate.positive("epsilon", value)
         offered = plan(world, epsilon, delta)
         flip = offered.flip_probability
         rows.append(
@@ -239,18 +232,15 @@ def growth_curve(
     # Source: docs/local.md, planning; docs/central.md, "Planning".
     numbers = [_validate.integer("counts", count, at_least=1) for count in counts]
     world = World.of(dimension, accuracy, method)
-    ways, _ = offered_ways(world, _positive(epsilon), _validate.failure_probability("delta", delta))
+    ways, _ = offered_ways(
+        world, _validate.positive("epsilon", epsilon), _validate.failure_probability("delta", delta)
+    )
     outlooks = {"non-private": without_privacy(world)} | {
         name: way.outlook for name, way in ways.items()
     }
     return {
         name: [outlook.accuracy(count) for count in numbers] for name, outlook in outlooks.items()
     }
-
-
-def _positive(epsilon: float) -> float:
-    """Return a privacy loss as a float."""
-    return _validate.positive("epsilon", epsilon)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -409,41 +399,29 @@ def estimate(
         non_private=without_privacy(world).predict(n, target),
         ways={name: _forecast(way, n, target, labels_per_person) for name, way in ways.items()},
         left_out=left_out,
-        break_even=_break_even(ways),
+        break_even=None
+        if "label-estimate" not in ways
+        else break_even(ways["labels"].outlook, ways["label-estimate"].outlook),
     )
-
-
-def _break_even(ways: Mapping[str, Way]) -> int | None:
-    """Return from how many labels on a curator's noise on labels costs less."""
-    central = ways.get("label-estimate")
-    return None if central is None else break_even(ways["labels"].outlook, central.outlook)
 
 
 def _forecast(way: Way, n: int, target: float | None, labels: int | None) -> WayForecast:
     """Return what one way would give from n labels."""
     promise = way.promise()
+    odds = math.inf  # where no float is as large
+    with suppress(OverflowError):
+        odds = math.exp(promise.epsilon)
+    # exp and what follows may round a bound down
+    up = 1 + 2.0**-50
     return WayForecast(
         **asdict(way.outlook.predict(n, target)),
         unit=promise.unit,
         neighbors=promise.neighbors.name,
         epsilon=promise.epsilon,
         delta=promise.delta,
-        odds=_not_below(_exponential(promise.epsilon)),
-        belief=min(1.0, _not_below(float(expit(promise.epsilon)))),
+        odds=odds * up,
+        belief=min(1.0, float(expit(promise.epsilon)) * up),
         flip_probability=way.flip_probability,
         effective_judgments=way.outlook.effective_judgments(n),
         person_epsilon=None if labels is None else way.person_epsilon(labels),
     )
-
-
-def _exponential(value: float) -> float:
-    """Return e to the value; infinity where no float is as large."""
-    try:
-        return math.exp(value)
-    except OverflowError:
-        return math.inf
-
-
-def _not_below(value: float) -> float:
-    """Return a slightly larger float: exp and what follows may round a bound down."""
-    return value * (1 + 2.0**-50)

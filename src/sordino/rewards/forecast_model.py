@@ -1,17 +1,10 @@
-"""Expectations of even functions of one normal number, taken over its size.
-
-A world described by public numbers only, to foresee how well a reward can be learned.
+"""A world described by public numbers only, to foresee how well a reward can be learned.
 
 Feature differences x have norm about 1 and no preferred direction, so that the reward difference
 Δ = θᵀx is normal. Along θ and across it the estimate scatters differently: scatter along θ changes
-the scale of the reward, scatter across it the order of the answers.
-
-What can be learned in a world of public numbers, in one way to be private or in none.
-
-How far an estimate scatters whose objective was tilted by one draw of noise for all labels.
-
-Both ways of a trusted curator come to this: noise on Σ yx tilts the objective by a random linear
-term, and so does objective perturbation. The world is that of ``isotropic.py``, without flips.
+the scale of the reward, scatter across it the order of the answers. Both ways of a trusted curator
+come to one thing: noise on Σ yx tilts the objective by a random linear term, and so does objective
+perturbation.
 """
 
 from __future__ import annotations

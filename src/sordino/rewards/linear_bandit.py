@@ -1,8 +1,6 @@
-"""Features of a context and an arm together, for linear bandits: public, and of norm at most 1.
+"""The estimate of a linear bandit: ridge regression of logged rewards inside a ball, withheld.
 
-Least squares with a ridge inside a ball.
-
-Ridge regression of logged rewards inside a ball, withheld: the estimate of a linear bandit.
+It is linear in features of a context and an arm together, which are public and of norm at most 1.
 """
 
 from __future__ import annotations
@@ -11,24 +9,23 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from jaxtyping import Float, Int64
-from scipy.linalg import cholesky, eigh, solve_triangular
+from scipy.linalg import cholesky, eigh
 
 from sordino import _validate
-from sordino._withholding import Withholding, confidential, hide
+from sordino._withholding import confidential, hide
 from sordino.errors import UsageError
 from sordino.mechanisms.exact_bounds import farthest_rows, size
 from sordino.mechanisms.score_sensitivity import constrained_ridge_range, public_design_ridge_range
 from sordino.preferences.bandit_logs import BanditLogs
 from sordino.preferences.catalogues import Catalogue
-from sordino.privacy.events import Event
 from sordino.privacy.guarantee import NeighboringRelation, Unit
 
-from .arm_means import arms_digest
-from .withheld_bounds import changes_of, refuse_other_terms
+from .arm_means import arms_digest, arms_of
+from .withheld import WithheldFit, changes_of, linear_scores, refuse_other_terms
 
 _BLOCK = 1 << 20  # numbers held at once
 _UP = 1 + 1e-12
@@ -161,7 +158,7 @@ def minimize_in_ball(
 _ATOL: Final = 2.0**-20  # what rounding may leave, as a share of what one record can push with
 
 
-class BallRidge(Withholding):
+class BallRidge(WithheldFit):
     """θ̂ = argmin over ‖θ‖ ≤ ball of Σ (r − θᵀφ)² + ridge‖θ‖², and the scores it gives.
 
     Guarantee:
@@ -180,15 +177,13 @@ class BallRidge(Withholding):
 
     _held = "The regression behind a linear bandit"
     caveats = ("real-arithmetic",)
-    unit: Unit  # `"record"`, or `"label"` where contexts and arms are public
-    neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
+    # Unit `"record"`, or `"label"` where contexts and arms are public.
     reward_range: float
     ridge: float  # strength of the quadratic penalty, > 0
     # Bound on ‖θ‖, > 0; one reward range if left out. None for labels, whose bound needs none.
     ball: float | None
     penalty: float  # strength of pessimism, ≥ 0
     features: JointFeatures
-    public_digest: str | None
 
     def __init__(
         self,
@@ -204,10 +199,23 @@ class BallRidge(Withholding):
         refuse_other_terms(unit, neighbors)
         low, high = logs.reward_range
         width = _within("the width of reward_range", high - low, 1e-100, 1e100)
-        bound, features = _ball(unit, ball, width), JointFeatures.of(logs)
-        moment, pull = _sums(logs, features, _ridge(ridge))
+        if unit == "label" and ball is not None:
+            raise UsageError("ball is for unit='record': with public arms the bound needs none.")
+        bound = None
+        if unit == "record":
+            own = width if ball is None else ball
+            bound = _within("ball", own, 1e-9 * width, 1e9 * width)
+        features = JointFeatures.of(logs)
+        # a ridge beside which the rounding of a billion features of records is nothing
+        moment, pull = _sums(logs, features, _within("ridge", ridge, 1e-6, 1e60))
         weights = minimize_in_ball(moment, pull, bound)
         factor = cholesky(moment, lower=True)
+        public = None
+        if unit == "label":
+            digest = hashlib.sha256(arms_digest(logs).encode())
+            if logs.contexts is not None:
+                digest.update(logs.contexts.astype("<f8").tobytes())
+            public = digest.hexdigest()
         for held in (weights, factor):
             held.setflags(write=False)
         hide(self, logs=logs, weights=weights, factor=factor)
@@ -219,23 +227,13 @@ class BallRidge(Withholding):
             ball=bound,
             penalty=size("penalty", penalty, zero=True),
             features=features,
-            public_digest=None if unit != "label" else _digest(logs),
+            public_digest=public,
         )
 
-    @property
-    def payments(self) -> tuple[tuple[str, Event], ...]:
-        """Return what was paid for the scores before any draw: nothing."""
-        return ()
-
-    def options(self, context: Any, candidates: Any) -> Float[np.ndarray, "c d"]:
+    def options(self, context: object, candidates: object) -> Float[np.ndarray, "c d"]:
         """Return the features of arms in one context; of all arms if candidates is None."""
-        k = len(self.features.catalogue)
-        arms = np.arange(k) if candidates is None else np.asarray(candidates)
-        if arms.ndim != 1 or arms.dtype.kind not in "iu" or not len(arms):
-            raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
-        if arms.min() < 0 or arms.max() >= k:
-            raise UsageError(f"candidates must be indices of arms, 0 to {k - 1}.")
-        return self.features.options(context, arms.astype(np.int64))
+        arms = arms_of(candidates, len(self.features.catalogue))
+        return self.features.options(context, arms)
 
     def score_range(self, options: Float[np.ndarray, "c d"]) -> float:
         """Return how far one change can move the difference of two scores.
@@ -259,20 +257,15 @@ class BallRidge(Withholding):
             options,
             ridge=self.ridge,
             reward_range=self.reward_range,
-            inexactness=_inexactness(self.ridge, spread, _push(self.reward_range, None)),
+            inexactness=_inexactness(self.ridge, spread, self.reward_range, None),
         )
 
     def _scores(self, options: Float[np.ndarray, "c d"]) -> Float[np.ndarray, " c"]:
         """Return the score of every option; confidential."""
-        if farthest_rows(options) == 0:
-            return np.zeros(len(options))  # equal options, whatever rounding makes of them
-        # of differences, so that what all options share leaves no rounding behind
         held = confidential(self)
-        scores = (options - options[:1]) @ held.weights
-        if self.penalty > 0:
-            inside = solve_triangular(held.factor, options.T, lower=True)
-            scores = scores - self.penalty * np.linalg.norm(inside, axis=0)
-        return np.asarray(scores)
+        return linear_scores(
+            options, held.weights, doubted=options, factor=held.factor, penalty=self.penalty
+        )
 
     @cached_property
     def _design(self) -> Float[np.ndarray, "n d"]:
@@ -304,22 +297,8 @@ def ball_ridge_range(
         ball=ball,
         reward_bound=reward_range / 2,
         penalty=penalty,
-        inexactness=_inexactness(ridge, spread, _push(reward_range, ball)),
+        inexactness=_inexactness(ridge, spread, reward_range, ball),
     )
-
-
-def _ball(unit: Unit, ball: float | None, width: float) -> float | None:
-    """Return the bound on the norm of the weights; none for labels."""
-    if unit == "label":
-        if ball is not None:
-            raise UsageError("ball is for unit='record': with public arms the bound needs none.")
-        return None
-    return _within("ball", width if ball is None else ball, 1e-9 * width, 1e9 * width)
-
-
-def _ridge(ridge: float) -> float:
-    """Return a ridge beside which the rounding of a billion features of records is nothing."""
-    return _within("ridge", ridge, 1e-6, 1e60)
 
 
 def _within(name: str, value: float, least: float, most: float) -> float:
@@ -328,14 +307,6 @@ def _within(name: str, value: float, least: float, most: float) -> float:
     if not least <= result <= most:
         raise UsageError(f"{name} must be within {least:g} and {most:g}, got {value!r}.")
     return result
-
-
-def _digest(logs: BanditLogs) -> str:
-    """Return the SHA-256 of arms and contexts, where both are public."""
-    digest = hashlib.sha256(arms_digest(logs).encode())
-    if logs.contexts is not None:
-        digest.update(logs.contexts.astype("<f8").tobytes())
-    return digest.hexdigest()
 
 
 def _sums(
@@ -353,11 +324,8 @@ def _sums(
     return moment, pull
 
 
-def _inexactness(ridge: float, spread: float, push: float) -> float:
+def _inexactness(ridge: float, spread: float, reward_range: float, ball: float | None) -> float:
     """Return by how much an accepted fit may move a score, up to what all options share."""
+    # The accepted residual is a share of what one record can push the first-order conditions by.
+    push = reward_range / 2 + (reward_range if ball is None else ball)
     return spread / 2 * _ATOL * push / ridge
-
-
-def _push(reward_range: float, ball: float | None) -> float:
-    """Return how far one record can push the first-order conditions."""
-    return reward_range / 2 + (reward_range if ball is None else ball)

@@ -180,7 +180,6 @@ def _declared_ellipsoid(
         covariance=evidence.covariance,
         rounding=evidence.rounding,
         candidates=found.candidates,
-        strict=True,
     )
 
 

@@ -1,13 +1,15 @@
 """A reward that stays with its curator: only actions drawn from a policy of it are released.
 
-Fits of raw judgments that stay with a curator.
-
-Weights, and everything else that is made from what is hidden, are returned to the withheld reward
-alone.
+Weights, and everything else that is made from what is hidden, are kept by the withheld reward
+alone. How far one change of the data can move its scores is bounded from what is public: settings
+and, where a label is hidden, the questions.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, NoReturn
 
 import numpy as np
@@ -19,12 +21,20 @@ from sordino import _validate
 from sordino._markup import card
 from sordino._withholding import Withholding, confidential, hide
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms.exact_bounds import dense_blocks, farthest_rows, public_rows
+from sordino.mechanisms.exact_bounds import (
+    UP,
+    dense_blocks,
+    farthest_rows,
+    penalty_step,
+    public_rows,
+    size,
+)
 from sordino.mechanisms.no_privacy import NonPrivate
-from sordino.preferences.features import Features, clipped_rows
+from sordino.mechanisms.preference_sensitivity import LabelCurvature, withheld_record_range
+from sordino.preferences.features import Features, caveats_of_features, clipped_rows
 from sordino.preferences.pairs import Pairs
 from sordino.privacy.events import UNDECIDED, Event
-from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, NeighboringRelation, Unit
+from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, NeighboringRelation, Unit
 from sordino.privacy.ledger import Ledger
 from sordino.privacy.ledger_chain import digest_of_array
 
@@ -34,23 +44,222 @@ from .model import RewardModel
 from .pair_losses import DebiasedLogistic
 from .release_checks import record_differences
 from .solver import nearest_minimum
-from .withheld_bounds import (
-    LabelBound,
-    RecordBound,
-    ScoreBound,
-    Settings,
-    centered,
-    given_ridge,
-    refuse_other_pairs,
-    refuse_other_terms,
-    refuse_public_bound,
-    withheld_caveats,
-)
 
 _LEAST_RIDGE: Final = 2e-6  # of the squared norm of a feature difference
 _LEAST_DOUBT: Final = 2.0**-16
 _MOST_ROWS: Final = 2**24
 _BLOCK: Final = 4096
+
+ATOL: Final = 1e-8
+"""Accepted norm of the gradient, as a share of the longest feature difference that may be."""
+
+DOUBT_ROUNDING: Final = 2.0**-20
+"""Share by which a computed norm in Σ⁻¹ may be off."""
+
+ROUNDED: Final = 2.0  # the true gradient is within this many times what was accepted
+
+
+def refuse_spending(given: Mapping[str, object]) -> None:
+    """Refuse settings of releases: a withheld fit releases nothing."""
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} has no meaning with withhold=True: the fit is exact, releases nothing and "
+            "spends nothing. Nothing was fitted. Leave it out; each draw from "
+            "sordino.gibbs_policy(withheld, temperature=...) spends and takes the ledger."
+        )
+
+
+def refuse_without_withholding(given: Mapping[str, object]) -> None:
+    """Refuse settings that only a withheld fit has."""
+    wrong = [name for name, value in given.items() if value is not None]
+    if wrong:
+        raise UsageError(
+            f"{wrong[0]} is for withhold=True. Nothing was spent. Leave it out, or withhold the "
+            "reward; for other fits the mechanism says what is promised."
+        )
+
+
+def refuse_other_terms(unit: object, neighbors: object) -> None:
+    """Refuse a missing unit or relation, and those that no bound is known for."""
+    if unit == "person":
+        raise PrivacyError(
+            "unit='person' cannot be promised: the bound of a withheld estimate is for one label "
+            "or one record, and a person may have given many. Nothing was fitted. Use "
+            "unit='record' or 'label' (a person with m of them is then protected with m times "
+            "epsilon), keep one record of each person, or hide all labels of a person with "
+            "LabelGaussian(..., records_per_person=...)."
+        )
+    if unit not in ("label", "record"):
+        raise UsageError(
+            f"unit must be 'label' or 'record', got {unit!r}: it is what each draw promises to "
+            "hide, and has no default. Nothing was fitted."
+        )
+    if neighbors not in tuple(NeighboringRelation):
+        raise UsageError(
+            "neighbors must be ADD_OR_REMOVE_ONE, REPLACE_SPECIAL or REPLACE_ONE (which labels "
+            f"need), got {neighbors!r}: it is what each draw promises to hide, and has no "
+            "default. Nothing was fitted."
+        )
+    if unit == "label" and neighbors is not REPLACE_ONE:
+        raise PrivacyError(
+            f"neighbors={getattr(neighbors, 'name', neighbors)}: a label is replaced by another "
+            "one, where all else is public. Nothing was fitted. Use unit='label' with "
+            "REPLACE_ONE, or unit='record'."
+        )
+
+
+def changes_of(neighbors: NeighboringRelation) -> int:
+    """Return how many removals or additions make one change of a record."""
+    return 2 if neighbors is REPLACE_ONE else 1
+
+
+def withheld_caveats(pairs: Pairs, unit: Unit, features: Features | None = None) -> tuple[str, ...]:
+    """Return what qualifies the promises of draws from a fit of these pairs."""
+    caveats = {
+        "real-arithmetic": True,
+        # of records always: whether they name persons is as private as all else of them
+        "person-group": unit == "record" or pairs.persons is not None,
+        "repeats-not-linked": unit == "label"
+        and pairs.persons is None
+        and len(set(pairs.keys)) < len(pairs),
+    }
+    read = caveats_of_features(features) if unit == "record" else ()
+    return (*(name for name, applies in caveats.items() if applies), *read)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a withheld fit minimizes and how it scores; public, and chosen before the data."""
+
+    _: KW_ONLY
+    ridge: float  # Λ of (Λ/2)‖θ‖², > 0
+    ball: float  # bound on ‖θ‖, > 0
+    penalty: float = 0.0  # strength of pessimism, in units of reward, ≥ 0
+    penalty_ridge: float | None = None  # λ of Σ = λI + Σ xxᵀ, > 0; `ridge` if left out
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        if self.penalty_ridge is not None and self.penalty == 0:
+            raise UsageError(
+                f"penalty_ridge={self.penalty_ridge!r} is of no use without a penalty. Give both, "
+                "or leave it out."
+            )
+        for name in ("ridge", "ball", "penalty"):
+            value = size(name, getattr(self, name), zero=name == "penalty")
+            object.__setattr__(self, name, value)
+        size("penalty_ridge", self.doubt_ridge)
+
+    @property
+    def doubt_ridge(self) -> float:
+        """Return λ of Σ."""
+        return self.ridge if self.penalty_ridge is None else float(self.penalty_ridge)
+
+
+@dataclass(frozen=True)
+class RecordBound:
+    """How far one record moves the scores; nothing of the data enters.
+
+    Guarantee:
+        :meth:`score_range` holds for every two sets of records that differ by one change, and for
+        fits that are accepted at :attr:`atol`. Shown by tests/soundness/test_withheld_reward.py.
+    """
+
+    # A record pulls the gradient of the objective by at most ‖x‖σ(ball·‖x‖), whether its label is
+    # 0, 1 or undecided (a target of ½), and raises Σ by xxᵀ. Candidates' features are counted from
+    # their mean. For a row φ and Σ ⪰ λI, of which one record takes s = ‖x‖²_{Σ⁻¹} ≤ bound²/λ:
+    # ‖φ‖_{Σ⁻¹} falls by at most its share 1 − (1 + s)^{-1/2}, hence by at most
+    # ‖φ‖(λ^{-1/2} − (λ + bound²)^{-1/2}), and never rises. So the penalties of all candidates move
+    # by between 0 and that, times the longest centered row.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+
+    settings: Settings  # what is minimized
+    _: KW_ONLY
+    bound: float  # norm to which every feature difference is shortened, > 0
+    neighbors: NeighboringRelation  # what one change is; replacing is a removal and an addition
+
+    def __post_init__(self) -> None:
+        """Check the settings."""
+        object.__setattr__(self, "bound", size("bound", self.bound))
+        _validate.one_of("neighbors", self.neighbors, tuple(NeighboringRelation))
+
+    @property
+    def longest(self) -> float:
+        """Return the norm of the longest feature difference that may be."""
+        return self.bound
+
+    @property
+    def atol(self) -> float:
+        """Return the norm of the gradient at which a fit is accepted, > 0."""
+        return ATOL * self.bound
+
+    def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
+        """Return a bound on max h − min h over the options, h being the change of the scores."""
+        spread, ball = farthest_rows(options), self.settings.ball
+        changes = changes_of(self.neighbors)
+        once = withheld_record_range(
+            self.settings.ridge,
+            spread=spread,
+            bound=self.bound,
+            ball=ball,
+            inexactness=spread / 2 * ROUNDED * self.atol / self.settings.ridge,
+        )
+        doubt, penalty = 0.0, self.settings.penalty
+        if penalty > 0:  # how far one record moves the penalty of a candidate at most
+            ridge = self.settings.doubt_ridge
+            longest = float(np.linalg.norm(centered(options), axis=1).max(initial=0.0))
+            rounding = 4 * DOUBT_ROUNDING / math.sqrt(ridge)
+            doubt = penalty * longest * (penalty_step(ridge, step=self.bound**2) + rounding)
+        return (min(changes * once, 2 * ball * spread) + changes * doubt) * UP
+
+
+def centered(options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, "k d"]:
+    """Return the features of one question's candidates less their mean."""
+    # What all candidates share tells none from another, and should make none look doubtful.
+    return np.asarray(options - options.mean(axis=0))
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class LabelBound:
+    """How far one label moves the scores, where all questions are public.
+
+    Guarantee:
+        :meth:`score_range` holds for every two lists of labels that differ in one place, and for
+        fits that are accepted at :attr:`atol`. Shown by tests/soundness/test_withheld_reward.py.
+    """
+
+    # Any label may become any other: a decided one has the target 0 or 1, an undecided one ½, so
+    # that no change moves the gradient of the objective by more than one x.
+    # Source: docs/intrinsic.md, "Withheld rewards of preferences".
+
+    # x, the feature difference of every question that counts; dense or sparse.
+    rows: Float[np.ndarray, "n d"] | csr_array
+    settings: Settings  # what is minimized
+    longest: float = field(init=False)
+    curvature: LabelCurvature = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Factor the curvature of the public questions once."""
+        squares = np.asarray((self.rows**2).sum(axis=1), dtype=np.float64)
+        known = LabelCurvature.of(self.rows, ridge=self.settings.ridge, ball=self.settings.ball)
+        object.__setattr__(self, "longest", math.sqrt(float(squares.max(initial=0.0))))
+        object.__setattr__(self, "curvature", known)
+
+    @property
+    def atol(self) -> float:
+        """Return the norm of the gradient at which a fit is accepted, > 0."""
+        return ATOL * self.longest or ATOL
+
+    def score_range(self, options: Float[np.ndarray, "k d"]) -> float:
+        """Return a bound on max h − min h over the options, h being the change of the scores."""
+        # The penalty depends on the questions alone: no label moves it. In the norm of M, a label
+        # moves the exact minimizer by at most the leverage, and each fit is off by at most the norm
+        # of its gradient over √ridge, because M ⪰ ridge·I.
+        moved, leverage = self.curvature.range(options), self.curvature.leverage
+        if leverage > 0:
+            off = ROUNDED * self.atol / math.sqrt(self.settings.ridge)
+            moved *= 1 + 2 * off / leverage
+        return min(moved, 2 * self.settings.ball * farthest_rows(options)) * UP
 
 
 def label_rows(
@@ -65,7 +274,7 @@ def label_rows(
     return rows[once], pairs.labels[once]
 
 
-def record_bound_of(features: Features | None, bound: float | None) -> float:
+def _record_bound(features: Features | None, bound: float | None) -> float:
     """Return the norm to which records are shortened: twice the bound on one answer's features."""
     if bound is not None:
         return _validate.positive("bound", bound)
@@ -78,9 +287,7 @@ def record_bound_of(features: Features | None, bound: float | None) -> float:
     return 2 * features.feature_bound
 
 
-def record_rows_within(
-    pairs: Pairs, features: Features | None, bound: float
-) -> Float[np.ndarray, "n d"]:
+def _record_rows(pairs: Pairs, features: Features | None, bound: float) -> Float[np.ndarray, "n d"]:
     """Return the feature difference of every record, none longer than the bound."""
     # Each judgment is a record of its own, also a repeated one of the same person: that it repeats
     # another one is private.
@@ -88,7 +295,7 @@ def record_rows_within(
     return clipped_rows(rows, bound) if len(rows) else rows
 
 
-def fit_withheld(
+def _minimizer(
     rows: Float[np.ndarray, "n d"] | csr_array,
     labels: Integer[np.ndarray, " n"],
     settings: Settings,
@@ -105,7 +312,7 @@ def fit_withheld(
     return nearest_minimum(loss, ridge=ridge, ball=ball, atol=atol).theta
 
 
-def refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
+def _refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
     """Refuse settings whose fit may fail on some data, or hang on rounding; all are public."""
     # Whether a fit is refused must not depend on a hidden record.
     least = _LEAST_RIDGE * longest**2
@@ -124,12 +331,12 @@ def refuse_weak_ridge(settings: Settings, longest: float, d: int) -> None:
         )
 
 
-def doubts(
+def _doubts(
     rows: Float[np.ndarray, "n d"] | csr_array, settings: Settings
 ) -> Float[np.ndarray, "d d"] | None:
     """Return a lower factor L of Σ = λI + Σ xxᵀ = LLᵀ, or None without a penalty; confidential."""
     # By QR of blocks of rows that are merged in pairs: with at most 2^24 rows a norm in Σ⁻¹ is off
-    # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which `refuse_weak_ridge` keeps below
+    # by a share of 12·d·2^-52·2^12·‖x‖/√λ at most, which `_refuse_weak_ridge` keeps below
     # 2^-20. No sum of squares is formed, which would lose half of the digits.
     if settings.penalty == 0:
         return None
@@ -148,14 +355,55 @@ def doubts(
     return np.asarray(qr(stacked, mode="r")[0][:d].T)
 
 
-def penalties(
-    rows: Float[np.ndarray, "k d"], factor: Float[np.ndarray, "d d"]
+class WithheldFit(Withholding):
+    """An estimate of raw data that its curator keeps, of which draws are released."""
+
+    caveats: tuple[str, ...] = ()  # names of what qualifies every promise made with it
+    unit: Unit  # whose change a draw hides
+    neighbors: NeighboringRelation  # what one change is; `REPLACE_ONE` for labels
+    public_digest: str | None  # of what is public in the data, which binds a ledger; or None
+
+    @property
+    def payments(self) -> tuple[tuple[str, Event], ...]:
+        """Return what was paid for the scores before any draw: nothing."""
+        return ()
+
+
+def linear_scores(
+    options: Float[np.ndarray, "k d"],
+    weights: Float[np.ndarray, " d"],
+    *,
+    doubted: Float[np.ndarray, "k d"],
+    factor: Float[np.ndarray, "d d"] | None,
+    penalty: float,
 ) -> Float[np.ndarray, " k"]:
-    """Return ‖φ‖ in the norm of Σ⁻¹ for every row φ, from the lower factor of Σ."""
-    return np.asarray(np.linalg.norm(solve_triangular(factor, rows.T, lower=True), axis=0))
+    """Return θᵀφ less a penalty of every option, up to what all share; confidential."""
+    # The penalty is that times the norm of a doubted row in the inverse of Σ = LLᵀ, L the factor.
+    if farthest_rows(options) == 0:
+        return np.zeros(len(options))  # equal options, whatever rounding makes of them
+    # of differences, so that what all options share leaves no rounding behind
+    scores = np.asarray((options - options[:1]) @ weights)
+    if factor is None or penalty == 0:
+        return scores
+    inside = solve_triangular(factor, doubted.T, lower=True)
+    return np.asarray(scores - penalty * np.linalg.norm(inside, axis=0))
 
 
-class WithheldReward(Withholding):
+def _refusing(name: str) -> Callable[..., NoReturn]:
+    """Return a method that refuses to let the weights out, and offers what may."""
+
+    def refuse(*_: object, **__: object) -> NoReturn:
+        raise PrivacyError(
+            f"{name}: this reward was fitted on raw judgments and is withheld, so what it says of "
+            "an answer would give them away. Nothing was released. Draw actions from "
+            "sordino.gibbs_policy(withheld, temperature=...), where each draw spends; or record an "
+            "infinite spend and read it, withheld.reveal(ledger=...)."
+        )
+
+    return refuse
+
+
+class WithheldReward(WithheldFit):
     """A linear reward fitted on raw judgments, of which nothing but drawn actions may be seen.
 
     Made by :func:`sordino.fit_reward` with ``withhold=True``. Fitting spends nothing, because
@@ -199,14 +447,10 @@ class WithheldReward(Withholding):
     """
 
     _held = "This reward"
+    features: Features | None  # what texts are read with; None for plain feature rows
     _width: int
     _settings: Settings
-    _known: ScoreBound
-    _features: Features | None
-    _unit: Unit
-    _neighbors: NeighboringRelation
-    _caveats: tuple[str, ...]
-    _public_digest: str | None
+    _known: LabelBound | RecordBound
     _size: int | None
 
     def __init__(  # noqa: PLR0913 (each is one choice of the user)
@@ -223,33 +467,46 @@ class WithheldReward(Withholding):
         penalty_ridge: float | None = None,
     ) -> None:
         """Check the settings and fit."""
-        refuse_other_pairs(pairs)
+        if not isinstance(pairs, Pairs):
+            raise UsageError(
+                f"withhold=True is for raw judgments of two answers (Pairs), got "
+                f"{type(pairs).__name__}. Nothing was fitted. Answers that are private already "
+                "need no withholding; for rankings no bound is known."
+            )
         refuse_other_terms(unit, neighbors)
-        settings = Settings(
-            ridge=given_ridge(ridge), ball=ball, penalty=penalty, penalty_ridge=penalty_ridge
-        )
-        known: ScoreBound
+        if ridge is None:
+            raise UsageError(
+                "ridge is needed with withhold=True: choosing it on raw labels would be a release "
+                "of its own. Nothing was fitted. Pass ridge=..., chosen before you look at the "
+                "data; more of it lets each draw spend less."
+            )
+        settings = Settings(ridge=ridge, ball=ball, penalty=penalty, penalty_ridge=penalty_ridge)
+        known: LabelBound | RecordBound
         if unit == "label":
-            refuse_public_bound(bound)
+            if bound is not None:
+                raise UsageError(
+                    f"bound={bound!r} is for unit='record': where questions are public their own "
+                    "norms are used. Nothing was fitted. Leave it out."
+                )
             rows, labels = label_rows(pairs, features)
             known = LabelBound(rows, settings)
         else:
-            longest = record_bound_of(features, bound)
+            longest = _record_bound(features, bound)
             known = RecordBound(settings, bound=longest, neighbors=neighbors)
-            rows, labels = record_rows_within(pairs, features, longest), pairs.labels
-        refuse_weak_ridge(settings, known.longest, rows.shape[1])
-        weights = fit_withheld(rows, labels, settings, atol=known.atol)
+            rows, labels = _record_rows(pairs, features, longest), pairs.labels
+        _refuse_weak_ridge(settings, known.longest, rows.shape[1])
+        weights = _minimizer(rows, labels, settings, atol=known.atol)
         weights.setflags(write=False)
-        hide(self, weights=weights, factor=doubts(rows, settings))
+        hide(self, weights=weights, factor=_doubts(rows, settings))
         self._keep(
             _width=len(weights),
             _settings=settings,
             _known=known,
-            _features=features,
-            _unit=unit,
-            _neighbors=neighbors,
-            _caveats=withheld_caveats(pairs, unit, features),
-            _public_digest=pairs.public_digest if unit == "label" else None,
+            features=features,
+            unit=unit,
+            neighbors=neighbors,
+            caveats=withheld_caveats(pairs, unit, features),
+            public_digest=pairs.public_digest if unit == "label" else None,
             _size=None if neighbors is ADD_OR_REMOVE_ONE else len(labels) + pairs.dropped,
         )
 
@@ -273,36 +530,6 @@ class WithheldReward(Withholding):
         ]
         return card("WithheldReward", rows)
 
-    @property
-    def unit(self) -> Unit:
-        """Return whose change a draw hides."""
-        return self._unit
-
-    @property
-    def neighbors(self) -> NeighboringRelation:
-        """Return what one change is."""
-        return self._neighbors
-
-    @property
-    def caveats(self) -> tuple[str, ...]:
-        """Return the names of what qualifies every promise made with it."""
-        return self._caveats
-
-    @property
-    def public_digest(self) -> str | None:
-        """Return the digest of the public questions, which binds a ledger of labels; or None."""
-        return self._public_digest
-
-    @property
-    def payments(self) -> tuple[tuple[str, Event], ...]:
-        """Return what was paid for the scores before any draw: nothing."""
-        return ()
-
-    @property
-    def features(self) -> Features | None:
-        """Return what texts are read with; None for a reward of plain feature rows."""
-        return self._features
-
     def options(self, context: Any, candidates: Any) -> Float[np.ndarray, "k d"]:
         """Return the features of one question's candidates, dense; the question is public.
 
@@ -320,10 +547,10 @@ class WithheldReward(Withholding):
                 "was drawn."
             )
         prompts = None if context is None else [context]
-        asked = Candidates.of(prompts, [candidates], reference=None, features=self.features)
-        rows: Any = asked.given
+        question = Candidates.of(prompts, [candidates], reference=None, features=self.features)
+        rows: Any = question.given
         if self.features is not None:
-            rows = self.features.transform(asked.prompts, asked.answers)
+            rows = self.features.transform(question.prompts, question.answers)
         rows = public_rows("candidates", rows, d=self._width)
         return np.asarray(rows.toarray() if issparse(rows) else rows)
 
@@ -341,15 +568,10 @@ class WithheldReward(Withholding):
 
     def _scores(self, options: Float[np.ndarray, "k d"]) -> Float[np.ndarray, " k"]:
         """Return the score of every candidate, up to what all share; confidential."""
-        if farthest_rows(options) == 0:
-            return np.zeros(len(options))  # equal candidates, whatever rounding makes of them
-        # of differences, so that what all candidates share leaves no rounding behind
         held = confidential(self)
-        rewards = (options - options[:1]) @ held.weights
-        if held.factor is None:
-            return np.asarray(rewards)
-        return np.asarray(
-            rewards - self._settings.penalty * penalties(centered(options), held.factor)
+        doubted, penalty = centered(options), self._settings.penalty
+        return linear_scores(
+            options, held.weights, doubted=doubted, factor=held.factor, penalty=penalty
         )
 
     def reveal(self, *, ledger: Ledger) -> RewardModel:
@@ -398,52 +620,9 @@ class WithheldReward(Withholding):
             artifact=released.artifact,
         )
 
-    def score(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to score: a score is a release.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("score")
-
-    def score_features(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to score rows of features: a score is a release.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("score_features")
-
-    def predict_proba(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to predict: a probability is a release.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("predict_proba")
-
-    def to_dict(self) -> NoReturn:
-        """Refuse to be written down.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("to_dict")
-
-    def save(self, *_: object, **__: object) -> NoReturn:
-        """Refuse to be saved; no file is written.
-
-        Raises:
-            PrivacyError: Always.
-        """
-        _refuse("save")
-
-
-def _refuse(asked: str) -> NoReturn:
-    """Refuse what would let the weights out, and offer what may."""
-    raise PrivacyError(
-        f"{asked}: this reward was fitted on raw judgments and is withheld, so what it says of an "
-        "answer would give them away. Nothing was released. Draw actions from "
-        "sordino.gibbs_policy(withheld, temperature=...), where each draw spends; or record an "
-        "infinite spend and read it, withheld.reveal(ledger=...)."
-    )
+    # What would let the weights out refuses, whatever it is called with.
+    score = _refusing("score")
+    score_features = _refusing("score_features")
+    predict_proba = _refusing("predict_proba")
+    to_dict = _refusing("to_dict")
+    save = _refusing("save")

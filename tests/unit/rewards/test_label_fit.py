@@ -295,15 +295,6 @@ def test_a_set_with_noise_comes_back_from_a_file():
     assert again.radius(0.9) == found.radius(0.9)
 
 
-def test_sets_of_earlier_files_are_read():
-    rows, _, labels = world(300, 3)
-    values = set_of(evidence_of(rows, labels))[0].to_dict()
-    old = {name: value for name, value in values.items() if name not in {"noise", "splits"}}
-    found = ConfidenceEllipsoid.from_dict(old)
-    assert (found.noise, found.splits) == ((), 1)
-    assert found.radius(0.95) < ConfidenceEllipsoid.from_dict(values).radius(0.95)
-
-
 @pytest.mark.parametrize(
     "change",
     [

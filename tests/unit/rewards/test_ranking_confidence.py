@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sordino.errors import UsageError
 from sordino.rewards.confidence import (
     choice_spread,
     confidence_ellipsoid,
@@ -27,13 +26,12 @@ def objective(kind, features, starts, **known):
     return kind(features, starts=starts, statistic=np.zeros(features.shape[1]), **known)
 
 
-def set_of(loss, ball=2.0, ridge=0.5, strict=True, covariance=None):
+def set_of(loss, ball=2.0, ridge=0.5, covariance=None):
     d = loss.features.shape[1]
     solution = minimize_ridge(loss, ridge=ridge, ball=ball, atol=1e-9)
     noise = np.eye(d) if covariance is None else covariance
     return ranking_ellipsoid(
         loss, solution, ball=ball, ridge=ridge, covariance=noise, rounding=1e-3, candidates=1,
-        strict=strict,
     )  # fmt: skip
 
 
@@ -103,10 +101,3 @@ def test_a_slate_with_a_count_is_that_many_ballots(kind):
 def test_far_candidates_leave_no_curvature_and_no_overflow(kind):
     loss = objective(kind, 1e4 * np.eye(3), np.array([0, 3]))
     assert np.isfinite(set_of(loss, ball=10.0).metric).all()
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_ballots_completed_by_ties_have_no_radius(kind):
-    loss = objective(kind, np.eye(3), np.array([0, 3]))
-    with pytest.raises(UsageError, match="completed by ties"):
-        set_of(loss, strict=False)

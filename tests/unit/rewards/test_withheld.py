@@ -23,8 +23,7 @@ from sordino.mechanisms.label_sum import LabelGaussian
 from sordino.preferences.pairs import Pairs
 from sordino.preferences.trajectories import Trajectories
 from sordino.privacy.guarantee import ADD_OR_REMOVE_ONE, REPLACE_ONE, REPLACE_SPECIAL
-from sordino.rewards import withheld_bounds
-from sordino.rewards import withheld_bounds as withheld_label_bound
+from sordino.rewards import withheld as withheld_module
 from sordino.rewards.estimation import fit_reward
 from sordino.rewards.withheld import WithheldReward
 
@@ -196,8 +195,7 @@ def test_trajectories_are_pairs_of_summed_features():
 def test_the_range_pays_for_what_the_solver_may_be_off(monkeypatch, settings):
     """A gradient of the accepted norm moves scores by no more than the range was raised by."""
     exact = withheld(settings).score_range(EYE)
-    for bounds in (withheld_bounds, withheld_label_bound):
-        monkeypatch.setattr(bounds, "ATOL", 1e-2)
+    monkeypatch.setattr(withheld_module, "ATOL", 1e-2)
     loose = withheld(settings)
     raised = loose.score_range(EYE) - exact
     assert raised > 0
@@ -211,7 +209,7 @@ def test_no_fit_is_refused_where_rounding_ends_it(monkeypatch):
     """To refuse would tell of a hidden record, and for nothing: no draw would be on the ledger."""
     rows, labels = [[1.0, 0.3], [0.2, 0.7]] * 20, [1, 0, 1, 1] * 10
     usual = withheld(RECORD, rows=rows, labels=labels)
-    monkeypatch.setattr(withheld_bounds, "ATOL", 1e-300)
+    monkeypatch.setattr(withheld_module, "ATOL", 1e-300)
     strained = withheld(RECORD, rows=rows, labels=labels)
     np.testing.assert_allclose(
         confidential(strained).weights, confidential(usual).weights, atol=1e-7

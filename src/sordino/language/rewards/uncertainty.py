@@ -20,7 +20,7 @@ from sordino import _validate
 from sordino._files import atomic_writer, explained
 from sordino.errors import DataError, UsageError
 from sordino.privacy.ledger_chain import digest_of_array
-from sordino.rewards.confidence import ConfidenceEllipsoid, NoiseTerm, flattest_curvature, whitened
+from sordino.rewards.confidence import ConfidenceEllipsoid, flattest_curvature
 
 FEWEST_FOR_A_CENTER = 3
 """Answers to one prompt from which on their mean is the center; two are always equally far."""
@@ -112,19 +112,14 @@ class LastLayerUncertainty:
         strength = bound**-2 if ridge is None else _validate.positive("ridge", ridge)
         gram, metric, mean = _sums(pairs, len(head), bound)
         metric = metric + strength * np.eye(len(head))
-        answers = NoiseTerm.of(1 / 2, whitened(gram, metric))
-        ellipsoid = ConfidenceEllipsoid(
-            center=head,
+        ellipsoid = ConfidenceEllipsoid.around(
+            head,
+            gram=gram,
             metric=metric,
             kappa=1 - 2 * flip_probability,
             ball=bound,
             ridge=strength,
             candidates=1,
-            gradient_norm=0.0,
-            least_eigenvalue=max(float(np.linalg.eigvalsh(metric)[0]), strength),
-            trace=answers.trace,
-            trace_of_square=answers.trace_of_square,
-            largest=answers.largest,
         )
         return cls(ellipsoid=ellipsoid, mean=mean, confidence=confidence)
 
