@@ -120,6 +120,7 @@ def test_noise_is_released_in_one_place(functions):
         == {
             "sordino.algorithms.online_alignment.asking",
             "sordino.algorithms.policy_updates.direction",
+            "sordino.mechanisms.label_sum.statistic",
             "sordino.mechanisms.regressions.gaussian._noised_sums",
             "sordino.policies.withheld._paid",
             "sordino.privatization.choices.privatize_choices",
@@ -128,6 +129,7 @@ def test_noise_is_released_in_one_place(functions):
             "sordino.privatization.answers.use_unprotected",
             "sordino.rewards.arm_means.screen",
             "sordino.rewards.label_release.release_sum",
+            "sordino.rewards.label_release.release_sum_of_chunks",
             "sordino.rewards.private_metric_releases.measure_records",
             "sordino.rewards.ranking_record_release.release_ranked_records",
             "sordino.rewards.ranking_release.release_rankings",

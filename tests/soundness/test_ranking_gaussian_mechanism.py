@@ -76,7 +76,7 @@ def changes(design, seed, *, person=None):
         groups = [np.flatnonzero(np.asarray(person) == p) for p in sorted(set(person))]
     for group in groups:
         for _ in range(8):
-            way = rng.normal(size=design.steps.vectors.shape[1])
+            way = rng.normal(size=design.vectors.shape[1])
             one, other = base.copy(), base.copy()
             for i in group:
                 part = slice(cuts[i], cuts[i + 1])
@@ -211,10 +211,10 @@ def test_the_sum_is_the_one_that_is_stated_and_so_is_the_noise(kind):
             truth += known[ranks == ranks.min()].mean(axis=0)
     values = np.concatenate(ballots)
     exact = design.step @ design._total(values) + design.offset
-    off = design.ellipsoid.whiten @ (exact - truth) / (design.steps.unit * design.scale)
+    off = design.ellipsoid.whiten @ (exact - truth) / (design.unit * design.scale)
     assert np.linalg.norm(off) <= design.rounding
     outputs = design.repeat(values, 4000, entropy=SimulatedEntropy(3))
-    noise = (outputs - truth) @ design.ellipsoid.whiten.T / (design.steps.unit * design.scale)
+    noise = (outputs - truth) @ design.ellipsoid.whiten.T / (design.unit * design.scale)
     assert abs(noise.mean(axis=0)).max() <= 6.5 / math.sqrt(4000) + 1e-3
     assert abs(noise.var(axis=0) - 1).max() <= 0.15
 
@@ -254,7 +254,7 @@ def half_stated(design):
 
 def one_candidate_moved(design):
     """The longest candidate, as if a ballot named one of them."""
-    longest = np.linalg.norm(design.steps.vectors.astype(float), axis=1).max()
+    longest = np.linalg.norm(design.vectors.astype(float), axis=1).max()
     return broken_by(design, 2 * float(longest))
 
 

@@ -14,7 +14,7 @@ from scipy.stats import kendalltau
 
 import sordino
 from sordino import _random
-from sordino.mechanisms import ranking_sum
+from sordino.mechanisms import label_sum
 from sordino.mechanisms.randomized_response import KaryRandomizedResponse
 from sordino.mechanisms.ranking_objective_perturbation import RankingObjectivePerturbation
 from sordino.mechanisms.ranking_sum import RankingGaussian
@@ -100,7 +100,7 @@ def label_run(folder, monkeypatch, seed, statistic, kind):
         return np.full_like(total, 1 << 18)
 
     with monkeypatch.context() as patch:
-        patch.setattr(ranking_sum, "with_noise", noise)
+        patch.setattr(label_sum, "with_noise", noise)
         without_time(patch)
         ledger = account(folder, unit="person" if kind == "person" else "label")
         reward = sordino.fit_reward(
@@ -137,7 +137,7 @@ def test_the_entry_is_durable_before_noise_is_drawn(tmp_path, monkeypatch, kind)
         seen.append(durable_kinds(tmp_path / "spend.db"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ranking_sum, "with_noise", crash)
+    monkeypatch.setattr(label_sum, "with_noise", crash)
     ledger = account(tmp_path, unit="person" if kind == "person" else "label")
     with pytest.raises(KeyboardInterrupt):
         sordino.fit_reward(
@@ -164,7 +164,7 @@ def spent_on_records(folder):
 @pytest.mark.parametrize("way", [spent_as_a_sum, spent_on_choices, spent_on_records])
 def test_overspending_draws_nothing(tmp_path, monkeypatch, way):
     drawn = []
-    monkeypatch.setattr(ranking_sum, "with_noise", lambda *_: drawn.append(1))
+    monkeypatch.setattr(label_sum, "with_noise", lambda *_: drawn.append(1))
     monkeypatch.setattr(KaryRandomizedResponse, "release", lambda *_, **__: drawn.append(1))
     monkeypatch.setattr(RankingObjectivePerturbation, "draw", lambda *_, **__: drawn.append(1))
     with pytest.raises(sordino.BudgetExceeded):

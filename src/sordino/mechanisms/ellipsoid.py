@@ -17,13 +17,6 @@ from sordino.errors import DataError, UsageError
 
 from .grid import AnyRows, Rows, row_sum
 
-__all__ = [
-    "Ellipsoid",
-    "checked_rows",
-    "isotropic_ellipsoid",
-    "least_noise_ellipsoid",
-]
-
 _UP: Final = 1 + 1e-9  # above the rounding of a norm
 _LARGEST: Final = 2.0**400  # so that a variance is a float
 _FLOOR: Final = 1e-14  # of the largest eigenvalue: below it one pass sees rounding only

@@ -1,13 +1,9 @@
-"""Public vectors in whole steps of a grid: which count, how far a label moves their noised sum.
-
-What every release of a sum says of its noise, once all that is public about it is known.
-
-All that labels say about a reward, Σ y_i x_i, released once with exact Gaussian noise.
+"""All that labels say about a reward, Σ y_i x_i, released once with exact Gaussian noise.
 
 The vectors x_i are public and only the labels are private. So the noise may have the shape of
 the vectors, and a label moves the released sum by a vector of integers that is known beforehand.
-
-The noised sum of labels whose vectors are in many files: exact partial sums, noise once.
+What a noised sum promises, and the arithmetic of its noise, is here for rankings too. Vectors may
+be in many files: then exact partial sums are added up, and noise is drawn once.
 """
 
 from __future__ import annotations
@@ -17,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import reduce
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
@@ -31,11 +27,12 @@ from sordino.privacy.events import UNDECIDED, GaussianEvent
 from sordino.privacy.gaussian import gaussian_mu
 from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, NeighboringRelation, Trust, Unit
 
-from .base import WorstCase
+from .base import WorstCase, gaussian_log_ratio, stated
 from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
 from .grid import (
     GRID_SLACK,
     STEPS_OF_NOISE,
+    AnyRows,
     PersonIds,
     Rows,
     counting_less,
@@ -52,6 +49,11 @@ Order = Sequence[int] | Int64[np.ndarray, " k"]
 
 FINER: Final = 2**6
 """Lengths are rounded up to this part of a step."""
+
+_GRIDS = (2.0**-24, 2.0**-12)
+_SHORT = 0.25  # of the feature bound: most differences of answers are longer
+_USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
+_FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,6 +76,279 @@ class LabelStatistic:
         return np.asarray(self.factor @ self.factor.T)
 
 
+@dataclass(frozen=True)
+class SumMechanism(ABC):
+    """One noised sum over all labels or ballots: what it promises, whatever it adds up.
+
+    Guarantee:
+        None of its own: each kind states one. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py and
+        tests/soundness/test_ranking_gaussian_mechanism.py.
+    """
+
+    epsilon: float
+    _: KW_ONLY
+    delta: float
+    shaped: bool = True
+    records_per_person: int | None = None
+    grid: float = 2.0**-20
+
+    def __post_init__(self) -> None:
+        """Refuse what no Gaussian noise keeps."""
+        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
+        _validate.failure_probability("delta", self.delta, zero=False)
+        _validate.one_of("shaped", self.shaped, (True, False))
+        if (most := self.records_per_person) is not None:
+            most = _validate.integer("records_per_person", most, at_least=1)
+            object.__setattr__(self, "records_per_person", most)
+        if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
+            raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
+        if self.mu == 0:
+            raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
+        # The longest row is 1/grid steps, whatever the rows are: what they will be refused for is
+        # known here, before anything else of the same run was paid for.
+        steps, (least, most) = 1 / (self.grid * self.mu), STEPS_OF_NOISE
+        if not least <= steps <= most / (self.records_per_person or 1):
+            raise UsageError(
+                f"epsilon={self.epsilon!r} leaves noise of {steps:.3g} steps of the grid "
+                f"({self.grid!r}), of which {least} to {most} can be drawn. Nothing was released. "
+                "Give another epsilon."
+            )
+
+    @property
+    def mu(self) -> float:
+        """Return how far one change moves the sum, in standard deviations, with the grid's cost.
+
+        It is the largest value that the accountant shows to keep (epsilon, delta).
+        """
+        mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
+        while mu > 0 and self._loss(mu) > self.epsilon:
+            mu, less = mu * (1 - less), 2 * less
+        return mu
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return GaussianEvent(self.mu)
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, measured in its own noise: μ.
+
+        Raises:
+            PrivacyError: Under another relation than ``REPLACE_ONE``.
+        """
+        if neighbors != REPLACE_ONE:
+            relation = getattr(neighbors, "name", neighbors)
+            raise PrivacyError(
+                "Noise on labels hides which label a row has, and every row is public: nothing is "
+                f"promised under {relation}. Use REPLACE_ONE, or a mechanism for records."
+            )
+        return self.mu
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises to one label or ballot, or to all of one person.
+
+        Args:
+            unit: ``"label"``; or ``"person"`` if ``records_per_person`` is set.
+            neighbors: What one change is: ``REPLACE_ONE``.
+            trust: Who saw the raw labels.
+
+        Raises:
+            PrivacyError: For another unit or relation, or for a person whose number of rows
+                has no limit.
+
+        Guarantee:
+            At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
+            for which it is more than enough.
+        """
+        self.sensitivity(neighbors)
+        if unit == "person" and self.records_per_person is None:
+            raise PrivacyError(
+                "One person may have any number of labels, so nothing is promised with "
+                "unit='person'. Set records_per_person, the most rows of one person that count, "
+                "or use unit='label'."
+            )
+        if unit not in ("label", "person"):
+            raise PrivacyError(
+                f"Noise on labels protects labels, not unit={unit!r}: prompts and answers are "
+                "public here. Use unit='label', or a mechanism for records."
+            )
+        return stated(
+            self.event,
+            delta=self.delta,
+            unit=unit,
+            neighbors=neighbors,
+            trust=trust,
+            caveats=("labels-only",) if unit == "person" else (),
+        )
+
+    def release(
+        self, values: Integer[np.ndarray, " m"], *, design: DesignedSum, entropy: Entropy
+    ) -> LabelStatistic:
+        """Return the noised sum; draws noise, so the spend must already be on a ledger.
+
+        Args:
+            values: Labels, each 0, 1 or 2 (undecided), one for each row of the design; or twice
+                the average rank of every candidate of every ballot, one ballot after the other:
+                2, 4, ... for a strict order.
+            design: What ``prepare`` of an equal mechanism returned.
+            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
+                gives rounded floating-point noise, for study only.
+
+        Raises:
+            DataError: Values are no labels or no orders, or not as many as the design has.
+            UsageError: The design was prepared with other settings.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        if design.mechanism != self:
+            raise UsageError(
+                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
+                "this mechanism promises. Nothing was released. Prepare it again."
+            )
+        return design.statistic(values, entropy=entropy)
+
+    def ellipsoid_of(self, rows: AnyRows) -> Ellipsoid:
+        """Return the shape of noise that hides any of these public rows."""
+        return (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(rows)
+
+    def _loss(self, mu: float) -> float:
+        """Return the epsilon that the accountant shows for this much noise."""
+        events = [(GaussianEvent(mu), 1)]
+        return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
+
+
+class HiddenSum:
+    """A sum in whole steps whose noise is known: how large it is, and what comes out."""
+
+    mechanism: SumMechanism  # the settings
+    ellipsoid: Ellipsoid  # the shape of the noise
+    moved: float  # how many steps one change moves the sum at most, rounded up: Δ
+
+    @property
+    def unit(self) -> float:
+        """Return what one step is worth in whitened coordinates."""
+        return self.mechanism.grid
+
+    @property
+    def step(self) -> Float[np.ndarray, "d r"]:
+        """Return what one step in each direction is worth: from steps to the released sum."""
+        return self.ellipsoid.unwhiten * self.unit
+
+    @property
+    def scale(self) -> float:
+        """Return the standard deviation of the noise in steps of the grid."""
+        return float(self.moved * GRID_SLACK / self.mechanism.mu)
+
+    @property
+    def factor(self) -> Float[np.ndarray, "d r"]:
+        """Return F with covariance FFᵀ."""
+        return self.step * self.scale
+
+    @property
+    def covariance(self) -> Float[np.ndarray, "d d"]:
+        """Return the covariance of the noise, V: known before anything is spent."""
+        return np.asarray(self.factor @ self.factor.T)
+
+    def refuse_unusable_noise(self) -> None:
+        """Refuse noise that the grid is too coarse or too fine for."""
+        least, most = STEPS_OF_NOISE
+        if not least <= self.scale <= most:
+            raise UsageError(
+                f"The noise must be between {least} and {most} steps of the grid, and it would be "
+                f"{self.scale:.6g}. Nothing was released. Choose another grid than "
+                f"{self.mechanism.grid!r}, or another epsilon."
+            )
+
+    def _noised(
+        self, total: Int64[np.ndarray, " r"], trials: int, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return sums with noise, as they are released."""
+        noised = with_noise(np.tile(total, trials), self.scale, entropy).astype(np.float64)
+        return np.asarray(noised.reshape(trials, -1) @ self.step.T)
+
+
+class DesignedSum(HiddenSum, ABC):
+    """A release of which everything but labels or orders is known: its noise is a number.
+
+    Guarantee:
+        None of its own: each design states one. Shown by
+        tests/soundness/test_label_gaussian_mechanism.py and
+        tests/soundness/test_ranking_gaussian_mechanism.py.
+    """
+
+    used: Bool[np.ndarray, " n"]  # which rows or ballots count
+    offset: Float[np.ndarray, " d"] | None = None  # the public part of the sum
+
+    @property
+    def event(self) -> GaussianEvent:
+        """Return what one release does, for the ledger."""
+        return self.mechanism.event
+
+    def sensitivity(self, neighbors: NeighboringRelation) -> float:
+        """Return how far one change moves the sum at most, in its own noise."""
+        return self.mechanism.sensitivity(neighbors)
+
+    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
+        """Return what one release promises: what the mechanism does."""
+        return self.mechanism.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+
+    def release(
+        self, values: Integer[np.ndarray, " m"], *, entropy: Entropy
+    ) -> Float[np.ndarray, " d"]:
+        """Return the noised sum alone; the spend must already be on a ledger.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        return np.asarray(self.repeat(values, 1, entropy=entropy)[0])
+
+    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
+        """Return the noised sum with what is known of it.
+
+        Guarantee:
+            What :meth:`guarantee` returns.
+        """
+        value = self.release(values, entropy=entropy)
+        return LabelStatistic(value, factor=self.factor, used=self.used)
+
+    def repeat(
+        self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy
+    ) -> Float[np.ndarray, "trials d"]:
+        """Return independent releases of the same made-up labels or orders, one in each row.
+
+        Guarantee:
+            None for all rows together: each row is one release. Never call it on private labels.
+        """
+        trials = _validate.integer("trials", trials, at_least=1)
+        sums = self._noised(self._total(values), trials, entropy)
+        return sums if self.offset is None else sums + self.offset
+
+    def log_ratio(
+        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
+    ) -> Float[np.ndarray, " trials"]:
+        """Return log P(output | case.one) − log P(output | case.other) for every row."""
+        inside = outputs if self.offset is None else outputs - self.offset
+        steps = inside @ (self.ellipsoid.whiten.T / self.unit)
+        one, other = (self._total(side) for side in (case.one, case.other))
+        return gaussian_log_ratio(steps, one, other, self.scale)
+
+    @abstractmethod
+    def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
+        """Return labels or orders of one row or person that move the sum farthest."""
+
+    @abstractmethod
+    def _total(self, values: Integer[np.ndarray, " m"]) -> Int64[np.ndarray, " r"]:
+        """Return the exact sum of what the labels or orders contribute, in steps."""
+
+    def _hide(self, moves: Int64[np.ndarray, " n"], persons: PersonIds | None) -> None:
+        """Set how far one change moves the sum, and by which rows: nobody else may say it."""
+        moved, worst = farthest(moves, persons)
+        object.__setattr__(self, "moved", moved)
+        object.__setattr__(self, "worst", worst)
+
+
 def counted_rows(
     n: int,
     persons: PersonIds | None,
@@ -93,6 +368,24 @@ def counted_rows(
     used = np.zeros(n, dtype=bool)
     used[order] = True
     return used
+
+
+def farthest(
+    moves: Int64[np.ndarray, " n"], persons: PersonIds | None
+) -> tuple[float, Int64[np.ndarray, " k"]]:
+    """Return how far one change moves the sum at most, in steps, and its rows."""
+    # One change replaces the label of one row, or of all rows of one person: then the triangle
+    # inequality adds their lengths.
+    n = len(moves)
+    names = range(n) if persons is None else _validate.person_ids(persons, n)
+    numbers: dict[str | int, int] = {}
+    codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
+    sums = np.zeros(len(numbers), dtype=np.int64)
+    np.add.at(sums, codes, moves)
+    worst = int(sums.argmax())
+    rows = np.flatnonzero((codes == worst) & (moves > 0))
+    # Rounding a whole number to a float is part of what the allowance for the grid covers.
+    return int(sums[worst]) / FINER, rows
 
 
 def half_steps(
@@ -127,140 +420,16 @@ def lengths(halves: Int32[np.ndarray, "n r"]) -> Int64[np.ndarray, " n"]:
     for part, values in dense_parts(halves):
         wide = values.astype(np.int64)
         squares[part] = np.einsum("ij,ij->i", wide, wide)
-    return moves_of(squares)
+    return _moves_of(squares)
 
 
-def moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
+def _moves_of(squares: Int64[np.ndarray, " n"]) -> Int64[np.ndarray, " n"]:
     """Return ‖2h‖ from ‖h‖², in parts of a step, rounded up by integer arithmetic."""
     return root_above((2 * FINER) ** 2 * squares)
 
 
-def farthest(
-    moves: Int64[np.ndarray, " n"], persons: PersonIds | None
-) -> tuple[float, Int64[np.ndarray, " k"]]:
-    """Return how far one change moves the sum at most, in steps, and its rows."""
-    # One change replaces the label of one row, or of all rows of one person: then the triangle
-    # inequality adds their lengths.
-    n = len(moves)
-    names = range(n) if persons is None else _validate.person_ids(persons, n)
-    numbers: dict[str | int, int] = {}
-    codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.int64)
-    sums = np.zeros(len(numbers), dtype=np.int64)
-    np.add.at(sums, codes, moves)
-    worst = int(sums.argmax())
-    rows = np.flatnonzero((codes == worst) & (moves > 0))
-    # Rounding a whole number to a float is part of what the allowance for the grid covers.
-    return int(sums[worst]) / FINER, rows
-
-
-@runtime_checkable
-class SumSettings(Protocol):
-    """The mechanism that a design is made with: its settings, and what they promise."""
-
-    @property
-    def mu(self) -> float:
-        """Return how far one change moves the sum, in standard deviations."""
-        ...
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does."""
-        ...
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, in its own noise."""
-        ...
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises."""
-        ...
-
-
-class DesignedSum(ABC):
-    """A release of which everything but labels or orders is known: its noise is a number.
-
-    Guarantee:
-        None of its own: each design states one. Shown by
-        tests/soundness/test_label_gaussian_mechanism.py and
-        tests/soundness/test_ranking_gaussian_mechanism.py.
-    """
-
-    mechanism: Any  # the settings
-    moved: float  # how many steps one change moves the sum at most, rounded up: Δ
-
-    @property
-    @abstractmethod
-    def step(self) -> Float[np.ndarray, "d r"]:
-        """Return what one step in each direction is worth: from steps to the released sum."""
-
-    @property
-    def scale(self) -> float:
-        """Return the standard deviation of the noise in steps of the grid."""
-        return float(self.moved * GRID_SLACK / self.mechanism.mu)
-
-    @property
-    def factor(self) -> Float[np.ndarray, "d r"]:
-        """Return F with covariance FFᵀ."""
-        return self.step * self.scale
-
-    @property
-    def covariance(self) -> Float[np.ndarray, "d d"]:
-        """Return the covariance of the noise, V: known before anything is spent."""
-        return np.asarray(self.factor @ self.factor.T)
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does, for the ledger."""
-        settings: SumSettings = self.mechanism
-        return settings.event
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, in its own noise."""
-        settings: SumSettings = self.mechanism
-        return settings.sensitivity(neighbors)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises: what the mechanism does."""
-        settings: SumSettings = self.mechanism
-        return settings.guarantee(unit=unit, neighbors=neighbors, trust=trust)
-
-    def release(
-        self, values: Integer[np.ndarray, " m"], *, entropy: Entropy
-    ) -> Float[np.ndarray, " d"]:
-        """Return the noised sum alone: the value of ``statistic``.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        return np.asarray(self.statistic(values, entropy=entropy).value)
-
-    @abstractmethod
-    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> Any:
-        """Return the noised sum with what is known of it.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-
-    def refuse_unusable_noise(self) -> None:
-        """Refuse noise that the grid is too coarse or too fine for."""
-        least, most = STEPS_OF_NOISE
-        if not least <= self.scale <= most:
-            raise UsageError(
-                f"The noise must be between {least} and {most} steps of the grid, and it would be "
-                f"{self.scale:.6g}. Nothing was released. Choose another grid than "
-                f"{self.mechanism.grid!r}, or another epsilon."
-            )
-
-
-_GRIDS = (2.0**-24, 2.0**-12)
-_SHORT = 0.25  # of the feature bound: most differences of answers are longer
-_USUAL_SQUARE = 0.3  # ‖x‖² of differences of texts, in squares of the feature bound
-_FAINT = 1 / 32  # variance of the noise over that of labels, below which it hardly matters
-
-
 @dataclass(frozen=True)
-class LabelGaussian:
+class LabelGaussian(SumMechanism):
     """Release Σ y_i x_i over all labels with noise that hides any one of them.
 
     A label y_i is 1, 0 or undecided (½) and x_i the public difference of two answers' features.
@@ -306,41 +475,25 @@ class LabelGaussian:
         [12.674, 0.446]
     """
 
-    epsilon: float
     _: KW_ONLY
-    delta: float
-    shaped: bool = True
-    records_per_person: int | None = None
     longest: float = math.inf
-    grid: float = 2.0**-20
 
     def __post_init__(self) -> None:
         """Refuse what no Gaussian noise keeps."""
-        object.__setattr__(self, "epsilon", _validate.positive("epsilon", self.epsilon))
-        _validate.failure_probability("delta", self.delta, zero=False)
-        _validate.one_of("shaped", self.shaped, (True, False))
-        if (most := self.records_per_person) is not None:
-            most = _validate.integer("records_per_person", most, at_least=1)
-            object.__setattr__(self, "records_per_person", most)
         if self.longest != math.inf:
             object.__setattr__(self, "longest", _validate.positive("longest", self.longest))
-        if not _GRIDS[0] <= _validate.positive("grid", self.grid) <= _GRIDS[1]:
-            raise UsageError(f"grid must be between 2^-24 and 2^-12, got {self.grid!r}.")
-        if self.mu == 0:
-            raise UsageError(f"delta={self.delta!r} is too small for Gaussian noise of any size.")
-        # The longest row is 1/grid steps, whatever the rows are: what they will be refused for is
-        # known here, before anything else of the same run was paid for.
-        steps, (least, most) = 1 / (self.grid * self.mu), STEPS_OF_NOISE
-        if not least <= steps <= most / (self.records_per_person or 1):
-            raise UsageError(
-                f"epsilon={self.epsilon!r} leaves noise of {steps:.3g} steps of the grid "
-                f"({self.grid!r}), of which {least} to {most} can be drawn. Nothing was released. "
-                "Give another epsilon."
-            )
+        super().__post_init__()
 
     @classmethod
     def for_sizes(
-        cls, epsilon: float, *, n: int, d: int, feature_bound: float, **settings: Any
+        cls,
+        epsilon: float,
+        *,
+        n: int,
+        d: int,
+        feature_bound: float,
+        delta: float,
+        records_per_person: int | None = None,
     ) -> LabelGaussian:
         """Return the mechanism whose noise suits so many labels and features of texts.
 
@@ -358,7 +511,8 @@ class LabelGaussian:
             n: Number of labels.
             d: Number of features.
             feature_bound: Bound L on the norm of one answer's features.
-            settings: ``delta`` and what else the class takes.
+            delta: As for the class, as is records_per_person.
+            records_per_person: See above.
 
         Example:
             >>> sizes = {"d": 28, "feature_bound": 1.0, "delta": 1e-6}
@@ -366,79 +520,18 @@ class LabelGaussian:
             >>> [(round(noise.longest, 3), noise.shaped) for noise in found]
             [(0.25, False), (1.084, True)]
         """
-        noise = cls(epsilon, **settings, shaped=False, longest=_SHORT * feature_bound)
+        noise = cls(
+            epsilon,
+            delta=delta,
+            records_per_person=records_per_person,
+            shaped=False,
+            longest=_SHORT * feature_bound,
+        )
         usual = n * _USUAL_SQUARE / (noise.records_per_person or 1) ** 2
         share = 4 * d * (_SHORT / noise.mu) ** 2 / max(usual, 1e-300)
         if share >= _FAINT:
             return noise
         return replace(noise, shaped=True, longest=noise.longest * math.sqrt(_FAINT / share))
-
-    @property
-    def mu(self) -> float:
-        """Return how far one change moves the sum, in standard deviations, with the grid's cost.
-
-        It is the largest value that the accountant shows to keep (epsilon, delta).
-        """
-        mu, less = gaussian_mu(self.epsilon, self.delta), 2.0**-50
-        while mu > 0 and self._loss(mu) > self.epsilon:
-            mu, less = mu * (1 - less), 2 * less
-        return mu
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does, for the ledger."""
-        return GaussianEvent(self.mu)
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, measured in its own noise: μ.
-
-        Raises:
-            PrivacyError: Under another relation than ``REPLACE_ONE``.
-        """
-        if neighbors != REPLACE_ONE:
-            relation = getattr(neighbors, "name", neighbors)
-            raise PrivacyError(
-                "Noise on labels hides which label a row has, and every row is public: nothing is "
-                f"promised under {relation}. Use REPLACE_ONE, or a mechanism for records."
-            )
-        return self.mu
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one label, or to all labels of one person.
-
-        Args:
-            unit: ``"label"``; or ``"person"`` if ``records_per_person`` is set.
-            neighbors: What one change is: ``REPLACE_ONE``.
-            trust: Who saw the raw labels.
-
-        Raises:
-            PrivacyError: For another unit or relation, or for a person whose number of rows
-                has no limit.
-
-        Guarantee:
-            At most (epsilon, delta). With ``records_per_person`` the same is stated for a label,
-            for which it is more than enough.
-        """
-        self.sensitivity(neighbors)
-        if unit == "person" and self.records_per_person is None:
-            raise PrivacyError(
-                "One person may have any number of labels, so nothing is promised with "
-                "unit='person'. Set records_per_person, the most rows of one person that count, "
-                "or use unit='label'."
-            )
-        if unit not in ("label", "person"):
-            raise PrivacyError(
-                f"Noise on labels protects labels, not unit={unit!r}: prompts and answers are "
-                "public here. Use unit='label', or a mechanism for records."
-            )
-        return Guarantee(
-            self._loss(self.mu),
-            delta=self.delta,
-            unit=unit,
-            neighbors=neighbors,
-            trust=trust,
-            caveats=("labels-only",) if unit == "person" else (),
-        )
 
     def prepare(
         self,
@@ -469,42 +562,12 @@ class LabelGaussian:
             differences = checked_rows("differences", counting_less(differences, self.longest))
         used = counted_rows(differences.shape[0], persons, rows, self.records_per_person)
         fitted = differences if used.all() else differences[used]
-        ellipsoid = (least_noise_ellipsoid if self.shaped else isotropic_ellipsoid)(fitted)
+        ellipsoid = self.ellipsoid_of(fitted)
         # No row that counts is longer than 1 as the noise measures it; a half one takes half that.
         halves = half_steps(differences, used, ellipsoid.whiten / self.grid, longest=1 / self.grid)
         design = LabelDesign(self, ellipsoid, halves, used, persons)
         design.refuse_unusable_noise()
         return design
-
-    def release(
-        self, labels: Integer[np.ndarray, " n"], *, design: LabelDesign, entropy: Entropy
-    ) -> LabelStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            labels: Each 0, 1 or 2 (undecided), one for each row of the design.
-            design: What :meth:`prepare` of an equal mechanism returned.
-            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
-                gives rounded floating-point noise, for study only.
-
-        Raises:
-            DataError: A label is something else, or there is not one for each row.
-            UsageError: The design was prepared with other settings.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        if design.mechanism != self:
-            raise UsageError(
-                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
-                "this mechanism promises. Nothing was released. Prepare it again."
-            )
-        return design.statistic(labels, entropy=entropy)
-
-    def _loss(self, mu: float) -> float:
-        """Return the epsilon that the accountant shows for this much noise."""
-        events = [(GaussianEvent(mu), 1)]
-        return accounting.composed_epsilon(events, neighbors=REPLACE_ONE, delta=self.delta)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -531,10 +594,8 @@ class LabelDesign(DesignedSum):
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what the noise must hide: nobody else may say it."""
-        moved, worst = farthest(lengths(self.halves), self.persons)
-        object.__setattr__(self, "moved", moved)
-        object.__setattr__(self, "worst", worst)
+        """Find what the noise must hide."""
+        self._hide(lengths(self.halves), self.persons)
         for steps in (self.halves, self.used):
             steps.setflags(write=False)
 
@@ -542,41 +603,6 @@ class LabelDesign(DesignedSum):
         """Return settings and sizes."""
         n, r = self.halves.shape
         return f"LabelDesign({self.mechanism!r}, n={n}, rank={r})"
-
-    @property
-    def step(self) -> Float[np.ndarray, "d r"]:
-        """Return what one step in each direction is worth: from steps to the released sum."""
-        return self.ellipsoid.unwhiten * self.mechanism.grid
-
-    def statistic(self, labels: Integer[np.ndarray, " n"], *, entropy: Entropy) -> LabelStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        value = np.asarray(self.repeat(labels, 1, entropy=entropy)[0])
-        return LabelStatistic(value, factor=self.factor, used=self.used)
-
-    def repeat(
-        self, values: Integer[np.ndarray, " n"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases of the same made-up labels, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private labels.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        total = np.tile(self._total(values), trials)
-        noised = with_noise(total, self.scale, entropy).astype(np.float64)
-        return np.asarray(noised.reshape(trials, -1) @ self.step.T)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        one, other = (self._total(side) / self.scale for side in (case.one, case.other))
-        whitened = outputs @ (self.ellipsoid.whiten.T / (self.mechanism.grid * self.scale))
-        return np.asarray((whitened - (one + other) / 2) @ (one - other))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return labels that differ in the row, or the person, that moves the sum farthest."""
@@ -591,9 +617,8 @@ class LabelDesign(DesignedSum):
         one[~self.used] = 1
         return WorstCase(one, other)
 
-    def _total(self, labels: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
-        """Return the exact sum of what the labels contribute, in steps."""
-        if len(times := times_of(labels)) != len(self.halves):
+    def _total(self, values: Integer[np.ndarray, " n"]) -> Int64[np.ndarray, " r"]:
+        if len(times := times_of(values)) != len(self.halves):
             raise DataError("Labels must be as many as the rows of the design: none was released.")
         total = np.zeros(self.halves.shape[1], dtype=np.int64)
         for part, halves in dense_parts(self.halves):
@@ -623,12 +648,11 @@ class ChunkedLabels:
     """A release of labels whose public vectors an engine reads.
 
     Guarantee:
-        That of :class:`~sordino.mechanisms.label_sum.LabelGaussian`, with the same integers
-        and the same noise. How far a label may move the sum is measured in the same task, and on
-        the same integers, that are summed: so it holds however machines round, and wherever and
-        however often a task runs. For unit ``"person"`` it is the longest row times
-        ``records_per_person``. Noise is drawn here, once, and in no task. Shown by
-        tests/soundness/test_chunked_labels.py.
+        That of :class:`LabelGaussian`, with the same integers and the same noise. How far a label
+        may move the sum is measured in the same task, and on the same integers, that are summed:
+        so it holds however machines round, and wherever and however often a task runs. For unit
+        ``"person"`` it is the longest row times ``records_per_person``. Noise is drawn here, once,
+        and in no task. Shown by tests/soundness/test_chunked_labels.py.
     """
 
     # Made by `prepare`, from public vectors alone.
@@ -639,63 +663,31 @@ class ChunkedLabels:
     @classmethod
     def prepare(cls, mechanism: LabelGaussian, rows: ChunkedRows) -> ChunkedLabels:
         """Return the release made ready: it reads no label and spends nothing."""
-        shape = least_noise_ellipsoid if mechanism.shaped else isotropic_ellipsoid
-        return cls(mechanism, shape(counting_less(rows, mechanism.longest)))
+        return cls(mechanism, mechanism.ellipsoid_of(counting_less(rows, mechanism.longest)))
 
     def total(self, rows: ChunkedRows) -> ChunkedTotal:
         """Return the sum without noise, which is as secret as the labels, and spends nothing."""
         # So whatever is wrong with the files or the grid is found before anything is spent.
         whiten = self.ellipsoid.whiten / self.mechanism.grid
         # No row is longer than 1 as the noise measures it; more than twice that was not there.
-        found = rows.fold(
+        added = rows.fold(
             _Steps(whiten.T / 2, 1 / self.mechanism.grid, self.mechanism.longest), _Sum.plus
         )
-        if found.rows != rows.shape[0]:
+        if added.rows != rows.shape[0]:
             raise DataError("The input changed while it was read. Nothing was released.")
-        moved = found.moved * (self.mechanism.records_per_person or 1) / FINER
-        return ChunkedTotal(found, self._usable_noise(moved))
-
-    def release_total(self, total: ChunkedTotal, *, entropy: Entropy) -> ChunkedStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            What the mechanism's ``guarantee`` returns.
-        """
-        noised = with_noise(total.found.total, total.scale, entropy).astype(np.float64)
-        step = self.ellipsoid.unwhiten * self.mechanism.grid
-        return self.described(total, np.asarray(step @ noised))
-
-    def described(self, total: ChunkedTotal, value: Float[np.ndarray, " d"]) -> ChunkedStatistic:
-        """Return a noised sum with what is public of it."""
-        found, scale = total.found, total.scale
-        step = self.ellipsoid.unwhiten * self.mechanism.grid
-        return ChunkedStatistic(
-            value=value,
-            factor=step * scale,
-            rows=found.rows,
-            squares=found.squares,
-            longest=found.longest,
-            scale=scale,
-        )
+        moved = added.moved * (self.mechanism.records_per_person or 1) / FINER
+        total = ChunkedTotal(self.mechanism, self.ellipsoid, added, moved)
+        total.refuse_unusable_noise()
+        return total
 
     def statistic(self, rows: ChunkedRows, *, entropy: Entropy) -> ChunkedStatistic:
-        """Return both steps in one; the spend must already be on a ledger.
+        """Return the noised sum with what is known of it; the spend must already be on a ledger.
 
         Guarantee:
             What the mechanism's ``guarantee`` returns.
         """
-        return self.release_total(self.total(rows), entropy=entropy)
-
-    def _usable_noise(self, moved: float) -> float:
-        """Return the noise in steps; refuse what the grid is too coarse or too fine for."""
-        scale, (least, most) = moved * GRID_SLACK / self.mechanism.mu, STEPS_OF_NOISE
-        if least <= scale <= most:
-            return scale
-        raise UsageError(
-            f"The noise must be between {least} and {most} steps of the grid, and it would be "
-            f"{scale:.6g}. Nothing was released. Choose another grid than "
-            f"{self.mechanism.grid!r}, or another epsilon."
-        )
+        total = self.total(rows)
+        return total.described(total.release(entropy=entropy))
 
 
 @dataclass(eq=False)
@@ -719,11 +711,32 @@ class _Sum:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ChunkedTotal:
+class ChunkedTotal(HiddenSum):
     """A sum that has no noise yet: keep it secret."""
 
-    found: _Sum  # what the rows contribute
-    scale: float  # the noise that hides it, in steps
+    mechanism: LabelGaussian  # the settings
+    ellipsoid: Ellipsoid  # the shape of the noise
+    added: _Sum  # what the rows contribute
+    moved: float  # how many steps one change moves the sum at most, rounded up: Δ
+
+    def release(self, *, entropy: Entropy) -> Float[np.ndarray, " d"]:
+        """Return the noised sum; the spend must already be on a ledger.
+
+        Guarantee:
+            What the mechanism's ``guarantee`` returns.
+        """
+        return np.asarray(self._noised(self.added.total, 1, entropy)[0])
+
+    def described(self, value: Float[np.ndarray, " d"]) -> ChunkedStatistic:
+        """Return a noised sum with what is public of it."""
+        return ChunkedStatistic(
+            value=value,
+            factor=self.factor,
+            rows=self.added.rows,
+            squares=self.added.squares,
+            longest=self.added.longest,
+            scale=self.scale,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -748,5 +761,5 @@ class _Steps:
         # Whole numbers below 2^53 throughout: the products and sums of these floats are exact.
         total = (times.astype(np.float64) @ halves).astype(np.int64)
         sizes = np.einsum("ij,ij->i", values, values)
-        moved = int(moves_of(squares.max(keepdims=True).astype(np.int64))[0])
+        moved = int(_moves_of(squares.max(keepdims=True).astype(np.int64))[0])
         return _Sum(total, moved, len(values), float(sizes.sum()), float(np.sqrt(sizes.max())))

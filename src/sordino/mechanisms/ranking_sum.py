@@ -1,23 +1,13 @@
-"""How far one ballot can move a sum of its candidates' vectors, whole numbers bounded from above.
-
-All bounds hold for every two orders with ties, not only for strict ones: the weights of an order
-with ties are the average of those of the strict orders that break its ties, and a norm of a
-difference is convex, so that it is largest between two strict orders.
-
-Slates of candidates in flat arrays, and the ranks that ballots give them.
-
-Slate i holds the flat candidates ``starts[i]:starts[i+1]``. Ranks are doubled, so that average
-ranks of ties are whole numbers: 2, 4, ..., 2K for a strict order of K candidates.
-
-Public candidates in whole steps of a grid, and what a ballot makes of them.
-
-A release of rankings whose slates are known: from orders to their noised sum.
-
-All that rankings say about a reward, released once as one sum with exact Gaussian noise.
+"""All that rankings say about a reward, released once as one sum with exact Gaussian noise.
 
 Candidates and their features are public and only their order is private. The sum is that of ranks
 (Borda) or that of first choices; what one ballot can move it by is a whole number of steps that is
-bounded beforehand, for every order with ties.
+bounded beforehand, for every order with ties: the weights of an order with ties are the average of
+those of the strict orders that break its ties, and a norm of a difference is convex, so that it is
+largest between two strict orders.
+
+Slate i holds the flat candidates ``starts[i]:starts[i+1]``. Ranks are doubled, so that average
+ranks of ties are whole numbers: 2, 4, ..., 2K for a strict order of K candidates.
 """
 
 from __future__ import annotations
@@ -26,30 +16,20 @@ from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property, lru_cache
 from itertools import permutations
-from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int32, Int64, Integer
 from scipy import sparse
 
 from sordino import _validate
-from sordino._random import Entropy
 from sordino.errors import DataError, UsageError
-from sordino.privacy.events import GaussianEvent
-from sordino.privacy.guarantee import Guarantee, NeighboringRelation, Trust, Unit
+from sordino.privacy.guarantee import NeighboringRelation
 
 from .base import WorstCase
-from .ellipsoid import Ellipsoid, checked_rows, isotropic_ellipsoid, least_noise_ellipsoid
-from .grid import PersonIds, Rows, dense_parts, refuse_persons, whole_steps, with_noise
-from .label_sum import (
-    DesignedSum,
-    LabelGaussian,
-    LabelStatistic,
-    Order,
-    SumSettings,
-    counted_rows,
-    farthest,
-)
+from .ellipsoid import Ellipsoid, checked_rows
+from .grid import PersonIds, Rows, dense_parts, refuse_persons, whole_steps
+from .label_sum import FINER, DesignedSum, Order, SumMechanism, counted_rows
 
 EXACT_UP_TO: Final = 5
 """Slates of at most so many candidates are tried on all pairs of orders."""
@@ -285,62 +265,22 @@ def _averages(ordered: Int64[np.ndarray, "k g"]) -> Bool[np.ndarray, " g"]:
 
 Statistic: TypeAlias = Literal["borda", "first-choice"]
 
-_FINER: Final = 2**6  # moves are rounded up to this part of a step
 _MOST: Final = 2**62  # of a sum: it fits 64 bits
 _PART: Final = 1 << 20
 
 
-@dataclass(frozen=True, eq=False)
-class SlateSteps:
-    """Candidates on the grid."""
-
-    ellipsoid: Ellipsoid  # the shape of the noise
-    unit: float  # what one step is worth in whitened coordinates
-    # κ, one for each flat candidate: its vector less the mean of its slate, weighted, in steps.
-    # Those of slates that nobody ranks are zeros.
-    vectors: Int32[np.ndarray, "m r"]
-    # How far one ballot on each slate can move the sum at most, in 64ths of a step.
-    moves: Int64[np.ndarray, " slates"]
-
-
-def of_slates(
-    features: Rows,
-    starts: Int64[np.ndarray, " s"],
-    ranked: Int64[np.ndarray, " n"],
-    statistic: Statistic,
-    *,
-    shaped: bool,
-    grid: float,
-) -> SlateSteps:
-    """Return the candidates of the slates that are ranked, in steps."""
-    # Source: docs/central.md, "Rankings".
-    live = np.unique(ranked)
-    rows, cuts = part_of(starts, live)
-    known: Any = features[rows]
-    fit = least_noise_ellipsoid if shaped else isotropic_ellipsoid
-    ellipsoid = fit(pair_signs(cuts) @ known)
-    weighted, longest = _weighted(known, cuts, ellipsoid, statistic)
-    unit = grid * 2 * longest
-    vectors = np.zeros((int(starts[-1]), ellipsoid.rank), dtype=np.int32)
-    vectors[rows] = whole_steps(weighted / unit, 1 / grid)
-    _refuse_long_sums(cuts, len(ranked), grid)
-    moves = np.zeros(len(starts) - 1, dtype=np.int64)
-    moves[live] = _moves(vectors[rows], cuts, statistic)
-    return SlateSteps(ellipsoid, unit, vectors, moves)
-
-
 def _weighted(
     features: Any, starts: Int64[np.ndarray, " s"], ellipsoid: Ellipsoid, statistic: Statistic
-) -> tuple[Float[np.ndarray, "m r"], float]:
-    """Return whitened vectors less their slate's mean, times w/2 or 1, and the longest."""
+) -> Float[np.ndarray, "m r"]:
+    """Return whitened vectors less their slate's mean, times w/2 or 1."""
+    # Source: docs/central.md, "Rankings".
     sizes = np.repeat(np.diff(starts), np.diff(starts)).astype(np.float64)
     weights = 1 / (sizes * (sizes - 1)) if statistic == "borda" else np.ones(len(sizes))
     turned = np.ascontiguousarray(ellipsoid.whiten.T)
     inside = np.empty((len(sizes), ellipsoid.rank))
-    centered = centering(starts) @ features
-    for part, values in dense_parts(centered):
+    for part, values in dense_parts(centering(starts) @ features):
         inside[part] = (values @ turned) * weights[part, np.newaxis]
-    return inside, float(np.sqrt(np.einsum("ij,ij->i", inside, inside).max()))
+    return inside
 
 
 def _moves(
@@ -356,29 +296,7 @@ def _moves(
             found[group.slates] = 2 * borda_moves(inside)
         else:
             found[group.slates] = choice_moves(inside) + np.sqrt(vectors.shape[1])
-    return np.ceil(found * _FINER).astype(np.int64)
-
-
-def _refuse_long_sums(starts: Int64[np.ndarray, " s"], ballots: int, grid: float) -> None:
-    """Refuse what might not fit 64 bits: K² (1/2 + grid)/grid steps for each ballot."""
-    size = int(np.diff(starts).max())
-    if ballots * size**2 / grid > _MOST:
-        raise UsageError(
-            f"A sum over so many ballots of {size} candidates could pass 62 bits on the grid "
-            f"{grid!r}. Nothing was released. Choose a coarser grid."
-        )
-
-
-def middle(
-    features: Rows, starts: Int64[np.ndarray, " s"], ranked: Int64[np.ndarray, " n"]
-) -> Float[np.ndarray, " d"]:
-    """Return Σ over ballots of the mean of their slate: what no order changes, and public."""
-    # w Σ_a (K − rank_a) = 1 for every order, as is the number of first choices.
-    # Source: docs/central.md, "Rankings".
-    sizes = np.diff(starts)
-    shares = np.bincount(ranked, minlength=len(sizes)) / sizes
-    known: Any = features
-    return np.asarray(known.T @ np.repeat(shares, sizes))
+    return np.ceil(found * FINER).astype(np.int64)
 
 
 def ballot_sum(
@@ -430,16 +348,6 @@ def _times(
     return total
 
 
-@runtime_checkable
-class RankingSettings(SumSettings, Protocol):
-    """What a design is made with: the settings of ``RankingGaussian``, and what they promise."""
-
-    @property
-    def statistic(self) -> str:
-        """Return which sum it is."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class RankingDesign(DesignedSum):
     """A release of rankings whose slates are known: a mechanism from orders to their noised sum.
@@ -451,9 +359,15 @@ class RankingDesign(DesignedSum):
 
     # Made by `prepare`, from public features alone.
 
-    mechanism: RankingSettings  # the settings
+    mechanism: RankingGaussian  # the settings
     _: KW_ONLY
-    steps: SlateSteps  # the candidates on the grid
+    ellipsoid: Ellipsoid  # the shape of the noise
+    whitened_step: float  # what one step is worth in whitened coordinates
+    # κ, one for each flat candidate: its vector less the mean of its slate, weighted, in steps.
+    # Those of slates that nobody ranks are zeros.
+    vectors: Int32[np.ndarray, "m r"]
+    # How far one ballot on each slate can move the sum at most, in 64ths of a step.
+    moves: Int64[np.ndarray, " slates"]
     starts: Int64[np.ndarray, " s"]  # where slates start
     slates: Int64[np.ndarray, " n"]  # which slate each ballot ranks
     used: Bool[np.ndarray, " n"]  # which ballots count
@@ -465,22 +379,15 @@ class RankingDesign(DesignedSum):
     worst: Int64[np.ndarray, " k"] = field(init=False)
 
     def __post_init__(self) -> None:
-        """Find what the noise must hide: nobody else may say it."""
-        moved, worst = farthest(np.where(self.used, self.steps.moves[self.slates], 0), self.persons)
-        object.__setattr__(self, "moved", moved)
-        object.__setattr__(self, "worst", worst)
+        """Find what the noise must hide."""
+        self._hide(np.where(self.used, self.moves[self.slates], 0), self.persons)
         self.used.setflags(write=False)
-        self.steps.moves.setflags(write=False)
+        self.moves.setflags(write=False)
 
     @property
-    def ellipsoid(self) -> Ellipsoid:
-        """Return the shape of the noise."""
-        return self.steps.ellipsoid
-
-    @property
-    def step(self) -> Float[np.ndarray, "d r"]:
-        """Return what one step in each direction is worth: from steps to the released sum."""
-        return self.ellipsoid.unwhiten * self.steps.unit
+    def unit(self) -> float:
+        """Return what one step is worth in whitened coordinates."""
+        return self.whitened_step
 
     @property
     def rounding(self) -> float:
@@ -490,37 +397,6 @@ class RankingDesign(DesignedSum):
         sizes = np.diff(self.starts)[self.slates[self.used]]
         once = sizes**2 // 2 if self.mechanism.statistic == "borda" else np.full(len(sizes), 2)
         return float(once.sum()) / 2 * float(np.sqrt(self.ellipsoid.rank)) / self.scale
-
-    def statistic(self, values: Integer[np.ndarray, " m"], *, entropy: Entropy) -> LabelStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        value = np.asarray(self.repeat(values, 1, entropy=entropy)[0])
-        return LabelStatistic(value, factor=self.factor, used=self.used)
-
-    def repeat(
-        self, values: Integer[np.ndarray, " m"], trials: int, *, entropy: Entropy
-    ) -> Float[np.ndarray, "trials d"]:
-        """Return independent releases of the same made-up orders, one in each row.
-
-        Guarantee:
-            None for all rows together: each row is one release. Never call it on private ballots.
-        """
-        trials = _validate.integer("trials", trials, at_least=1)
-        total = np.tile(self._total(values), trials)
-        noised = with_noise(total, self.scale, entropy).astype(np.float64)
-        return np.asarray(noised.reshape(trials, -1) @ self.step.T + self.offset)
-
-    def log_ratio(
-        self, outputs: Float[np.ndarray, "trials d"], case: WorstCase
-    ) -> Float[np.ndarray, " trials"]:
-        """Return log P(output | case.one) − log P(output | case.other) for every row."""
-        one, other = (self._total(side) / self.scale for side in (case.one, case.other))
-        whitened = (outputs - self.offset) @ self.ellipsoid.whiten.T
-        inside = whitened / (self.steps.unit * self.scale)
-        return np.asarray((inside - (one + other) / 2) @ (one - other))
 
     def worst_case(self, neighbors: NeighboringRelation) -> WorstCase:
         """Return orders that differ in the ballot, or the person, that moves the sum farthest."""
@@ -556,7 +432,7 @@ class RankingDesign(DesignedSum):
 
     def _vectors_of(self, ballot: int) -> Float[np.ndarray, "k r"]:
         slate = self.slates[ballot]
-        inside = self.steps.vectors[self.starts[slate] : self.starts[slate + 1]]
+        inside = self.vectors[self.starts[slate] : self.starts[slate + 1]]
         vectors = inside.astype(np.float64)
         return np.asarray(vectors - vectors.mean(axis=0))
 
@@ -573,15 +449,13 @@ class RankingDesign(DesignedSum):
         counted = np.repeat(self.used, sizes)
         known = rows[counted], doubled[counted]
         if self.mechanism.statistic == "borda":
-            return ballot_sum(
-                self.steps.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1]
-            )
+            return ballot_sum(self.vectors, known[0], np.repeat(sizes, sizes)[counted], known[1])
         ballots = np.repeat(np.arange(len(sizes)), sizes)[counted]
-        return top_sum(self.steps.vectors, known[0], ballots, known[1])
+        return top_sum(self.vectors, known[0], ballots, known[1])
 
 
 @dataclass(frozen=True)
-class RankingGaussian:
+class RankingGaussian(SumMechanism):
     """Release one sum over all ballots with noise that hides any one of them.
 
     ``"borda"``: T = Σ w Σ_a (K − rank_a)φ_a, w = 2/(K(K − 1)), which the composite likelihood of
@@ -622,66 +496,13 @@ class RankingGaussian:
         [3.25, 3.25, 3.25]
     """
 
-    epsilon: float
     _: KW_ONLY
-    delta: float
     statistic: Statistic
-    shaped: bool = True
-    records_per_person: int | None = None
-    grid: float = 2.0**-20
 
     def __post_init__(self) -> None:
         """Refuse what no Gaussian noise keeps."""
         _validate.one_of("statistic", self.statistic, ("borda", "first-choice"))
-        checked = self._labels
-        for name in ("epsilon", "records_per_person"):
-            object.__setattr__(self, name, getattr(checked, name))
-
-    @property
-    def _labels(self) -> LabelGaussian:
-        """Return the same settings for labels: what the noise promises does not depend on more."""
-        return LabelGaussian(
-            self.epsilon,
-            delta=self.delta,
-            shaped=self.shaped,
-            records_per_person=self.records_per_person,
-            grid=self.grid,
-        )
-
-    @property
-    def mu(self) -> float:
-        """Return how far one change moves the sum, in standard deviations, with the grid's cost."""
-        return self._labels.mu
-
-    @property
-    def event(self) -> GaussianEvent:
-        """Return what one release does, for the ledger."""
-        return self._labels.event
-
-    def sensitivity(self, neighbors: NeighboringRelation) -> float:
-        """Return how far one change moves the sum at most, measured in its own noise: μ.
-
-        Raises:
-            PrivacyError: Under another relation than ``REPLACE_ONE``.
-        """
-        return self._labels.sensitivity(neighbors)
-
-    def guarantee(self, *, unit: Unit, neighbors: NeighboringRelation, trust: Trust) -> Guarantee:
-        """Return what one release promises to one ballot, or to all ballots of one person.
-
-        Args:
-            unit: ``"label"``, a ballot; or ``"person"`` if ``records_per_person`` is set.
-            neighbors: What one change is: ``REPLACE_ONE``.
-            trust: Who saw the raw ballots.
-
-        Raises:
-            PrivacyError: For another unit or relation, or for a person whose number of ballots
-                has no limit.
-
-        Guarantee:
-            At most (epsilon, delta).
-        """
-        return self._labels.guarantee(unit=unit, neighbors=neighbors, trust=trust)
+        super().__post_init__()
 
     def prepare(
         self,
@@ -717,46 +538,41 @@ class RankingGaussian:
         used = counted_rows(len(which), persons, rows, self.records_per_person)
         if not used.any():
             raise DataError("rows must name at least one ballot that counts. Nothing was released.")
-        steps = of_slates(
-            features, cuts, which[used], self.statistic, shaped=self.shaped, grid=self.grid
-        )
+        ranked = which[used]
+        sizes = np.diff(cuts)
+        if len(ranked) * int(sizes[ranked].max()) ** 2 / self.grid > _MOST:
+            # K² (1/2 + grid)/grid steps for each ballot might not fit 64 bits
+            raise UsageError(
+                f"A sum over so many ballots of {int(sizes[ranked].max())} candidates could pass "
+                f"62 bits on the grid {self.grid!r}. Nothing was released. Choose a coarser grid."
+            )
+        live = np.unique(ranked)
+        rows, live_cuts = part_of(cuts, live)
+        flat: Any = features
+        ellipsoid = self.ellipsoid_of(pair_signs(live_cuts) @ flat[rows])
+        weighted = _weighted(flat[rows], live_cuts, ellipsoid, self.statistic)
+        unit = self.grid * 2 * float(np.sqrt(np.einsum("ij,ij->i", weighted, weighted).max()))
+        vectors = np.zeros((int(cuts[-1]), ellipsoid.rank), dtype=np.int32)
+        vectors[rows] = whole_steps(weighted / unit, 1 / self.grid)
+        moves = np.zeros(len(sizes), dtype=np.int64)
+        moves[live] = _moves(vectors[rows], live_cuts, self.statistic)
+        # Σ over ballots of the mean of their slate: w Σ_a (K − rank_a) = 1 for every order, as is
+        # the number of first choices, so that no order changes it.
+        shares = np.bincount(ranked, minlength=len(sizes)) / sizes
         design = RankingDesign(
             self,
-            steps=steps,
+            ellipsoid=ellipsoid,
+            whitened_step=unit,
+            vectors=vectors,
+            moves=moves,
             starts=cuts,
             slates=which,
             used=used,
             persons=persons,
-            offset=middle(features, cuts, which[used]),
+            offset=np.asarray(flat.T @ np.repeat(shares, sizes)),
         )
         design.refuse_unusable_noise()
         return design
-
-    def release(
-        self, doubled_ranks: Integer[np.ndarray, " m"], *, design: RankingDesign, entropy: Entropy
-    ) -> LabelStatistic:
-        """Return the noised sum; draws noise, so the spend must already be on a ledger.
-
-        Args:
-            doubled_ranks: Twice the average rank of every candidate of every ballot, one ballot
-                after the other: 2, 4, ... for a strict order.
-            design: What :meth:`prepare` of an equal mechanism returned.
-            entropy: System entropy lets OpenDP draw from the operating system. A seeded stream
-                gives rounded floating-point noise, for study only.
-
-        Raises:
-            DataError: Ranks are no orders, or not as many as the candidates.
-            UsageError: The design was prepared with other settings.
-
-        Guarantee:
-            What :meth:`guarantee` returns.
-        """
-        if design.mechanism != self:
-            raise UsageError(
-                f"design was prepared by {design.mechanism!r}, and its noise is another one than "
-                "this mechanism promises. Nothing was released. Prepare it again."
-            )
-        return design.statistic(doubled_ranks, entropy=entropy)
 
 
 def _checked_slates(

@@ -376,14 +376,17 @@ def release_sum_of_chunks(
     total = design.total(verified(rows, survey) if survey.linked else rows)
     released = ledger.charge(
         mechanism.event,
-        lambda: design.release_total(total, entropy=entropy).value,
+        lambda: total.release(entropy=entropy),
         digest=lambda value: digest_of_statistic(survey.public_digest, value),
         promise=promise,
         public_digest=_digest(survey, promise),
         details=entry_details(mechanism, details),
     )
-    found = design.described(total, released.value)
-    return ChunkSum(statistic=found, release_id=released.release_id, artifact=released.artifact)
+    return ChunkSum(
+        statistic=total.described(released.value),
+        release_id=released.release_id,
+        artifact=released.artifact,
+    )
 
 
 def checked_promise(

@@ -7,7 +7,7 @@ import pytest
 
 import sordino
 from sordino.errors import UsageError
-from sordino.mechanisms import ranking_sum
+from sordino.mechanisms import label_sum
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.rankings import Rankings
 from sordino.privacy.guarantee import REPLACE_ONE
@@ -175,7 +175,7 @@ def test_a_confidence_set_is_only_kept_on_a_declaration(released):
 
 def test_incomplete_ballots_change_nothing_but_the_sum(tmp_path, monkeypatch):
     """Complete or not, with one and the same noised sum the reward is one and the same."""
-    monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: np.full_like(total, 1 << 20))
+    monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: np.full_like(total, 1 << 20))
     found = []
     for index, short in enumerate((False, True)):
         table = np.tile([1.0, 2.0, 3.0], (50, 1))

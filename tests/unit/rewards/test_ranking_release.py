@@ -8,7 +8,7 @@ import pytest
 
 import sordino
 from sordino.errors import DataError, PrivacyError, UsageError
-from sordino.mechanisms import ranking_sum
+from sordino.mechanisms import label_sum
 from sordino.mechanisms.ranking_sum import RankingGaussian
 from sordino.preferences.ranking_files import read_rankings
 from sordino.preferences.rankings import Rankings
@@ -43,7 +43,7 @@ def slates(n=40, *, k=3, d=4, seed=0):
 
 
 def without_noise(monkeypatch):
-    monkeypatch.setattr(ranking_sum, "with_noise", lambda total, *_: total)
+    monkeypatch.setattr(label_sum, "with_noise", lambda total, *_: total)
 
 
 def borda(rankings, rows):
