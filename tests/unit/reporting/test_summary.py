@@ -11,12 +11,6 @@ from sordino.reporting import summarize
 from sordino.reporting.wording import describe_guarantee, read_guarantee
 
 
-def test_the_summary_is_plain_json_and_repeatable(result, ledger, calibration):
-    first = summarize(result, calibration=calibration, ledger=ledger)
-    assert json.loads(json.dumps(first, allow_nan=False)) == first
-    assert summarize(result, calibration=calibration, ledger=ledger) == first
-
-
 def test_epsilon_is_never_understated(result):
     result["guarantee"]["epsilon"] = 1.99995
     words = summarize(result)["guarantee"]
@@ -95,34 +89,29 @@ def test_simulated_anywhere_marks_the_whole_report(result, ledger):
     assert "Were the randomness real, nobody" in summary["statement"]
 
 
-def test_spend_is_rounded_against_the_reader(result, ledger):
-    ledger["total"] = {**ledger["total"], "epsilon": 1.99999}
-    ledger["remaining_epsilon"] = 1.00001
+@pytest.mark.parametrize(
+    ("budget", "total", "left", "entries", "told"),
+    [
+        (3.0, 1.99999, 1.00001, True, ("2", "3", "1", False)),  # rounded against the reader
+        (3.0, None, 1.0, True, ("2", "3", "1", False)),
+        (3.0, None, None, True, ("not available", "3", "not available", False)),
+        (3.0, None, None, False, ("0", "3", "3", False)),
+        (3.0, 4.0, None, True, ("4", "3", "0", True)),
+        ("inf", 4.0, None, True, ("4", "∞", "∞", False)),
+        (1.98537, 1.98537, 3e-16, True, ("1.986", "1.986", "0", False)),  # all of it: no dust
+    ],
+)
+def test_what_was_spent(result, ledger, budget, total, left, entries, told):
+    ledger["budget"]["epsilon"], ledger["remaining_epsilon"] = budget, left
+    ledger["total"] = total and {**ledger["total"], "epsilon": total}
+    ledger["entries"] = ledger["entries"] if entries else []
     spend = summarize(result, ledger=ledger)["spend"]
-    assert (spend["spent_text"], spend["remaining_text"]) == ("2", "1")
-    assert spend["share"] == pytest.approx(1.99999 / 3)
-    assert spend["over"] is False
-
-
-def test_spend_without_a_total(result, ledger):
-    ledger["total"] = None
-    assert summarize(result, ledger=ledger)["spend"]["spent_text"] == "2"
-    ledger["remaining_epsilon"] = None
-    spend = summarize(result, ledger=ledger)["spend"]
-    assert (spend["spent_text"], spend["remaining_text"]) == ("not available", "not available")
-    ledger["entries"] = []
-    spend = summarize(result, ledger=ledger)["spend"]
-    assert (spend["spent_text"], spend["remaining_text"], spend["share"]) == ("0", "3", 0.0)
-
-
-def test_overspending_and_an_infinite_budget_are_told_apart(result, ledger):
-    ledger["remaining_epsilon"] = None
-    ledger["total"] = {**ledger["total"], "epsilon": 4.0}
-    spend = summarize(result, ledger=ledger)["spend"]
-    assert (spend["over"], spend["share"], spend["remaining_text"]) == (True, 1.0, "0")
-    ledger["budget"]["epsilon"] = "inf"
-    spend = summarize(result, ledger=ledger)["spend"]
-    assert (spend["over"], spend["share"], spend["remaining_text"]) == (False, None, "∞")
+    keys = ("spent_text", "budget_epsilon_text", "remaining_text", "over")
+    assert tuple(spend[key] for key in keys) == told
+    if told[0] == "not available" or budget == "inf":
+        assert spend["share"] is None
+    else:
+        assert spend["share"] == pytest.approx(min(1, float(spend["spent"]) / budget))
 
 
 def test_metrics_carry_intervals_of_95_percent(result):
