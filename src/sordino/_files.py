@@ -307,7 +307,7 @@ def write_text(path: Path, text: str, *, force: bool = False) -> None:
         file.write(text.encode())
 
 
-def finite(value: Any) -> Any:
+def finite(value: object) -> Any:
     """Return a value for JSON in which every number that is not finite has become null."""
     if isinstance(value, Mapping):
         return {name: finite(part) for name, part in value.items()}
@@ -316,12 +316,12 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def to_json(value: Any) -> str:
+def to_json(value: object) -> str:
     """Return indented JSON that ends with a line feed."""
     return json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def write_json(path: Path, value: Any, *, force: bool = False) -> None:
+def write_json(path: Path, value: object, *, force: bool = False) -> None:
     """Write indented JSON whole or not at all; errors as in :func:`atomic_draft`."""
     write_text(path, to_json(value), force=force)
 

@@ -39,7 +39,7 @@ _MEMORY = 2**34  # bytes, where the system does not say
 _MOST = 2**63 - 1  # what a file and an array can hold
 
 
-def number(name: str, value: Any) -> float:
+def number(name: str, value: object) -> float:
     """Return value as a float; refuse what is not a real number, and NaN."""
     result = math.nan
     if not (isinstance(value, bool) or not isinstance(value, Real)):
@@ -50,7 +50,7 @@ def number(name: str, value: Any) -> float:
     return result
 
 
-def positive(name: str, value: Any) -> float:
+def positive(name: str, value: object) -> float:
     """Return value as a float; refuse what is not finite and above zero."""
     result = number(name, value)
     if not 0 < result < math.inf:
@@ -58,7 +58,7 @@ def positive(name: str, value: Any) -> float:
     return result
 
 
-def telling(name: str, value: Any) -> float:
+def telling(name: str, value: object) -> float:
     """Return an epsilon as a float; refuse one with which nothing can be learned."""
     result = positive(name, value)
     if result < _TELLING:
@@ -69,7 +69,7 @@ def telling(name: str, value: Any) -> float:
     return result
 
 
-def workable(name: str, value: Any) -> float:
+def workable(name: str, value: object) -> float:
     """Return value as a float; refuse a bound or a penalty with which no fit can be certified."""
     # Outside this range squares and inverses of it are lost in rounding: a fit would be refused
     # only after it was paid for.
@@ -83,7 +83,7 @@ def workable(name: str, value: Any) -> float:
     return result
 
 
-def non_negative(name: str, value: Any) -> float:
+def non_negative(name: str, value: object) -> float:
     """Return value as a float; refuse what is below zero (infinity is allowed)."""
     result = number(name, value)
     if result < 0:
@@ -91,7 +91,7 @@ def non_negative(name: str, value: Any) -> float:
     return result
 
 
-def failure_probability(name: str, value: Any, *, zero: bool = True) -> float:
+def failure_probability(name: str, value: object, *, zero: bool = True) -> float:
     """Return value as a float; refuse what is outside [0, 1), or (0, 1) if zero is False."""
     result = number(name, value)
     if not (0 <= result < 1) or (result == 0 and not zero):
@@ -99,7 +99,7 @@ def failure_probability(name: str, value: Any, *, zero: bool = True) -> float:
     return result
 
 
-def integer(name: str, value: Any, *, at_least: int, at_most: int = _MOST) -> int:
+def integer(name: str, value: object, *, at_least: int, at_most: int = _MOST) -> int:
     """Return value as an int; refuse what is not a whole number between the two bounds."""
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < at_least:
         raise UsageError(f"{name} must be a whole number of at least {at_least}, got {value!r}.")
@@ -120,7 +120,7 @@ def refuse_unholdable(name: str, value: int, numbers: int) -> None:
         )
 
 
-def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
+def one_of(name: str, value: object, permitted: Iterable[Any]) -> Any:
     """Return value; refuse what is not one of the permitted ones."""
     choices = tuple(permitted)
     if not any(value is choice or value == choice for choice in choices):
@@ -129,14 +129,14 @@ def one_of(name: str, value: Any, permitted: Iterable[Any]) -> Any:
     return value
 
 
-def release_id(name: str, value: Any) -> str:
+def release_id(name: str, value: object) -> str:
     """Return value as it is; refuse what no release, and no study, is called at random."""
     if not isinstance(value, str) or not _RELEASE_ID.fullmatch(value):
         raise UsageError(f"{name} must be 16 hexadecimal digits, got {value!r}.")
     return value
 
 
-def person_id(where: str, value: Any) -> str:
+def person_id(where: str, value: object) -> str:
     """Return a public person id as text: the one way to tell who is who in the whole library."""
     # A whole number (of Python, NumPy or pyarrow) is its decimal digits. Of a text, characters
     # without a width go (Unicode class Cf: byte-order marks, zero-width spaces, marks of
@@ -171,7 +171,7 @@ def person_ids(persons: Iterable[Any], n: int) -> tuple[str, ...]:
     return tuple(person_id("An entry of persons", value) for value in values)
 
 
-def finite_array(name: str, value: Any, *, ndim: int) -> np.ndarray:
+def finite_array(name: str, value: object, *, ndim: int) -> np.ndarray:
     """Return value as a float64 array; refuse a wrong shape and any NaN or infinity."""
     try:
         array = np.asarray(value)

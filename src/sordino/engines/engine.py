@@ -212,7 +212,7 @@ class _OfBlocks:
     task: Callable[..., Any]
     add: Callable[[Any, Any], Any]
 
-    def __call__(self, chunk: Any) -> Any:
+    def __call__(self, chunk: object) -> Any:
         """Return the sum of one chunk."""
         parts = (self.task(*block) for block in self.read(chunk))
         return reduce(_Added(self.add), parts, None)
@@ -224,7 +224,7 @@ class _Added:
 
     add: Callable[[Any, Any], Any]
 
-    def __call__(self, one: Any, other: Any) -> Any:
+    def __call__(self, one: object, other: object) -> Any:
         """Return the sum."""
         if one is None or other is None:
             return other if one is None else one

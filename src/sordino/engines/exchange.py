@@ -14,10 +14,11 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
 from jaxtyping import Integer
+from numpy.typing import DTypeLike
 
 from sordino._files import atomic_writer, explained, sole_holder
 from sordino.errors import FileSystemError
@@ -82,7 +83,7 @@ class Exchange:
     # run twice.
 
     folder: str  # A folder that every machine sees at the same place
-    dtype: Any  # of one row
+    dtype: DTypeLike  # of one row
 
     def write(self, chunk: int, rows: np.ndarray, parts: Integer[np.ndarray, " n"]) -> None:
         """Leave the rows of one chunk."""
@@ -135,7 +136,7 @@ def _whole(file: BinaryIO, size: int) -> bytes:
 
 
 @contextmanager
-def opened_exchange(dtype: Any, scratch: str | Path | None) -> Iterator[Exchange]:
+def opened_exchange(dtype: DTypeLike, scratch: str | Path | None) -> Iterator[Exchange]:
     """Make a folder for a shuffle, which only this user can read; take it away afterwards."""
     with ExitStack() as stack:
         with explained("The folder for a shuffle cannot be made"):

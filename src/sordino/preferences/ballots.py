@@ -3,9 +3,7 @@
 Ballot i ranks the candidates ``starts[i]:starts[i + 1]`` of arrays of length m. A rank is 1 for the
 best; equal ranks are a tie, and 0 says that the person did not list the candidate.
 
-One ballot, read from a mapping into a form that does not depend on how anybody ranked.
-
-Candidates are put into an order that their texts decide, whatever order a file has them in: who
+A ballot that is read from a mapping has its candidates in an order that their texts decide: who
 writes the best answer first would otherwise give every ranking away. The ranks are the only part of
 a ballot that is private.
 """
@@ -20,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from numbers import Real
-from typing import Any
+from typing import Any, Final, TypeGuard
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
@@ -28,10 +26,9 @@ from jaxtyping import Bool, Float, Integer
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 
-from .records import FIELDS, Text, candidate_order, encoded, person_text, read_text
+from .records import FIELDS, Text, candidate_order, encoded, person_of, read_text
 
 _MOST = 2**31  # ranks that count; larger numbers are no ranks of candidates
-_NUMBER = "iuf"
 OFFERS = ("all", "named")
 """What can be said of all ballots: everything was offered, or what they name."""
 UNSAID = (
@@ -94,7 +91,7 @@ def _groups(
     return order, new, starts[:-1]
 
 
-def bounds_of(starts: Any, n: int) -> Integer[np.ndarray, " bounds"]:
+def bounds_of(starts: object, n: int) -> Integer[np.ndarray, " bounds"]:
     """Return where n ballots begin and the last one ends, which nobody can change afterwards."""
     bounds = np.array(starts)
     if bounds.dtype.kind not in "iu" or bounds.shape != (n + 1,) or n < 0 or bounds[0] != 0:
@@ -110,11 +107,12 @@ def bounds_of(starts: Any, n: int) -> Integer[np.ndarray, " bounds"]:
     return bounds
 
 
-def flat_ranks(ranks: Any, starts: Integer[np.ndarray, " bounds"]) -> Integer[np.ndarray, " m"]:
+def flat_ranks(ranks: object, starts: Integer[np.ndarray, " bounds"]) -> Integer[np.ndarray, " m"]:
     """Return flat ranks as consecutive numbers, which nobody can change afterwards."""
     flat = np.array(ranks)
     m = int(starts[-1])
-    if flat.dtype.kind not in "iu" or flat.shape != (m,) or not _fit(flat):
+    whole = flat.dtype.kind in "iu" and flat.shape == (m,)
+    if not whole or not ((flat >= 0) & (flat < _MOST)).all():  # ballot and rank fit into 64 bits
         raise DataError(
             "ranks must be whole numbers below 2^31, 1 for the best and 0 where not listed, one "
             f"for each of the {m} candidates; got dtype {flat.dtype} and shape {flat.shape}."
@@ -124,14 +122,21 @@ def flat_ranks(ranks: Any, starts: Integer[np.ndarray, " bounds"]) -> Integer[np
     return flat
 
 
-def _fit(ranks: np.ndarray) -> bool:
-    """Return whether all are from 0 to 2^31 - 1, so that ballot and rank fit into 64 bits."""
-    return bool(((ranks >= 0) & (ranks < _MOST)).all())
-
-
-def array_ranks(ranks: Any, *, unlisted: float | None) -> Integer[np.ndarray, "n k"]:
+def array_ranks(ranks: object, *, unlisted: float | None) -> Integer[np.ndarray, "n k"]:
     """Return an array of ranks in which 0 stands for "not listed", from numbers of a user."""
-    given = _two_dimensional(ranks)
+    given = np.asarray(None)
+    with suppress(ValueError):  # rows of different lengths; its message is not ours to vouch for
+        given = np.asarray(ranks)
+    if given.dtype.kind == "O" and all(
+        cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
+        for cell in given.flat
+    ):
+        given = given.astype(np.float64)  # in which None is NaN
+    if given.dtype.kind not in "iuf" or given.ndim != 2:  # noqa: PLR2004 (ballots, candidates)
+        raise DataError(
+            f"ranks must be an array of numbers with one row for each ballot, got dtype "
+            f"{given.dtype} and shape {given.shape}."
+        )
     absent = np.isnan(given) if given.dtype.kind == "f" else np.zeros(given.shape, dtype=bool)
     if unlisted is not None:
         absent |= given == unlisted
@@ -147,26 +152,8 @@ def array_ranks(ranks: Any, *, unlisted: float | None) -> Integer[np.ndarray, "n
     return np.where(absent, 0, given).astype(np.int64)
 
 
-def _two_dimensional(ranks: Any) -> np.ndarray:
-    """Return an array of numbers with two dimensions, in which None has become NaN."""
-    given = np.asarray(None)
-    with suppress(ValueError):  # rows of different lengths; its message is not ours to vouch for
-        given = np.asarray(ranks)
-    if given.dtype.kind == "O" and all(
-        cell is None or (isinstance(cell, Real) and not isinstance(cell, bool))
-        for cell in given.flat
-    ):
-        given = given.astype(np.float64)
-    if given.dtype.kind not in _NUMBER or given.ndim != 2:  # noqa: PLR2004 (ballots, candidates)
-        raise DataError(
-            f"ranks must be an array of numbers with one row for each ballot, got dtype "
-            f"{given.dtype} and shape {given.shape}."
-        )
-    return given
-
-
 def offered_table(
-    ranks: Integer[np.ndarray, "n k"], offered: Any
+    ranks: Integer[np.ndarray, "n k"], offered: object
 ) -> tuple[Bool[np.ndarray, "n k"], bool]:
     """Return which items each ballot was offered, and whether it names all of them in public."""
     # An item that a ballot was offered and does not list ties below those that it lists, and that
@@ -196,7 +183,7 @@ def offered_table(
 
 
 def order_ranks(
-    order: Any, places: Mapping[Hashable, int], k: int, *, what: str, field: str
+    order: object, places: Mapping[Hashable, int], k: int, *, what: str, field: str
 ) -> list[int]:
     """Return the ranks of k candidates, 0 where not listed, from a list of them, best first."""
     if not _is_list(order) or isinstance(order, AbstractSet):
@@ -207,7 +194,9 @@ def order_ranks(
         if not len(tied):
             raise DataError(f"{field} holds an empty tie; leave it out.")
         for name in tied:
-            place = _place(name, places)
+            # True is not 1 here, and 1.0 is neither
+            plain = isinstance(name, (str, int, np.integer)) and not isinstance(name, bool)
+            place = places.get(name) if plain else None
             if place is None:
                 raise DataError(f"{field} holds an entry that is unknown; each must be {what}.")
             if ranks[place]:
@@ -216,19 +205,12 @@ def order_ranks(
     return ranks
 
 
-def _place(name: Any, places: Mapping[Hashable, int]) -> int | None:
-    """Return the number of a candidate, or None; True is not 1 here, and 1.0 is neither."""
-    if isinstance(name, bool) or not isinstance(name, (str, int, np.integer)):
-        return None
-    return places.get(name)
-
-
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> TypeGuard[Collection[Any]]:
     """Return whether a value holds entries of its own: no text, no mapping."""
     return isinstance(value, Collection) and not isinstance(value, (str, bytes, Mapping))
 
 
-def number_rank(value: Any) -> int | None:
+def number_rank(value: object) -> int | None:
     """Return one rank of a file: 0 for null (not listed), None for what is no rank."""
     if value is None:
         return 0
@@ -279,10 +261,11 @@ def row_order(rows: Float[np.ndarray, "k d"]) -> tuple[list[int], bytes | None]:
     return order, hashlib.sha256(rows[order].tobytes()).digest()
 
 
-def item_names(values: Any, what: str) -> tuple[str, ...]:
+def item_names(values: object, what: str) -> tuple[str, ...]:
     """Return the names of the items that everybody ranks, in the order given."""
-    several = isinstance(values, Iterable) and not isinstance(values, (str, Mapping))
-    names = tuple(values) if several else ()
+    names: tuple[object, ...] = ()
+    if isinstance(values, Iterable) and not isinstance(values, (str, Mapping)):
+        names = tuple(values)
     if len(names) < 2:  # noqa: PLR2004 (a ranking compares)
         raise DataError(f"{what} must be a list of at least two names.")
     for index, name in enumerate(names):
@@ -294,110 +277,87 @@ def item_names(values: Any, what: str) -> tuple[str, ...]:
     return tuple(str(name) for name in names)
 
 
-def refuse_person_name(name: str) -> None:
-    """Refuse a field as person id that says what was judged, or how."""
-    if name in (*FIELDS, *_JUDGED, *_PUBLIC):
-        raise UsageError(
-            f"The person field must not be {name!r}: person ids are published. Nothing was read."
-        )
+PERSON_MUST_NOT_BE: Final = (*FIELDS, *_JUDGED, *_PUBLIC)
+"""Fields that say what was judged, or how."""
 
 
 def parse_ballot(
-    row: Any, where: str, *, items: tuple[str, ...] | None = None, person_field: str = "person"
+    row: object, where: str, *, items: tuple[str, ...] | None = None, person_field: str = "person"
 ) -> Ballot:
     """Return one ballot in canonical order."""
-    if not isinstance(row, Mapping):
-        raise DataError(f"{where}: expected an object with named fields.")
+    person = person_of(row, where, person_field)
+    assert isinstance(row, Mapping)  # noqa: S101 (for the type checker; shown above)
     _refuse_fields(row, where, items=items)
-    if person_field != "person" and person_field not in row:
-        raise DataError(f"{where}: the person field {person_field!r} is missing.")
-    person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
     if items is not None:
         order = sorted(range(len(items)), key=items.__getitem__)
         ranks = _ranks(row, where, names=items, numbers=False)
-        shown = _offered(row, where, items, ranks)
-        in_place = None if shown is None else tuple(shown[index] for index in order)
-        return Ballot("", (), tuple(ranks[index] for index in order), person, b"", where, in_place)
+        offered = None
+        if row.get("offered") is not None:
+            shown = _offered(row["offered"], where, items, ranks)
+            offered = tuple(shown[index] for index in order)
+        return Ballot("", (), tuple(ranks[index] for index in order), person, b"", where, offered)
     prompt = read_text(row, "prompt", where)
-    candidates = _candidates(row, where)
+    given = row["candidates"]
+    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) < 2:  # noqa: PLR2004 (a ranking compares)
+        raise DataError(f"{where}: field 'candidates' must be a list of at least two.")
+    candidates = [read_text({"candidates": one}, "candidates", where) for one in given]
+    if len({isinstance(text, str) for text in candidates}) > 1:
+        raise DataError(f"{where}: field 'candidates' must be all texts, or all lists of messages.")
     try:
         order, key = candidate_order(prompt, candidates)
     except UnicodeEncodeError:
         key = b""
     if not key:
         raise DataError(f"{where}: a text is not valid Unicode.")
-    _refuse_identical([candidates[index] for index in order], where)
+    if len(set(map(encoded, candidates))) < len(candidates):
+        raise DataError(
+            f"{where}: two candidates are the same, so neither can be preferred. Merge them."
+        )
     ranks = _ranks(row, where, names=candidates, numbers=True)
     in_order = tuple(candidates[index] for index in order)
     return Ballot(prompt, in_order, tuple(ranks[index] for index in order), person, key, where)
 
 
-def _refuse_fields(row: Mapping[str, Any], where: str, *, items: Any) -> None:
+def _refuse_fields(row: Mapping[str, Any], where: str, *, items: object) -> None:
     """Refuse a record of another format, or of two."""
     found = [name for name in _JUDGED if name in row]
-    if len(found) > 1:
-        raise DataError(f"{where}: fields 'ranking' and 'ranks' exclude each other; give one.")
     pairs = [name for name in _PAIRS if name in row]
-    if pairs:
-        raise DataError(
-            f"{where}: field {pairs[0]!r} belongs to a comparison of two answers, which "
-            "sordino.read_pairs reads; a ballot has 'ranking' or 'ranks'."
+    problem = None
+    if len(found) > 1:
+        problem = "fields 'ranking' and 'ranks' exclude each other; give one"
+    elif pairs:
+        problem = (
+            f"field {pairs[0]!r} belongs to a comparison of two answers, which "
+            "sordino.read_pairs reads; a ballot has 'ranking' or 'ranks'"
         )
-    if not found:
-        raise DataError(f"{where}: field 'ranking' (or 'ranks') is missing.")
-    if items is not None and ("candidates" in row or "items" in row):
-        raise DataError(
-            f"{where}: ballots choose from the same items here, so a ballot has neither "
-            "'candidates' nor 'items'; 'offered' lists the items that it could choose from. Do not "
-            "mix the two formats."
+    elif not found:
+        problem = "field 'ranking' (or 'ranks') is missing"
+    elif items is not None and ("candidates" in row or "items" in row):
+        problem = (
+            "ballots choose from the same items here, so a ballot has neither 'candidates' nor "
+            "'items'; 'offered' lists the items that it could choose from. Do not mix the two "
+            "formats"
         )
-    if items is None and "offered" in row:
-        raise DataError(
-            f"{where}: field 'offered' is for items; what this ballot was offered are its "
-            "'candidates'."
+    elif items is None and "offered" in row:
+        problem = "field 'offered' is for items; what this ballot was offered are its 'candidates'"
+    elif items is None and "candidates" not in row:
+        problem = (
+            "field 'candidates' is missing. Where everybody ranks the same items, name them in a "
+            'first line {"items": [...]}, or with items='
         )
-    if items is None and "candidates" not in row:
-        raise DataError(
-            f"{where}: field 'candidates' is missing. Where everybody ranks the same items, name "
-            'them in a first line {"items": [...]}, or with items=.'
-        )
+    if problem is not None:
+        raise DataError(f"{where}: {problem}.")
 
 
-def _offered(
-    row: Mapping[str, Any], where: str, items: Sequence[str], ranks: Sequence[int]
-) -> list[bool] | None:
-    """Return which items a ballot was offered; None where it does not say."""
-    if row.get("offered") is None:
-        return None
+def _offered(offered: Any, where: str, items: Sequence[str], ranks: Sequence[int]) -> list[bool]:
+    """Return which items a ballot says that it was offered."""
     field = f"{where}: field 'offered'"
-    found = _from_ranking(row["offered"], items, field=field, numbers=False)
-    shown = [rank > 0 for rank in found]
-    if sum(shown) < 2 or sum(shown) != len(row["offered"]):  # noqa: PLR2004 (a ranking compares)
+    shown = [rank > 0 for rank in _from_ranking(offered, items, field=field, numbers=False)]
+    if sum(shown) < 2 or sum(shown) != len(offered):  # noqa: PLR2004 (a ranking compares)
         raise DataError(f"{field} must be a list of at least two items, without lists inside it.")
     if any(rank and not known for rank, known in zip(ranks, shown, strict=True)):
         raise DataError(f"{where}: the ballot lists an item that was not offered.")
     return shown
-
-
-def _candidates(row: Mapping[str, Any], where: str) -> list[Text]:
-    """Return the candidates of a ballot, in the order of the file."""
-    given = row["candidates"]
-    if not isinstance(given, Sequence) or isinstance(given, (str, bytes)) or len(given) < 2:  # noqa: PLR2004 (a ranking compares)
-        raise DataError(f"{where}: field 'candidates' must be a list of at least two.")
-    field = "candidates"
-    texts = [read_text({field: candidate}, field, where) for candidate in given]
-    if len({isinstance(text, str) for text in texts}) > 1:
-        raise DataError(f"{where}: field 'candidates' must be all texts, or all lists of messages.")
-    return texts
-
-
-def _refuse_identical(in_order: Sequence[Text], where: str) -> None:
-    """Refuse a ballot that has one candidate twice, which stand beside each other in order."""
-    known = [encoded(candidate) for candidate in in_order]
-    if len(set(known)) < len(known):
-        raise DataError(
-            f"{where}: two candidates are the same, so neither can be preferred. Merge them."
-        )
 
 
 def _ranks(
@@ -414,15 +374,16 @@ def _ranks(
             "where it is not listed."
         )
     ranks = [number_rank(value) for value in given]
-    if None in ranks:
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks):
         raise DataError(
             f"{where}: field 'ranks' must hold whole numbers from 1 (the best), or null where a "
             "candidate is not listed."
         )
-    return [rank for rank in ranks if rank is not None]
+    return known
 
 
-def _from_ranking(given: Any, names: Sequence[Text], *, field: str, numbers: bool) -> list[int]:
+def _from_ranking(given: object, names: Sequence[Text], *, field: str, numbers: bool) -> list[int]:
     """Return the ranks that a list, best first, gives: of texts, or of numbers of candidates."""
     places: dict[Any, int] = {
         name: index for index, name in enumerate(names) if isinstance(name, str)

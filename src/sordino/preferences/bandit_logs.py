@@ -1,7 +1,4 @@
-"""Which arm was pulled for whom, and what it paid: raw, and confidential.
-
-Bandit logs from files, and from any iterable of mappings.
-"""
+"""Which arm was pulled for whom, and what it paid: raw, and confidential."""
 
 from __future__ import annotations
 
@@ -151,14 +148,14 @@ class BanditLogs:
     @classmethod
     def from_arrays(
         cls,
-        arms: Any,
-        rewards: Any,
+        arms: object,
+        rewards: object,
         *,
         catalogue: int | str | Sequence[str] | Catalogue,
         reward_range: tuple[float, float],
-        contexts: Any = None,
+        contexts: object = None,
         context_bound: float = 1.0,
-        propensities: Any = None,
+        propensities: object = None,
     ) -> BanditLogs:
         """Return logs from one array for each of their columns.
 
@@ -196,7 +193,7 @@ class BanditLogs:
             propensities=shares,
         )
 
-    def contexts_of(self, source: Any) -> Float[np.ndarray, "m p"]:
+    def contexts_of(self, source: object) -> Float[np.ndarray, "m p"]:
         """Return the vectors of public contexts, made as those of the logs were.
 
         Args:
@@ -211,8 +208,13 @@ class BanditLogs:
         if self.contexts is None:
             raise UsageError("These logs have no contexts, so nothing can be asked about one.")
         if self.context_columns:
+            if isinstance(source, Mapping) or not isinstance(source, (str, Path, Iterable)):
+                raise UsageError(
+                    "contexts must be a file or a list of mappings that hold the declared columns, "
+                    f"got {type(source).__name__}."
+                )
             return vectors_of(
-                _mappings(source), columns=self.context_columns, context_bound=self.context_bound
+                source, columns=self.context_columns, context_bound=self.context_bound
             )
         rows = _rows(source)
         if rows.shape[1] != self.contexts.shape[1]:
@@ -223,7 +225,7 @@ class BanditLogs:
         return bounded_vectors(rows, (), self.context_bound)
 
 
-def usable_reward_range(value: Any) -> tuple[float, float]:
+def usable_reward_range(value: object) -> tuple[float, float]:
     """Return the ends of a reward range as floats, the lower first."""
     ends: tuple[float, ...] = ()
     if isinstance(value, (Sequence, np.ndarray)) and not isinstance(value, str):
@@ -237,22 +239,12 @@ def usable_reward_range(value: Any) -> tuple[float, float]:
     return ends[0], ends[1]
 
 
-def _rows(contexts: Any) -> Float[np.ndarray, "n p"]:
+def _rows(contexts: object) -> Float[np.ndarray, "n p"]:
     """Return contexts that are vectors already."""
     rows = _validate.finite_array("contexts", contexts, ndim=2)
     if not rows.shape[1]:
         raise DataError("contexts must have at least one column, got 0.")
     return rows
-
-
-def _mappings(source: Any) -> str | Path | Iterable[Mapping[str, Any]]:
-    """Return a file or an iterable of records, which one record is not."""
-    if isinstance(source, Mapping) or not isinstance(source, (str, Path, Iterable)):
-        raise UsageError(
-            "contexts must be a file or a list of mappings that hold the declared columns, got "
-            f"{type(source).__name__}."
-        )
-    return source
 
 
 def _refuse_row(name: str, problem: str, wrong: Bool[np.ndarray, " n"]) -> None:
@@ -311,79 +303,6 @@ def read_bandit_logs(  # noqa: PLR0913 (each is one choice of the user)
         ...                  reward="click", catalogue=["a", "b"], reward_range=(0, 1))
         BanditLogs(arms=2, reward_range=(0.0, 1.0))
     """
-    _refuse_own_catalogue(source, catalogue)
-    ends = usable_reward_range(reward_range)
-    contexts = columns_of("context_columns", context_columns)
-    if context_bound is None:
-        context_bound = math.sqrt(max(1, len(contexts)))
-    bound = usable_context_bound(context_bound)
-    measured = tuple(ContextColumn(name) for name in (reward, propensity) if name is not None)
-    _refuse_shared([ContextColumn(arm), *measured, *contexts])
-    known = Catalogue.of(catalogue)
-    reader = _LogReader(arm, measured, contexts, known)
-    with untold(hides_records=hides_records):
-        for where, row in rows_of(source, progress, empty=True):
-            reader.add(row, where)
-    arms, cells = reader.columns()
-    vectors = bounded_vectors(cells[:, len(measured) :], contexts, bound) if contexts else None
-    return BanditLogs(
-        arms,
-        cells[:, 0],
-        catalogue=known,
-        reward_range=ends,
-        contexts=vectors,
-        context_columns=contexts,
-        context_bound=bound,
-        propensities=None if propensity is None else cells[:, 1],
-    )
-
-
-class _LogReader:
-    """Takes in one record after another."""
-
-    def __init__(
-        self,
-        arm: str,
-        measured: tuple[ContextColumn, ...],
-        contexts: tuple[ContextColumn, ...],
-        catalogue: Catalogue,
-    ) -> None:
-        """Begin with no record."""
-        self._arm, self._measured, self._catalogue = arm, measured, catalogue
-        self._read = CellReader(measured + contexts)
-        self._width = len(measured + contexts)
-        self._arms, self._cells = array("q"), array("d")
-
-    def add(self, row: Any, where: str) -> None:
-        """Take in one record."""
-        name = whole_text(cell_of(row, self._arm, where))
-        if name is None:
-            raise DataError(f"{where}: field {self._arm!r} must be a text or a whole number.")
-        values = self._read(row, where)
-        if len(self._measured) > 1 and not 0 < values[1] <= 1:
-            field = self._measured[1].name
-            raise DataError(f"{where}: field {field!r} must be a probability in (0, 1].")
-        self._arms.append(self._catalogue.place(name))
-        self._cells.extend(values)
-
-    def columns(self) -> tuple[Int64[np.ndarray, " n"], Float[np.ndarray, "n c"]]:
-        """Return the number of each record's arm (−1: none of the catalogue), and its cells."""
-        cells = np.array(self._cells, dtype=np.float64).reshape(-1, self._width)
-        return np.array(self._arms, dtype=np.int64), cells
-
-
-def _refuse_shared(columns: Iterable[ContextColumn]) -> None:
-    """Refuse one column for two meanings."""
-    names = [column.name for column in columns]
-    if len(set(names)) < len(names):
-        raise UsageError(
-            "arm, reward, propensity and context_columns must be different columns, got "
-            f"{', '.join(map(repr, names))}. Nothing was read."
-        )
-
-
-def _refuse_own_catalogue(source: Any, catalogue: Any) -> None:
-    """Refuse to collect the arms from the logs: which were pulled would be released."""
     same = False
     if isinstance(catalogue, str) and isinstance(source, (str, Path)):
         with suppress(OSError, ValueError):
@@ -393,3 +312,39 @@ def _refuse_own_catalogue(source: Any, catalogue: Any) -> None:
             "catalogue must not be the file of the logs: which arms were pulled would be "
             "released. Nothing was read. Give the number of arms, or a public file of them."
         )
+    ends = usable_reward_range(reward_range)
+    contexts = columns_of("context_columns", context_columns)
+    if context_bound is None:
+        context_bound = math.sqrt(max(1, len(contexts)))
+    bound = usable_context_bound(context_bound)
+    measured = tuple(ContextColumn(name) for name in (reward, propensity) if name is not None)
+    names = [column.name for column in (ContextColumn(arm), *measured, *contexts)]
+    if len(set(names)) < len(names):
+        raise UsageError(
+            "arm, reward, propensity and context_columns must be different columns, got "
+            f"{', '.join(map(repr, names))}. Nothing was read."
+        )
+    known, read = Catalogue.of(catalogue), CellReader(measured + contexts)
+    arms, values = array("q"), array("d")
+    with untold(hides_records=hides_records):
+        for where, row in rows_of(source, progress, empty=True):
+            name = whole_text(cell_of(row, arm, where))
+            if name is None:
+                raise DataError(f"{where}: field {arm!r} must be a text or a whole number.")
+            found = read(row, where)
+            if propensity is not None and not 0 < found[1] <= 1:
+                raise DataError(f"{where}: field {propensity!r} must be a probability in (0, 1].")
+            arms.append(known.place(name))  # −1: none of the catalogue
+            values.extend(found)
+    cells = np.array(values, dtype=np.float64).reshape(-1, len(measured + contexts))
+    vectors = bounded_vectors(cells[:, len(measured) :], contexts, bound) if contexts else None
+    return BanditLogs(
+        np.array(arms, dtype=np.int64),
+        cells[:, 0],
+        catalogue=known,
+        reward_range=ends,
+        contexts=vectors,
+        context_columns=contexts,
+        context_bound=bound,
+        propensities=None if propensity is None else cells[:, 1],
+    )

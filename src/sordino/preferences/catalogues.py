@@ -1,8 +1,7 @@
-"""The arms that can be pulled, which are public: their names, and what is known of each.
+"""The arms that can be pulled, which are public, and columns that the user declares.
 
-Columns that the user declares to hold numbers, or texts that are hashed; nothing is guessed.
-
-Records into vectors of bounded norm: one rule for logs and for what is asked of a policy.
+Columns hold numbers, or texts that are hashed; nothing is guessed. Records become vectors of
+bounded norm by one rule, for logs and for what is asked of a policy.
 """
 
 from __future__ import annotations
@@ -11,7 +10,8 @@ import hashlib
 import math
 import re
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from itertools import chain
@@ -26,7 +26,7 @@ from sordino import _validate
 from sordino.errors import DataError, UsageError
 
 from .features import clipped_rows
-from .files import LONGEST_LINE, Progress, every_line, read_mappings, read_table, separator
+from .files import LONGEST_LINE, Progress, Rows, every_line, read_rows, read_table, separator
 from .records import framed
 
 _HASHED = re.compile(r"(.+):([0-9]{1,9})", re.DOTALL)
@@ -77,7 +77,7 @@ class ContextColumn:
             return _number
         known = _Buckets(self.name, self.buckets)
 
-        def read(cell: Any) -> float:
+        def read(cell: object) -> float:
             text = _text(cell)
             return math.nan if text is None else known[text]
 
@@ -104,7 +104,7 @@ class _Buckets(dict[str, float]):
         return bucket
 
 
-def whole_text(value: Any) -> str | None:
+def whole_text(value: object) -> str | None:
     """Return a text without spaces around it, or a whole number as decimal text, or else None."""
     if isinstance(value, str):
         return value.strip()
@@ -116,7 +116,7 @@ def whole_text(value: Any) -> str | None:
         return None
 
 
-def _text(value: Any) -> str | None:
+def _text(value: object) -> str | None:
     """Return what is hashed: a number as its shortest text, nothing as an empty one."""
     if value is None:
         return ""
@@ -125,7 +125,7 @@ def _text(value: Any) -> str | None:
     return whole_text(value)
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     """Return a finite number, also one written as a text, or NaN if it is none."""
     if not isinstance(value, Real) and (not isinstance(value, str) or "_" in value):
         return math.nan
@@ -136,7 +136,7 @@ def _number(value: Any) -> float:
     return number if math.isfinite(number) else math.nan
 
 
-def columns_of(argument: str, declared: Any) -> tuple[ContextColumn, ...]:
+def columns_of(argument: str, declared: object) -> tuple[ContextColumn, ...]:
     """Return declared columns, no two of one name."""
     if isinstance(declared, (str, Mapping)) or not isinstance(declared, Iterable):
         raise UsageError(
@@ -162,29 +162,21 @@ def rows_of(
     progress: Progress | None = None,
     *,
     empty: bool = False,
-) -> Iterator[tuple[str, Any]]:
+) -> Rows:
     """Return (place, record) for every record of JSON Lines, of a table, or of an iterable."""
     # Columns of a table that have no name (pandas writes its row numbers so) are named `UNNAMED`
     # and their number. Whether JSON Lines may be `empty` is said; the others may.
-    if not isinstance(source, (str, Path)):
-        return ((f"record {number}", row) for number, row in enumerate(source, start=1))
-    path = Path(source)
-    mark = separator(path)
-    if mark is None:
-        return read_mappings(path, progress, empty=empty)
-    lines = _named(every_line(path, progress), mark)
-    return read_table(lines, mark, longest=LONGEST_LINE, optional="", answers=True)
-
-
-def _named(lines: Iterator[tuple[int, bytes]], mark: str) -> Iterator[tuple[int, bytes]]:
-    """Return the lines of a table; in the first, each column without a name is given one."""
-    blank = []
+    mark = separator(Path(source)) if isinstance(source, (str, Path)) else None
+    if mark is None or not isinstance(source, (str, Path)):
+        return read_rows(source, empty=empty, progress=progress)
+    lines = every_line(Path(source), progress)
+    head = []
     for number, line in lines:
-        blank.append((number, line))
+        head.append((number, line))
         if line.strip(b" \r\n"):  # as the table counts a line as blank: a line of tabs is none
-            blank[-1] = (number, _with_names(line, mark.encode()))
+            head[-1] = (number, _with_names(line, mark.encode()))
             break
-    return chain(blank, lines)
+    return read_table(chain(head, lines), mark, longest=LONGEST_LINE, optional="", answers=True)
 
 
 def _with_names(header: bytes, mark: bytes) -> bytes:
@@ -202,10 +194,9 @@ def _with_names(header: bytes, mark: bytes) -> bytes:
 
 def cell_of(row: Any, name: str, where: str) -> Any:
     """Return one cell of a record."""
-    try:
+    with suppress(LookupError, TypeError, ValueError):
         return row[name]
-    except (LookupError, TypeError, ValueError):
-        named = isinstance(row, Mapping)
+    named = isinstance(row, Mapping)
     problem = f"field {name!r} is missing" if named else "expected an object with named fields"
     raise DataError(f"{where}: {problem}.")
 
@@ -218,18 +209,14 @@ class CellReader:
         self._columns = tuple(columns)
         self._readers = [(column.name, column.reader()) for column in self._columns]
 
-    def __call__(self, row: Any, where: str) -> list[float]:
+    def __call__(self, row: object, where: str) -> list[float]:
         """Return a number or bucket for each column."""
         values = [read(cell_of(row, name, where)) for name, read in self._readers]
-        if any(map(math.isnan, values)):
-            self._refuse(values, where)
+        for column, value in zip(self._columns, values, strict=True):
+            if math.isnan(value):
+                wanted = "a finite number" if column.buckets is None else "a text or a number"
+                raise DataError(f"{where}: field {column.name!r} must be {wanted}.")
         return values
-
-    def _refuse(self, values: list[float], where: str) -> None:
-        """Name the first cell that could not be used."""
-        column = next(c for c, v in zip(self._columns, values, strict=True) if math.isnan(v))
-        wanted = "a finite number" if column.buckets is None else "a text or a number"
-        raise DataError(f"{where}: field {column.name!r} must be {wanted}.")
 
 
 def read_cells(
@@ -271,7 +258,7 @@ def bounded_vectors(
     return vectors
 
 
-def usable_context_bound(value: Any) -> float:
+def usable_context_bound(value: object) -> float:
     """Return the bound; refuse one for which squared norms would leave the range of floats."""
     bound = _validate.positive("context_bound", value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:
@@ -338,13 +325,13 @@ class Catalogue:
         return {name: place for place, name in enumerate(self.names)}
 
     @classmethod
-    def numbered(cls, k: Any) -> Catalogue:
+    def numbered(cls, k: object) -> Catalogue:
         """Return k arms that are called "0", "1", … by their number."""
         count = _validate.integer("The number of arms", k, at_least=1, at_most=_MOST_ARMS)
         return cls(tuple(map(str, range(count))))
 
     @classmethod
-    def of(cls, given: Any) -> Catalogue:
+    def of(cls, given: object) -> Catalogue:
         """Return the catalogue that a number of arms, a list of names, or a file says."""
         if isinstance(given, Catalogue):
             return given
@@ -380,7 +367,20 @@ class Catalogue:
         cells = ((f"{where}: field {arm!r}", cell_of(row, arm, where)) for where, row in rows)
         names = _distinct(cells)
         if features is True:
-            columns = _numeric([row for _, row in rows], arm)
+            declared = [
+                ContextColumn(name)
+                for name in rows[0][1]
+                if name and name != arm and not name.startswith(UNNAMED)
+            ]
+            columns = tuple(
+                column
+                for column in declared
+                if not any(math.isnan(_number(row.get(column.name))) for _, row in rows)
+            )
+            if not columns:
+                raise DataError(
+                    "features: no column of the catalogue besides the arms is all numbers."
+                )
         known = expanded(read_cells(rows, columns), columns) if columns else None
         return cls(names, features=known)
 
@@ -388,9 +388,15 @@ class Catalogue:
         """Return the number of an arm from 0, −1 if the catalogue does not have it."""
         return self._places.get(name, -1)
 
-    def places(self, arms: Any) -> Int64[np.ndarray, " n"]:
+    def places(self, arms: object) -> Int64[np.ndarray, " n"]:
         """Return the number of each arm from 0, −1 for those that the catalogue does not have."""
-        given = _column(arms)
+        if isinstance(arms, (str, Mapping)) or not isinstance(arms, Iterable):
+            raise DataError(f"arms must be a list or an array, got {type(arms).__name__}.")
+        given = np.asarray(arms) if hasattr(arms, "__array__") else np.array(list(arms), object)
+        if given.ndim != 1:
+            raise DataError(f"arms must have 1 dimension, got shape {given.shape}.")
+        if given.size and given.dtype.kind not in "iuUTO":
+            raise DataError(f"arms must be whole numbers or texts, got dtype {given.dtype}.")
         if given.dtype.kind in "iu":
             known, inverse = np.unique(given, return_inverse=True)
             return self.places(known.tolist())[inverse]
@@ -399,18 +405,6 @@ class Catalogue:
             raise DataError(f"arms: entry {names.index(None)} must be a text or a whole number.")
         found = (self._places.get(name, -1) for name in names if name is not None)
         return np.fromiter(found, np.int64, len(names))
-
-
-def _column(arms: Any) -> np.ndarray:
-    """Return arms as an array of whole numbers, of texts, or of objects."""
-    if isinstance(arms, (str, Mapping)) or not isinstance(arms, Iterable):
-        raise DataError(f"arms must be a list or an array, got {type(arms).__name__}.")
-    given = np.asarray(arms) if hasattr(arms, "__array__") else np.array(list(arms), dtype=object)
-    if given.ndim != 1:
-        raise DataError(f"arms must have 1 dimension, got shape {given.shape}.")
-    if given.size and given.dtype.kind not in "iuUTO":
-        raise DataError(f"arms must be whole numbers or texts, got dtype {given.dtype}.")
-    return given
 
 
 def _distinct(places: Iterable[tuple[str, Any]]) -> tuple[str, ...]:
@@ -426,19 +420,3 @@ def _distinct(places: Iterable[tuple[str, Any]]) -> tuple[str, ...]:
     if not seen:
         raise DataError("The catalogue is empty: no arm in it.")
     return tuple(seen)
-
-
-def _numeric(rows: Sequence[Mapping[str, Any]], arm: str) -> tuple[ContextColumn, ...]:
-    """Return the columns besides the arm's whose cells are all numbers."""
-    names = [name for name in rows[0] if name != arm and not name.startswith(UNNAMED)]
-    columns = [ContextColumn(name) for name in names if name]
-    found = tuple(column for column in columns if _is_numeric(rows, column))
-    if not found:
-        raise DataError("features: no column of the catalogue besides the arms is all numbers.")
-    return found
-
-
-def _is_numeric(rows: Sequence[Mapping[str, Any]], column: ContextColumn) -> bool:
-    """Return whether every record holds a number in a column."""
-    read = column.reader()
-    return not any(math.isnan(read(row.get(column.name))) for row in rows)

@@ -1,12 +1,9 @@
-"""The public part of comparisons, raw or randomized: no label is in it.
-
-Records into the columns of comparisons, by rules on public fields alone.
-"""
+"""The public part of comparisons, raw or randomized: columns of records, and no label in it."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +34,14 @@ class PublicDigest:
     def hexdigest(self) -> str:
         """Return the digest of everything taken in so far."""
         return self._hash.copy().hexdigest()
+
+    @classmethod
+    def of(cls, keys: Sequence[bytes], persons: Sequence[str] | None) -> str:
+        """Return the digest of some questions, and of who answered each."""
+        digest = cls()
+        for index, key in enumerate(keys):
+            digest.add(key, None if persons is None else persons[index])
+        return digest.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, repr=False, eq=False)
@@ -110,7 +115,7 @@ class Comparisons:
 
 
 def outcomes(
-    name: str, values: Any, n: int, *, undecided: bool = False
+    name: str, values: object, n: int, *, undecided: bool = False
 ) -> Integer[np.ndarray, " n"]:
     """Return n outcomes that nobody can change afterwards."""
     outcomes = np.array(values)
@@ -140,20 +145,10 @@ def kept(
         digest.dropped += 1
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Gathered:
-    """All records of one source."""
-
-    public: dict[str, Any]  # the columns of `Comparisons`
-    outcomes: Integer[np.ndarray, " n"]  # one label or randomized answer for each record
-    privatized: bool  # whether they are randomized answers
-    cut: bool  # whether prompts are what both answers began with
-
-
 def gathered(
     records: Iterable[Record], *, drop_identical: bool, hides_records: bool = False
-) -> Gathered:
-    """Return the columns of all records that carry a preference."""
+) -> tuple[dict[str, Any], Integer[np.ndarray, " n"], bool]:
+    """Return the columns of all records that carry a preference, outcomes, and if randomized."""
     digest = PublicDigest()
     rows = list(kept(records, digest, drop_identical=drop_identical or hides_records))
     if not rows and not hides_records:
@@ -162,15 +157,16 @@ def gathered(
             if digest.dropped
             else "The input is empty: no record in it."
         )
-    outcomes = np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
-    privatized, cut = (rows[0].privatized, rows[0].cut) if rows else (False, False)
-    return Gathered(columns_of(rows, digest), outcomes, privatized, cut)
+    return columns_of(rows, digest), outcomes_of(rows), bool(rows and rows[0].privatized)
 
 
-def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
+def outcomes_of(rows: Sequence[Record]) -> Integer[np.ndarray, " n"]:
+    """Return the label, or the randomized answer, of every record."""
+    return np.fromiter((row.outcome for row in rows), dtype=np.int8, count=len(rows))
+
+
+def columns_of(rows: Sequence[Record], digest: PublicDigest) -> dict[str, Any]:
     """Return the public columns of records, as :class:`Comparisons` takes them."""
-    # Persons are among them if every record names one.
-    persons = tuple(row.person for row in rows if row.person is not None)
     return {
         "keys": tuple(row.key for row in rows),
         "public_digest": digest.hexdigest(),
@@ -178,5 +174,12 @@ def columns_of(rows: list[Record], digest: PublicDigest) -> dict[str, Any]:
         "prompts": tuple(row.prompt for row in rows),
         "first": tuple(row.first for row in rows),
         "second": tuple(row.second for row in rows),
-        "persons": persons if rows and len(persons) == len(rows) else None,
+        "persons": all_named(row.person for row in rows),
     }
+
+
+def all_named(persons: Iterable[str | None]) -> tuple[str, ...] | None:
+    """Return who gave each record if every record names somebody, and there is one."""
+    given = tuple(persons)
+    known = tuple(person for person in given if person is not None)
+    return known if given and len(known) == len(given) else None

@@ -578,7 +578,7 @@ class FunctionFeatures:
         }
 
 
-def refuse_learned(features: Any) -> None:
+def refuse_learned(features: object) -> None:
     """Refuse features that were learned from judgments: a fit would hide what those paid."""
     promise = getattr(features, "guarantee", None)
     if promise is not None:
@@ -611,7 +611,7 @@ def caveats_of_reading(*, known: bool, read: bool, declared: bool) -> tuple[str,
     return ("texts-declared",) if declared else ()  # decided by no record
 
 
-def caveats_of_features(features: Features | None, private: Any = None) -> tuple[str, ...]:
+def caveats_of_features(features: Features | None, private: object = None) -> tuple[str, ...]:
     """Return the caveats of features where whole records are hidden; refuse what has read them."""
     # Hashed words are a public rule, and a sentence model may say what it has read. What a function
     # of the user was made from nobody knows but the user.
@@ -623,7 +623,7 @@ def caveats_of_features(features: Features | None, private: Any = None) -> tuple
     return caveats_of_reading(declared=declared, **found)
 
 
-def features_of_hidden(features: Features | None, private: Any) -> Features | None:
+def features_of_hidden(features: Features | None, private: object) -> Features | None:
     """Return features that read each text alone; refuse those that have read these before."""
     caveats_of_features(features, private)
     alone: Features | None = getattr(features, "_alone", features)
@@ -668,7 +668,7 @@ def features_from_dict(
     raise DataError(f"The settings do not describe features of kind {kind!r}.")
 
 
-def _same_features(features: Features, settings: Any) -> Features:
+def _same_features(features: Features, settings: object) -> Features:
     """Return features that the settings describe; where there is a digest, names may differ."""
     if not isinstance(features, Features):
         raise UsageError(f"features must be a feature map, got {type(features).__name__}.")
@@ -686,7 +686,7 @@ def _same_features(features: Features, settings: Any) -> Features:
     return features
 
 
-def usable_dimension(name: str, value: Any) -> int:
+def usable_dimension(name: str, value: object) -> int:
     """Return a number of hashed features; refuse more than a reward is kept and fitted for."""
     if (dimension := integer(name, value, at_least=1)) <= _MOST:
         return dimension
@@ -696,7 +696,7 @@ def usable_dimension(name: str, value: Any) -> int:
     )
 
 
-def usable_feature_bound(value: Any) -> float:
+def usable_feature_bound(value: object) -> float:
     """Return L; refuse one for which squared norms would leave the range of floats."""
     bound = positive("feature_bound", value)
     if not _SMALLEST <= bound <= 1 / _SMALLEST:
@@ -730,7 +730,7 @@ def _chunks(sides: list[list[str]]) -> Iterator[list[list[str]]]:
             yield [side[start:stop] for side in sides]
 
 
-def _regular(value: Any) -> np.ndarray:
+def _regular(value: object) -> np.ndarray:
     """Return an array of what a function returned; refuse rows of different lengths."""
     array = None
     with suppress(ValueError):  # its message is not ours to vouch for

@@ -1,11 +1,8 @@
-"""Files in, JSON Lines out, one record at a time.
+"""Files in, one record at a time: JSON Lines, and tables quoted exactly as RFC 4180 has it.
 
-CSV and TSV, one record at a time, quoted exactly as RFC 4180 has it.
-
-The parser is ours because the one of Python's ``csv`` module limits a cell by a setting of the
-whole process, and because it takes a stray quote for text, which may shift cells unseen.
-
-Rows of a data frame of any library, none of which is imported.
+The parser of tables is ours because the one of Python's ``csv`` module limits a cell by a setting
+of the whole process, and because it takes a stray quote for text, which may shift cells unseen.
+Rows of a data frame are read too, of any library, none of which is imported.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from typing import Any, Protocol, runtime_checkable
 from sordino._files import UNPACKING_ERRORS, explained, unpacked
 from sordino.errors import DataError, FileSystemError, UsageError
 
-from .records import FIELDS, Record, Text, parse_records
+from .records import FIELDS, Record, Text, parse_records, refuse_some_named
 
 _SEPARATORS = {".csv": ",", ".tsv": "\t"}
 _BLANK = b" \r\n"
@@ -43,10 +40,17 @@ def read_table(
     answers: bool = False,
 ) -> Iterator[tuple[str, Mapping[str, str | None]]]:
     """Yield (place, cells by column name) for every record below the header."""
-    cell = _cell(mark)
+    quoted, plain = '"([^"]*+(?:""[^"]*+)*+)"', f'([^"\\r\\n{mark}]*+)'
+    # What one cell looks like, with the separator or the end behind it.
+    cell = re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
     names: list[str] | None = None
     for where, raw in _records(lines, longest):
-        cells = _cells(_text(raw, where), mark, cell, where)
+        text = None
+        with suppress(UnicodeDecodeError):
+            text = raw.decode("utf-8").removesuffix("\n").removesuffix("\r")
+        if text is None:
+            raise DataError(f"{where}: not valid UTF-8.")
+        cells = _cells(text, mark, cell, where)
         if names is None:
             names = _header(cells, where, answers=answers)
         elif len(cells) != len(names):
@@ -80,22 +84,6 @@ def _records(lines: Iterable[tuple[int, bytes]], longest: int) -> Iterator[tuple
         raise DataError(f"line {start}: longer than 16 MiB; is a quote not closed?")
     if parts:
         raise DataError(f"line {start}: a quoted cell does not end.")
-
-
-def _text(raw: bytes, where: str) -> str:
-    """Return one record as text, without its line end."""
-    text: str | None = None
-    with suppress(UnicodeDecodeError):
-        text = raw.decode("utf-8")
-    if text is None:
-        raise DataError(f"{where}: not valid UTF-8.")
-    return text.removesuffix("\n").removesuffix("\r")
-
-
-def _cell(mark: str) -> re.Pattern[str]:
-    """Return what one cell looks like, with the separator or the end behind it."""
-    quoted, plain = '"([^"]*+(?:""[^"]*+)*+)"', f'([^"\\r\\n{mark}]*+)'
-    return re.compile(rf"(?:{quoted}|{plain})({mark}|\Z)")
 
 
 def _cells(text: str, mark: str, cell: re.Pattern[str], where: str) -> list[str]:
@@ -210,11 +198,6 @@ def every_line(path: Path, progress: Progress | None = None) -> Iterator[tuple[i
     raise DataError(f"after line {number}: the file is not valid gzip, or it was cut short.")
 
 
-def read_lines(path: Path, progress: Progress | None = None) -> Iterator[tuple[int, bytes]]:
-    """Yield (line number, bytes) of every line that is not blank; ``.gz`` is unpacked."""
-    return ((number, line) for number, line in every_line(path, progress) if line.strip())
-
-
 @contextmanager
 def untold(*, hides_records: bool) -> Iterator[None]:
     """Say of a record that cannot be used nothing but that there is one, where they are private."""
@@ -228,19 +211,14 @@ def untold(*, hides_records: bool) -> Iterator[None]:
     raise DataError(_UNTOLD)
 
 
-def read_mappings(
-    path: Path, progress: Progress | None = None, *, empty: bool = False
+def json_objects(
+    lines: Iterable[tuple[int, bytes]],
 ) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return (place, object) for every line of a JSON Lines file, one at a time."""
-    _refuse_kind(path)
-    rows = _objects(path, progress)
-    return rows if empty else _some(rows)
-
-
-def _objects(path: Path, progress: Progress | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, object) for every line that is not blank."""
+    """Yield (place, object) for every line of JSON Lines that is not blank."""
     first = True
-    for number, line in read_lines(path, progress):
+    for number, line in lines:
+        if not line.strip():
+            continue
         where = f"line {number}"
         if first and line.lstrip().startswith(b"["):
             raise DataError(
@@ -263,17 +241,37 @@ def _objects(path: Path, progress: Progress | None) -> Iterator[tuple[str, Mappi
         raise DataError(f"{where}: {problem}.")
 
 
+Rows = Iterator[tuple[str, Any]]
+"""Where each record stands, for messages, and what it says."""
+
+
+def read_mappings(path: Path, progress: Progress | None = None, *, empty: bool = False) -> Rows:
+    """Return (place, object) for every line of a JSON Lines file, one at a time."""
+    suffix = path.suffix.lower()
+    if suffix in _PANDAS:
+        reader = f'{_PANDAS[suffix]}("x{suffix}")'
+        raise DataError(
+            f"A {suffix} file is not read. Nothing was read. Convert it to JSON Lines: "
+            f"{_CONVERT.format(reader)}; or give the frame itself to sordino.Pairs.from_frame."
+        )
+    rows = json_objects(every_line(path, progress))
+    return rows if empty else _some(rows)
+
+
 def read_rows(
-    path: Path,
+    source: str | Path | Iterable[object],
     *,
-    person_field: str,
+    person_field: str = "",
     answers: bool = False,
     empty: bool = False,
     progress: Progress | None = None,
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Return (place, row) for every record of JSON Lines or of a table, one at a time."""
-    # A name that ends in `.csv` or `.tsv` (or that and `.gz`) is a table with a header; every other
-    # is JSON Lines.
+) -> Rows:
+    """Return (place, row) for every record of JSON Lines, of a table, or of an iterable."""
+    # A name that ends in `.csv` or `.tsv` (or that and `.gz`) is a table with a header, every other
+    # is JSON Lines. A file must hold a record unless it may be `empty`.
+    if not isinstance(source, (str, Path)):
+        return ((f"record {number}", row) for number, row in enumerate(source, start=1))
+    path = Path(source)
     mark = separator(path)
     if mark is None:
         return read_mappings(path, progress, empty=empty)
@@ -282,70 +280,46 @@ def read_rows(
     return table if empty else _some(table)
 
 
-def _some(
-    rows: Iterator[tuple[str, Mapping[str, Any]]],
-) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _some(rows: Rows) -> Rows:
     """Yield rows; refuse an input without any."""
-    empty = True
-    for place in rows:
-        empty = False
-        yield place
-    if empty:
+    row = None
+    for row in rows:
+        yield row
+    if row is None:
         raise DataError("The input is empty: no record in it.")
 
 
-def _refuse_kind(path: Path) -> None:
-    """Refuse a kind of file that is not read, by its name, and say what to do."""
-    suffix = path.suffix.lower()
-    if suffix in _PANDAS:
-        reader = f'{_PANDAS[suffix]}("x{suffix}")'
-        raise DataError(
-            f"A {suffix} file is not read. Nothing was read. Convert it to JSON Lines: "
-            f"{_CONVERT.format(reader)}; or give the frame itself to sordino.Pairs.from_frame."
-        )
-
-
 def read_records(
-    path: Path,
+    source: str | Path | Iterable[object],
     *,
     person_field: str = "person",
     hides_records: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Record]:
-    """Yield every record of a file in canonical order, one at a time."""
-    # The file is read as `read_rows` reads it. Where all of a record is private it may have none at
-    # all, and some records may name a person and others not.
-    rows = read_rows(path, person_field=person_field, empty=hides_records, progress=progress)
-    placed = ((row, where) for where, row in rows)
-    return records_of(placed, person_field=person_field, hides_records=hides_records)
+    """Yield every record in canonical order, one at a time."""
+    # Where all of a record is private there may be none at all, and some records may name a person
+    # and others not.
+    rows = read_rows(source, person_field=person_field, empty=hides_records, progress=progress)
+    return records_of(rows, person_field=person_field, hides_records=hides_records)
 
 
 def records_of(
-    rows: Iterable[tuple[Any, str]], *, person_field: str, hides_records: bool = False
+    rows: Iterable[tuple[str, object]], *, person_field: str, hides_records: bool = False
 ) -> Iterator[Record]:
-    """Yield the records of (row, place), one for every label, all of one kind."""
-    found = (
-        record
-        for row, where in rows
-        for record in parse_records(row, where, person_field=person_field)
-    )
-    return alike(found, some_named=hides_records)
-
-
-def alike(records: Iterable[Record], *, some_named: bool = False) -> Iterator[Record]:
-    """Yield records; refuse the first that is of another kind than the first one."""
+    """Yield the records of (place, row), one for every label, all of the first one's kind."""
     first: Record | None = None
-    for record in records:
-        first = first or record
-        if record.privatized != first.privatized:
-            raise DataError(f"{record.where}: raw judgments and randomized answers in one file.")
-        if not some_named and (record.person is None) != (first.person is None):
-            raise DataError(
-                f"{record.where}: a person id is given for some records and not for others."
-            )
-        if record.cut != first.cut:
-            raise DataError(f"{record.where}: {TWO_FORMS}")
-        yield record
+    for place, row in rows:
+        for record in parse_records(row, place, person_field=person_field):
+            first = first or record
+            if record.privatized != first.privatized:
+                raise DataError(
+                    f"{record.where}: raw judgments and randomized answers in one file."
+                )
+            if not hides_records:
+                refuse_some_named(record.person, first.person, record.where)
+            if record.cut != first.cut:
+                raise DataError(f"{record.where}: {TWO_FORMS}")
+            yield record
 
 
 def line_of(prompt: Text, first: Text, second: Text, answer: int, person: str | None) -> bytes:
@@ -367,18 +341,8 @@ _READERS = (("to_dicts", ()), ("to_pylist", ()), ("to_dict", ("records",)))
 _MISSING = ("NAType", "NaTType")  # what pandas writes for nothing; known by name, not imported
 
 
-def frame_rows(
-    frame: Any, *, columns: Mapping[str, str] | None, person_field: str
-) -> Iterator[tuple[Mapping[str, Any], str]]:
-    """Yield (record, place) for every row of a frame; rows are counted from 0."""
-    names = _column_names(frame)
-    sources = _sources(names, columns or {}, person_field)
-    for index, row in enumerate(_rows(frame)):
-        yield {field: _plain(row[name]) for field, name in sources.items()}, f"row {index}"
-
-
-def _column_names(frame: Any) -> list[Any]:
-    """Return the names of a frame's columns, each of which must be there once."""
+def frame_rows(frame: object, *, columns: Mapping[str, str] | None, person_field: str) -> Rows:
+    """Yield (place, record) for every row of a frame; rows are counted from 0."""
     names = None
     if any(hasattr(frame, name) for name, _ in _READERS) and not isinstance(frame, type):
         names = getattr(frame, "column_names", None) or getattr(frame, "columns", None)
@@ -391,10 +355,23 @@ def _column_names(frame: Any) -> list[Any]:
     names = list(names)
     if len(set(names)) < len(names):
         raise DataError("frame has two columns of the same name. Nothing was read.")
-    return names
+    sources = _sources(names, columns or {}, person_field)
+    rows: object = None
+    for name, arguments in _READERS:
+        if hasattr(frame, name):
+            with suppress(TypeError, ValueError):
+                rows = getattr(frame, name)(*arguments)
+            break
+    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
+        raise UsageError(
+            f"frame must give its rows as mappings, which {type(frame).__name__} does not. "
+            "Nothing was read."
+        )
+    for index, row in enumerate(rows):
+        yield f"row {index}", {field: _plain(row[name]) for field, name in sources.items()}
 
 
-def _sources(names: list[Any], columns: Mapping[str, str], person_field: str) -> dict[str, str]:
+def _sources(names: list[str], columns: Mapping[str, str], person_field: str) -> dict[str, str]:
     """Return the frame's column for each of our fields that it has."""
     people = (person_field, f"{person_field}s")
     raw = [name for name in FIELDS if name != "answer"]
@@ -421,22 +398,6 @@ def _sources(names: list[Any], columns: Mapping[str, str], person_field: str) ->
         )
     own = {name: name for name in (*raw, *people) if name in names and name not in renamed}
     return own | dict(columns)
-
-
-def _rows(frame: Any) -> list[Mapping[str, Any]]:
-    """Return the rows of a frame as mappings."""
-    rows: Any = None
-    for name, arguments in _READERS:
-        if hasattr(frame, name):
-            with suppress(TypeError, ValueError):
-                rows = getattr(frame, name)(*arguments)
-            break
-    if not isinstance(rows, list) or not all(isinstance(row, Mapping) for row in rows):
-        raise UsageError(
-            f"frame must give its rows as mappings, which {type(frame).__name__} does not. "
-            "Nothing was read."
-        )
-    return rows
 
 
 def _plain(value: Any) -> Any:

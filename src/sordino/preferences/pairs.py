@@ -1,10 +1,6 @@
-"""Raw judgments of which of two answers is better.
+"""Judgments of which of two answers is better: raw, and randomized with the promise they carry.
 
-Randomized judgments with the promise that they carry.
-
-What a privatized file says of itself, in a file of its own beside it.
-
-Pairs from files, and from any iterable of mappings.
+What a privatized file promises is said in a file of its own beside it, its manifest.
 """
 
 from __future__ import annotations
@@ -86,16 +82,11 @@ class Pairs(Comparisons):
         Args:
             rows: Their numbers. They must be chosen without looking at a label.
         """
-        digest = PublicDigest()
-        for index in rows:
-            digest.add(self.keys[index], None if self.persons is None else self.persons[index])
-        columns: dict[str, Any] = {
-            "labels": self.labels[list(rows)],
-            "public_digest": digest.hexdigest(),
-        }
+        columns: dict[str, Any] = {"labels": self.labels[list(rows)]}
         for name in ("keys", "prompts", "first", "second", "persons"):
             column = getattr(self, name)
             columns[name] = tuple(column[index] for index in rows) if column else column
+        columns["public_digest"] = PublicDigest.of(columns["keys"], columns["persons"])
         if self.given is not None:
             columns["given"] = self.given[list(rows)]
         return replace(self, **columns)
@@ -103,7 +94,7 @@ class Pairs(Comparisons):
     @classmethod
     def from_frame(
         cls,
-        frame: Any,
+        frame: object,
         *,
         columns: Mapping[str, str] | None = None,
         drop_identical: bool = False,
@@ -133,14 +124,14 @@ class Pairs(Comparisons):
         """
         rows = frame_rows(frame, columns=columns, person_field=person_field)
         records = records_of(rows, person_field=person_field)
-        found = gathered(records, drop_identical=drop_identical)
-        return cls(**found.public, labels=found.outcomes)
+        columns_found, labels, _ = gathered(records, drop_identical=drop_identical)
+        return cls(**columns_found, labels=labels)
 
     @classmethod
     def from_features(
         cls,
-        differences: Any,
-        labels: Any,
+        differences: object,
+        labels: object,
         *,
         persons: Iterable[str] | None = None,
         hides_records: bool = False,
@@ -172,12 +163,9 @@ class Pairs(Comparisons):
         people = people and tuple(people[row] for row in kept)
         rows, outcome = turned_rows(given[kept], outcome[kept])
         keys = tuple(map(_row_key, rows))
-        digest = PublicDigest()
-        for index, key in enumerate(keys):
-            digest.add(key, people[index] if people else None)
         return cls(
             keys=keys,
-            public_digest=digest.hexdigest(),
+            public_digest=PublicDigest.of(keys, people or None),
             given=rows,
             persons=people or None,
             labels=outcome,
@@ -197,7 +185,7 @@ def turned_rows(
     return rows * np.sign(lead)[:, None] + 0.0, turned(outcome, swap=lead < 0)
 
 
-def number_labels(labels: Any, n: int) -> Integer[np.ndarray, " n"]:
+def number_labels(labels: object, n: int) -> Integer[np.ndarray, " n"]:
     """Return n labels that were given as numbers: 0, 1 or 0.5."""
     # A 2 is refused although it is how undecided labels are kept: whoever counts the two answers as
     # 1 and 2 would have every other judgment taken for a tie.
@@ -243,7 +231,9 @@ class PrivatePairs(Comparisons):
         """Refuse answers that are not those that the promise was made for."""
         super().__post_init__()
         object.__setattr__(self, "answers", outcomes("answers", self.answers, len(self)))
-        seal = self._sealed()
+        # A digest of the answers, of what they answer, and of who gave them.
+        who = PublicDigest.of(self.keys, self.persons)
+        seal = digest_of_answers(f"{self.public_digest} {who}", self.answers)
         if self.seal not in {None, seal}:
             raise PrivacyError(
                 "These are not the answers that were released under this promise, so it does not "
@@ -252,18 +242,7 @@ class PrivatePairs(Comparisons):
         object.__setattr__(self, "seal", seal)
         if self.guarantee.unit == "person":
             self._refuse_more_than_promised()
-        else:
-            self._refuse_other_flips()
-
-    def _sealed(self) -> str:
-        """Return a digest of the answers, of what they answer, and of who gave them."""
-        digest = PublicDigest()
-        for index, key in enumerate(self.keys):
-            digest.add(key, None if self.persons is None else self.persons[index])
-        return digest_of_answers(f"{self.public_digest} {digest.hexdigest()}", self.answers)
-
-    def _refuse_other_flips(self) -> None:
-        """Refuse a flip probability that is not the one of the promise."""
+            return
         epsilon = self.guarantee.epsilon
         flips = 0.0 if math.isinf(epsilon) else flip_probability(epsilon)
         if not math.isclose(self.flip_probability, flips, rel_tol=_SLACK):
@@ -338,7 +317,6 @@ MANIFEST_FORMAT = "sordino.manifest"
 MANIFEST_VERSION = 2
 RANDOMIZED_RESPONSE = "randomized-response"
 _READABLE = {(RANDOMIZED_RESPONSE, unit, REPLACE_ONE) for unit in ("label", "person")}
-# relative: numbers in a file are the nearest floats
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -405,13 +383,6 @@ def read_manifest(path: Path, manifest: Path | None = None) -> Manifest:
     return result
 
 
-def _known_caveats(names: Any) -> tuple[str, ...]:
-    """Return a list of caveats; one that nobody can explain is no promise."""
-    if not isinstance(names, list) or not all(name in CAVEATS for name in names):
-        raise TypeError
-    return tuple(names)
-
-
 def _checked(values: dict[str, Any], problem: str) -> Manifest:
     """Return a manifest whose fields are present, well-typed and consistent."""
     wanted = set(Manifest.__dataclass_fields__)
@@ -419,10 +390,11 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
         raise DataError(f"{problem} must have exactly the fields {sorted(wanted)}.")
     promise: Guarantee | None = None
     own = {"caveats", "release_id", "epsilon", "flip_probability"}
+    caveats = values["caveats"]
     try:
         result = Manifest(
             **{name: values[name] for name in wanted - own},
-            caveats=_known_caveats(values["caveats"]),
+            caveats=tuple(caveats),
             release_id=_validate.release_id("release_id", values["release_id"]),
             epsilon=_validate.positive("epsilon", values["epsilon"]),
             flip_probability=_validate.positive("flip_probability", values["flip_probability"]),
@@ -431,8 +403,11 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
         flip_probability(result.epsilon)  # refuses what no coin keeps
     except (TypeError, ValueError, UsageError):
         promise = None
-    if promise is None or not (
-        isinstance(result.sha256, str) and isinstance(result.mechanism, str)
+    if (
+        promise is None
+        or not isinstance(caveats, list)
+        or not all(name in CAVEATS for name in caveats)  # one nobody can explain is no promise
+        or not (isinstance(result.sha256, str) and isinstance(result.mechanism, str))
     ):
         raise DataError(f"{problem} has a field of a wrong type or value.")
     if (result.mechanism, promise.unit, promise.neighbors) not in _READABLE:
@@ -441,32 +416,30 @@ def _checked(values: dict[str, Any], problem: str) -> Manifest:
             f"mechanism {RANDOMIZED_RESPONSE!r}, unit 'label' or 'person', and neighbors "
             "'REPLACE_ONE'."
         )
-    ingested = "randomized-at-ingestion" in result.caveats
-    if ingested != (result.trust == "central"):
-        raise DataError(f"{problem} contradicts itself: trust and caveats disagree.")
-    if promise.unit == "person" and "labels-only" not in result.caveats:
-        raise DataError(
-            f"{problem} contradicts itself: a promise about all labels of one person needs the "
-            "caveat 'labels-only', because who answered what is in the file."
+    contradiction = None
+    if ("randomized-at-ingestion" in caveats) != (result.trust == "central"):
+        contradiction = "trust and caveats disagree"
+    elif promise.unit == "person" and "labels-only" not in caveats:
+        contradiction = (
+            "a promise about all labels of one person needs the caveat 'labels-only', because who "
+            "answered what is in the file"
         )
-    if not _is_kept(result):
-        raise DataError(f"{problem} contradicts itself: epsilon and flip_probability disagree.")
+    elif not _is_kept(result):
+        contradiction = "epsilon and flip_probability disagree"
+    if contradiction is not None:
+        raise DataError(f"{problem} contradicts itself: {contradiction}.")
     return result
 
 
 def _is_kept(manifest: Manifest) -> bool:
     """Return whether the flips keep epsilon: once, or a whole number of times for a person."""
-    if manifest.unit == "person":
-        return _is_multiple(manifest.epsilon, manifest.flip_probability)
-    label, flips = manifest.epsilon, manifest.flip_probability
-    return math.isclose(flip_probability(label), flips, rel_tol=_SLACK) and (
-        randomized_response_epsilon(label) >= label * (1 - _SLACK)
-    )
-
-
-def _is_multiple(epsilon: float, flips: float) -> bool:
-    """Return whether a total is a whole multiple of what a coin on 64-bit words loses."""
-    if not flips < 0.5 or not (flips * 2**64).is_integer():  # noqa: PLR2004 (a fair coin)
+    epsilon, flips = manifest.epsilon, manifest.flip_probability
+    if manifest.unit != "person":
+        return math.isclose(flip_probability(epsilon), flips, rel_tol=_SLACK) and (
+            randomized_response_epsilon(epsilon) >= epsilon * (1 - _SLACK)
+        )
+    # Coins are on 64-bit words; a fair one says nothing.
+    if not flips < 0.5 or not (flips * 2**64).is_integer():  # noqa: PLR2004
         return False
     times = epsilon / label_loss(flips)
     return 0.5 <= times <= 1 / _SLACK and math.isclose(times, round(times), rel_tol=_SLACK)  # noqa: PLR2004
@@ -510,25 +483,21 @@ def read_pairs(
         >>> read_pairs([{"prompt": "Hi", "chosen": "Hello!", "rejected": "What?"}])
         Pairs(n=1)
     """
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        records = read_records(
-            path, person_field=person_field, hides_records=hides_records, progress=progress
-        )
-    else:
-        path = None
-        numbered = ((row, f"record {number}") for number, row in enumerate(source, start=1))
-        records = records_of(numbered, person_field=person_field, hides_records=hides_records)
+    records = read_records(
+        source, person_field=person_field, hides_records=hides_records, progress=progress
+    )
     with untold(hides_records=hides_records):
-        found = gathered(records, drop_identical=drop_identical, hides_records=hides_records)
-    if not found.privatized:
-        return Pairs(**found.public, labels=found.outcomes)
-    if path is None:
+        columns, outcome, privatized = gathered(
+            records, drop_identical=drop_identical, hides_records=hides_records
+        )
+    if not privatized:
+        return Pairs(**columns, labels=outcome)
+    if not isinstance(source, (str, Path)):
         raise DataError("Randomized answers can only be read from a file with a manifest.")
-    note = read_manifest(path, None if manifest is None else Path(manifest))
+    note = read_manifest(Path(source), None if manifest is None else Path(manifest))
     return PrivatePairs(
-        **found.public,
-        answers=found.outcomes,
+        **columns,
+        answers=outcome,
         flip_probability=note.flip_probability,
         guarantee=note.guarantee,
         artifact=note.sha256,

@@ -1,37 +1,38 @@
 """Rankings from files, and from any iterable of mappings.
 
-Ballots of PrefLib, the public library of preferences: .soc, .soi, .toc and .toi files.
-
-The file counts how many people gave each ballot; every one of them becomes a ballot here. Files of
-today begin with lines "# NAME: value", those of before 2022 with the number of alternatives.
+Among them are ballots of PrefLib, the public library of preferences: .soc, .soi, .toc and .toi
+files. Such a file counts how many people gave each ballot; every one of them becomes a ballot here.
+Files of today begin with lines "# NAME: value", those of before 2022 with the number of
+alternatives.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Integer
 
 from sordino import _random, _validate
 from sordino.errors import DataError, SordinoError, UsageError
 
 from .ballots import (
     OFFERS,
+    PERSON_MUST_NOT_BE,
     UNSAID,
     Ballot,
     item_names,
     order_ranks,
     parse_ballot,
-    refuse_person_name,
 )
-from .files import Progress, read_lines, read_mappings, separator, untold
-from .rankings import Rankings, digest_of_ballots
+from .comparisons import PublicDigest, all_named
+from .files import Progress, Rows, every_line, read_mappings, read_rows, separator, untold
+from .rankings import Rankings
+from .records import refuse_person_field, refuse_some_named
 
 _KINDS = {
     ".soc": (True, False),
@@ -103,30 +104,59 @@ def read_preflib(
     header = (_modern_header if modern else _old_header)(lines, 0 if empty else 1)
     complete, ties = _KINDS[_kind(path)]
     k = len(header.names)
-    _refuse_size(header, k)
+    # Of a file of a few bytes that stands for more ballots than are read, none is.
+    if header.voters > _MOST_BALLOTS or header.voters * k > _MOST_CELLS:
+        raise DataError(
+            f"The header says that there are more ballots than are read: up to {_MOST_BALLOTS:,}, "
+            f"and up to {_MOST_CELLS:,} places in all of them together. Nothing was read. Draw "
+            "some of the ballots at random and write the counts of those."
+        )
+    if len(header.ballots) > header.voters:
+        raise DataError(
+            "There are more lines with ballots than the header has voters: the file was edited."
+        )
     counts, orders = [], []
+    places: dict[Hashable, int] = {number: number - 1 for number in range(1, k + 1)}
     for number, line in header.ballots:
-        count, order = _ballot(line, header.pattern, f"line {number}")
-        _refuse_kind(order, k, f"line {number}", complete=complete, ties=ties)
+        where = f"line {number}"
+        count, order = _ballot(line, header.pattern, where)
+        if not ties and any(len(place) > 1 for place in order):
+            raise DataError(f"{where}: a tie; a file with ties is named .toc or .toi.")
+        if complete and sum(map(len, order)) < k:
+            raise DataError(
+                f"{where}: an alternative is left out; a file with partial ballots is named .soi "
+                "or .toi."
+            )
+        what, field = f"the number of an alternative, 1 to {k}", f"{where}: the ballot"
         counts.append(count)
-        orders.append(_ranks(order, k, f"line {number}"))
-    _refuse_counts(header, counts)
+        orders.append(order_ranks(order, places, k, what=what, field=field))
+    for known, found, said, there in (
+        (header.voters, sum(counts), "voters", "sum of the counts of the ballots"),
+        (header.orders, len(counts), "unique orders", "number of lines with ballots"),
+    ):
+        if known is not None and known != found:
+            raise DataError(
+                f"The number of {said} in the header is not the {there}: the file was cut short, "
+                "or edited."
+            )
     table = np.repeat(np.array(orders, dtype=np.int64).reshape(-1, k), counts, axis=0)
     if not complete and offered not in OFFERS:
         raise UsageError(UNSAID)
     shown = "named" if complete else offered
-    rows = _shuffled(table)
+    words = _random.entropy(None).words(len(table))
+    rows = table[np.argsort(words, kind="stable")]
     return Rankings.of_items(header.names, rows, offered=shown, persons=None, empty=empty)
 
 
 def _lines(path: Path, progress: Progress | None) -> _Lines:
     """Return number and text of every line that is not blank."""
     found = []
-    for number, line in read_lines(path, progress):
+    for number, line in every_line(path, progress):
         text = line.decode("utf-8", errors="replace").strip()
         if "\ufffd" in text:
             raise DataError(f"line {number}: not valid UTF-8.")
-        found.append((number, text))
+        if text:
+            found.append((number, text))
     return found
 
 
@@ -203,64 +233,6 @@ def _ballot(line: str, pattern: re.Pattern[str], where: str) -> tuple[int, list[
     return _whole(found[1], f"{where}: the count"), places
 
 
-def _refuse_kind(order: list[list[int]], k: int, where: str, *, complete: bool, ties: bool) -> None:
-    """Refuse a ballot that a file of this kind may not hold."""
-    if not ties and any(len(place) > 1 for place in order):
-        raise DataError(f"{where}: a tie; a file with ties is named .toc or .toi.")
-    if complete and sum(map(len, order)) < k:
-        raise DataError(
-            f"{where}: an alternative is left out; a file with partial ballots is named .soi or "
-            ".toi."
-        )
-
-
-def _ranks(order: list[list[int]], k: int, where: str) -> list[int]:
-    """Return the rank of each of k alternatives, 0 where not listed."""
-    places: dict[Hashable, int] = {number: number - 1 for number in range(1, k + 1)}
-    return order_ranks(
-        order,
-        places,
-        k,
-        what=f"the number of an alternative, 1 to {k}",
-        field=f"{where}: the ballot",
-    )
-
-
-def _refuse_size(header: _Header, k: int) -> None:
-    """Refuse a file of a few bytes that stands for more ballots than are read, before any is."""
-    if header.voters > _MOST_BALLOTS or header.voters * k > _MOST_CELLS:
-        raise DataError(
-            f"The header says that there are more ballots than are read: up to {_MOST_BALLOTS:,}, "
-            f"and up to {_MOST_CELLS:,} places in all of them together. Nothing was read. Draw "
-            "some of the ballots at random and write the counts of those."
-        )
-    if len(header.ballots) > header.voters:
-        raise DataError(
-            "There are more lines with ballots than the header has voters: the file was edited."
-        )
-
-
-def _refuse_counts(header: _Header, counts: list[int]) -> None:
-    """Refuse ballots that are not as many as the header says."""
-    if header.voters != sum(counts):
-        raise DataError(
-            "The number of voters in the header is not the sum of the counts of the ballots: the "
-            "file was cut short, or edited."
-        )
-    if header.orders is not None and header.orders != len(counts):
-        raise DataError(
-            "The number of unique orders in the header is not the number of lines with ballots: "
-            "the file was cut short, or edited."
-        )
-
-
-def _shuffled(table: Integer[np.ndarray, "n k"]) -> Integer[np.ndarray, "n k"]:
-    """Return the rows in an order that is independent of what they say."""
-    words = _random.entropy(None).words(len(table))
-    return np.asarray(table[np.argsort(words, kind="stable")])
-
-
-_Rows = Iterator[tuple[str, Any]]
 _FIELDS = {"ranking", "ranks", "items"}
 
 
@@ -326,71 +298,37 @@ def read_rankings(
         ...                 "ranking": ["Hello!", "Yes?"]}])
         Rankings(n=1)
     """
-    refuse_person_name(person_field)
+    refuse_person_field(person_field, PERSON_MUST_NOT_BE)
     _validate.one_of("offered", offered, (None, *OFFERS, "each"))
-    if not isinstance(source, (str, Path)):
-        numbered = ((f"record {number}", row) for number, row in enumerate(source, start=1))
-        with untold(hides_records=hides_records):
-            return _gathered(numbered, items, person_field, offered, hides_records)
-    path = Path(source)
-    if is_preflib(path):
+    if isinstance(source, (str, Path)) and is_preflib(Path(source)):
         if items is not None or person_field != "person":
             raise UsageError(
                 "items and person_field must be left out for a PrefLib file: it names its "
                 "alternatives and nobody else. Nothing was read."
             )
         with untold(hides_records=hides_records):
-            return read_preflib(path, offered=offered, empty=hides_records, progress=progress)
-    if separator(path):
+            return read_preflib(
+                Path(source), offered=offered, empty=hides_records, progress=progress
+            )
+    if isinstance(source, (str, Path)) and separator(Path(source)):
         raise DataError(
             "Rankings are not read from a table. Nothing was read. Convert it to JSON Lines, or "
             "give arrays to sordino.Rankings.from_ranks."
         )
-    rows = read_mappings(path, progress, empty=True)
     with untold(hides_records=hides_records):
-        return _gathered(rows, items, person_field, offered, hides_records)
+        rows = read_rows(source, empty=True, progress=progress)
+        names, rows = _items(rows, None if items is None else item_names(items, "items"))
+        ballots = [
+            parse_ballot(row, where, items=names, person_field=person_field) for where, row in rows
+        ]
+        if not ballots and (names is None or not hides_records):
+            raise DataError("The input is empty: no ballot in it.")
+        for ballot in () if hides_records else ballots:
+            refuse_some_named(ballot.person, ballots[0].person, ballot.where)
+        return _made(ballots, names, offered)
 
 
-def _gathered(
-    rows: _Rows,
-    items: Sequence[str] | None,
-    person_field: str,
-    offered: str | None,
-    hides_records: bool,  # noqa: FBT001 (one of the options above)
-) -> Rankings:
-    """Return the rankings of (place, record), after what may be said of items in the first."""
-    names, rows = _items(rows, None if items is None else item_names(items, "items"))
-    ballots = [
-        parse_ballot(row, where, items=names, person_field=person_field) for where, row in rows
-    ]
-    if not ballots and (names is None or not hides_records):
-        raise DataError("The input is empty: no ballot in it.")
-    for ballot in ballots:
-        if not hides_records and (ballot.person is None) != (ballots[0].person is None):
-            raise DataError(
-                f"{ballot.where}: a person id is given for some ballots and not for others."
-            )
-    known = tuple(ballot.person for ballot in ballots if ballot.person is not None)
-    persons = known if ballots and len(known) == len(ballots) else None
-    if names is not None:
-        return _election(tuple(sorted(names)), ballots, persons, offered)
-    if offered in OFFERS:
-        raise UsageError(
-            "offered (--all-offered, --named-offered) is for ballots over items; what these were "
-            "offered are their candidates. Nothing was done. Leave it out."
-        )
-    columns = _columns(ballots)
-    sizes = [len(ballot.ranks) for ballot in ballots]
-    return Rankings(
-        **columns,
-        persons=persons,
-        public_digest=digest_of_ballots(columns["keys"], persons),
-        starts=np.concatenate([[0], np.cumsum(sizes)]),
-        ranks=np.fromiter(chain.from_iterable(b.ranks for b in ballots), np.int64, sum(sizes)),
-    )
-
-
-def _items(rows: _Rows, items: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, _Rows]:
+def _items(rows: Rows, items: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, Rows]:
     """Return the items that an argument or the first record names, and the other records."""
     first = next(rows, None)
     if first is None:
@@ -404,28 +342,34 @@ def _items(rows: _Rows, items: tuple[str, ...] | None) -> tuple[tuple[str, ...] 
     return item_names(row["items"], f"{where}: field 'items'"), rows
 
 
-def _columns(ballots: Sequence[Ballot]) -> dict[str, Any]:
-    """Return the public columns of ballots with candidates of their own."""
-    return {
-        "keys": tuple(ballot.key for ballot in ballots),
-        "prompts": tuple(ballot.prompt for ballot in ballots),
-        "candidates": tuple(chain.from_iterable(ballot.candidates for ballot in ballots)),
-    }
-
-
-def _election(
-    items: tuple[str, ...],
-    ballots: Sequence[Ballot],
-    persons: tuple[str, ...] | None,
-    offered: str | None,
+def _made(
+    ballots: Sequence[Ballot], items: tuple[str, ...] | None, offered: str | None
 ) -> Rankings:
-    """Return the rankings of ballots over items, each of those that it was offered."""
-    table = np.array([ballot.ranks for ballot in ballots], dtype=np.int64).reshape(-1, len(items))
+    """Return ballots as rankings, over items or over candidates of their own."""
+    persons = all_named(ballot.person for ballot in ballots)
+    ranks = np.fromiter(chain.from_iterable(ballot.ranks for ballot in ballots), np.int64)
+    if items is None:
+        if offered in OFFERS:
+            raise UsageError(
+                "offered (--all-offered, --named-offered) is for ballots over items; what these "
+                "were offered are their candidates. Nothing was done. Leave it out."
+            )
+        keys = tuple(ballot.key for ballot in ballots)
+        return Rankings(
+            keys=keys,
+            prompts=tuple(ballot.prompt for ballot in ballots),
+            candidates=tuple(chain.from_iterable(ballot.candidates for ballot in ballots)),
+            persons=persons,
+            public_digest=PublicDigest.of(keys, persons),
+            starts=np.cumsum([0, *(len(ballot.ranks) for ballot in ballots)]),
+            ranks=ranks,
+        )
+    names, table = tuple(sorted(items)), ranks.reshape(-1, len(items))
     said = [ballot.offered for ballot in ballots]
-    if all(shown is None for shown in said) and offered != "each":
-        return Rankings.of_items(items, table, offered=offered, persons=persons, empty=True)
-    if None in said and offered != "all":
-        raise UsageError(UNSAID)
-    shown = np.array([[True] * len(items) if row is None else row for row in said], dtype=bool)
-    shown = shown.reshape(table.shape)
-    return Rankings.of_items(items, table, offered=shown, persons=persons, empty=True)
+    shown: Any = offered
+    if any(row is not None for row in said) or offered == "each":
+        if None in said and offered != "all":
+            raise UsageError(UNSAID)
+        shown = [[True] * len(items) if row is None else row for row in said]
+        shown = np.array(shown, dtype=bool).reshape(table.shape)
+    return Rankings.of_items(names, table, offered=shown, persons=persons, empty=True)

@@ -1,7 +1,4 @@
-"""Raw judgments of several candidates at once: rankings, whole, partial or with ties.
-
-The public part of ballots: the questions, the candidates and who was asked, but no rank.
-"""
+"""Raw judgments of several candidates at once: rankings, whole, partial or with ties."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Integer
+from numpy.typing import ArrayLike
 
 from sordino import _validate
 from sordino.errors import DataError, PrivacyError, UsageError
@@ -197,14 +195,6 @@ def _offered_items(
     return numbers
 
 
-def digest_of_ballots(keys: Sequence[bytes], persons: Sequence[str] | None) -> str:
-    """Return the digest of the public fields of ballots."""
-    digest = PublicDigest()
-    for index, key in enumerate(keys):
-        digest.add(key, None if persons is None else persons[index])
-    return digest.hexdigest()
-
-
 _CUBE = 3  # dimensions of features by ballot, candidate and feature
 _TWO = 2  # candidates of a pair
 
@@ -308,7 +298,7 @@ class Rankings(Slates):
             columns["given"] = self.given[flat]
         if self.offered is not None:
             columns["offered"] = self.offered[flat]
-        columns["public_digest"] = digest_of_ballots(columns["keys"], columns["persons"])
+        columns["public_digest"] = PublicDigest.of(columns["keys"], columns["persons"])
         return replace(self, **columns)
 
     def refuse_other_order(self) -> None:
@@ -330,13 +320,13 @@ class Rankings(Slates):
     @classmethod
     def from_ranks(
         cls,
-        candidates: Any,
-        ranks: Any,
+        candidates: ArrayLike,
+        ranks: object,
         persons: Iterable[str] | None = None,
         *,
-        features: Any = None,
+        features: object = None,
         unlisted: float | None = None,
-        offered: Any = None,
+        offered: object = None,
     ) -> Rankings:
         """Return rankings from an array of ranks, each row of which is a ballot.
 
@@ -390,8 +380,8 @@ class Rankings(Slates):
         orders: Iterable[Any],
         persons: Iterable[str] | None = None,
         *,
-        features: Any = None,
-        offered: Any = None,
+        features: object = None,
+        offered: object = None,
     ) -> Rankings:
         """Return rankings of one list of items, each ballot a list of names, best first.
 
@@ -421,19 +411,27 @@ class Rankings(Slates):
             for index, order in enumerate(orders)
         ]
         table = np.array(ranks, dtype=np.int64).reshape(-1, len(names))
-        if offered is not None and not isinstance(offered, str):
-            what = "an item"
-            offered = [
-                [rank > 0 for rank in order_ranks(
-                    list(shown), places, len(names), what=what, field=f"offered: ballot {index}"
-                )]
-                for index, shown in enumerate(offered)
-            ]  # fmt: skip
+        if isinstance(offered, Iterable) and not isinstance(offered, str):
+            shown = (
+                order_ranks(
+                    list(names_of_one),
+                    places,
+                    len(names),
+                    what="an item",
+                    field=f"offered: ballot {index}",
+                )
+                for index, names_of_one in enumerate(offered)
+            )
+            offered = [[rank > 0 for rank in ranks_of_one] for ranks_of_one in shown]
         return cls.of_items(names, table, offered=offered, persons=persons, features=features)
 
     @classmethod
     def from_flat(
-        cls, features: Any, starts: Any, ranks: Any, persons: Iterable[str] | None = None
+        cls,
+        features: object,
+        starts: ArrayLike,
+        ranks: object,
+        persons: Iterable[str] | None = None,
     ) -> Rankings:
         """Return rankings from flat arrays, where ballots may differ in how many candidates.
 
@@ -471,9 +469,9 @@ class Rankings(Slates):
         names: tuple[str, ...],
         table: Integer[np.ndarray, "n k"],
         *,
-        offered: Any,
+        offered: object,
         persons: Iterable[str] | None,
-        features: Any = None,
+        features: object = None,
         empty: bool = False,
     ) -> Rankings:
         """Return rankings of one list of items, whose columns are put in the order of names.
@@ -527,7 +525,7 @@ class Rankings(Slates):
         if not keys and not empty:
             raise DataError("There is no ballot.")
         people = None if persons is None else _validate.person_ids(persons, len(keys))
-        digest = digest_of_ballots(keys, people)
+        digest = PublicDigest.of(keys, people)
         return cls(keys=keys, public_digest=digest, persons=people, **columns)
 
 

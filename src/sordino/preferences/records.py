@@ -2,9 +2,8 @@
 
 Whatever the file calls its columns, a record ends as (prompt, first, second, outcome, person),
 where ``first`` and ``second`` are ordered by a hash of their text. The outcome says which is
-preferred, if any, and is the only part of a raw record that is private.
-
-What a raw label may say, and records that hold the labels of several people.
+preferred, if any, and is the only part of a raw record that is private. A record may hold the
+labels of several people.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ _OTHERS = ("label", "answer", "chosen", "rejected")
 _QUESTION = ("prompt", "first", "second")
 
 
-def label_value(value: Any) -> int | None:
+def label_value(value: object) -> int | None:
     """Return 1, 0 or 2 (undecided) for what a raw label says, or None if it says nothing."""
     if isinstance(value, str):
         return _WORDS.get(" ".join(value.lower().split()))
@@ -84,7 +83,7 @@ def separate(
         yield {**question, "label": label, **person}, f"{where}, label {index + 1}"
 
 
-def _is_list(value: Any) -> bool:
+def _is_list(value: object) -> bool:
     """Return whether a value is a list of things, not a text."""
     return isinstance(value, Sequence) and not isinstance(value, (str, bytes))
 
@@ -177,7 +176,7 @@ def person_key(person: str) -> bytes:
     return hashlib.sha256(framed(person.encode())).digest()
 
 
-def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iterator[Record]:
+def parse_records(row: object, where: str, *, person_field: str = "person") -> Iterator[Record]:
     """Yield one record for every label of a row: one, or as many as its ``labels`` hold."""
     if not isinstance(row, Mapping) or not {LABELS, f"{person_field}s"} & row.keys():
         yield parse_record(row, where, person_field=person_field)
@@ -187,15 +186,13 @@ def parse_records(row: Any, where: str, *, person_field: str = "person") -> Iter
         yield parse_record(one, place, person_field=person_field)
 
 
-def parse_record(row: Any, where: str, *, person_field: str = "person") -> Record:
+def parse_record(row: object, where: str, *, person_field: str = "person") -> Record:
     """Return one record in canonical order."""
     if not isinstance(row, Mapping):
         raise DataError(f"{where}: expected an object with named fields.")
     privatized, prompt, one, other, outcome = _sides(row, where)
     refuse_person_field(person_field)
-    if person_field != PERSON and person_field not in row:
-        raise DataError(f"{where}: the person field {person_field!r} is missing.")
-    person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
+    person = person_of(row, where, person_field)
     try:
         swap, key = canonical(prompt, one, other)
     except (UnicodeEncodeError, TypeError, ValueError):
@@ -208,9 +205,9 @@ def parse_record(row: Any, where: str, *, person_field: str = "person") -> Recor
     return Record(prompt, first, second, outcome, privatized, person, key, where, cut)
 
 
-def refuse_person_field(name: str) -> None:
+def refuse_person_field(name: str, fields: Sequence[str] = FIELDS) -> None:
     """Refuse a field as person id that says what was judged, or how."""
-    if name in FIELDS:
+    if name in fields:
         raise UsageError(
             f"The person field must not be {name!r}: person ids are published. Nothing was read."
         )
@@ -230,7 +227,15 @@ def _sides(row: Mapping[str, Any], where: str) -> tuple[bool, Text, Text, Text, 
         if privatized:  # as it was published, without anything left to cut
             read_text(row, "prompt", where)
         question = question_of(row, "first", "second", where)
-        return privatized, *question, _answer(row, where) if privatized else _label(row, where)
+        # A message does not say what stood there instead.
+        value = row[outcomes[0]]
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        if privatized and (not whole or int(value) not in (0, 1)):
+            raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: 'first' is preferred).")
+        outcome = int(value) if privatized else label_value(value)
+        if outcome is None:
+            raise DataError(f"{where}: field 'label' must be {WANTED}.")
+        return privatized, *question, outcome
     if not ranked and "first" in row and "second" in row:
         raise DataError(
             f"{where}: field 'label' (or 'answer') is missing. A label must be {WANTED}."
@@ -245,13 +250,14 @@ def question_of(
     # An error names both fields: which of two answers is malformed tells which was chosen.
     if one not in row or other not in row:
         raise DataError(f"{where}: fields {one!r} and {other!r} are both needed; one is missing.")
-    texts = _as_text(row[one]), _as_text(row[other])
-    alike = isinstance(texts[0], str) == isinstance(texts[1], str)
-    if texts[0] is None or texts[1] is None or [] in texts or not alike:
+    first, second = _as_text(row[one]), _as_text(row[other])
+    alike = isinstance(first, str) == isinstance(second, str)
+    if first is None or second is None or first == [] or second == [] or not alike:
         raise DataError(f"{where}: fields {one!r} and {other!r} must both be {_TEXT_OR_MESSAGES}.")
     if "prompt" in row:
-        return read_text(row, "prompt", where), texts[0], texts[1]
-    return _shared_prompt(texts[0], texts[1])
+        return read_text(row, "prompt", where), first, second
+    cut = _shared(first, second)
+    return first[:cut], first[cut:], second[cut:]
 
 
 def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
@@ -264,7 +270,7 @@ def read_text(row: Mapping[str, Any], name: str, where: str) -> Text:
     return text
 
 
-def _as_text(value: Any) -> Text | None:
+def _as_text(value: object) -> Text | None:
     """Return a text, or messages of role and content alone, or None if it is neither."""
     # Other fields of a message, and the order of its fields, go nowhere: they may differ between
     # the chosen and the rejected answer.
@@ -283,38 +289,31 @@ def _as_text(value: Any) -> Text | None:
     return messages
 
 
-def _answer(row: Mapping[str, Any], where: str) -> int:
-    """Return a randomized answer; the message does not say what stood there instead."""
-    value = row["answer"]
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) not in (0, 1):
-        raise DataError(f"{where}: field 'answer' must be 0 or 1 (1: 'first' is preferred).")
-    return int(value)
+def person_of(row: object, where: str, person_field: str) -> str | None:
+    """Return the public person id of a record of named fields, or None if there is none."""
+    if not isinstance(row, Mapping):
+        raise DataError(f"{where}: expected an object with named fields.")
+    if person_field != PERSON and person_field not in row:
+        raise DataError(f"{where}: the person field {person_field!r} is missing.")
+    value = row.get(person_field)
+    return None if value is None else _validate.person_id(f"{where}: field {person_field!r}", value)
 
 
-def _label(row: Mapping[str, Any], where: str) -> int:
-    """Return a raw label; the message does not say what stood there instead."""
-    outcome = label_value(row["label"])
-    if outcome is None:
-        raise DataError(f"{where}: field 'label' must be {WANTED}.")
-    return outcome
+def refuse_some_named(person: str | None, first: str | None, where: str) -> None:
+    """Refuse a record that names a person where the first does not, and the reverse."""
+    if (person is None) != (first is None):
+        raise DataError(f"{where}: a person id is given for some records and not for others.")
 
 
-def person_text(value: Any, where: str) -> str | None:
-    """Return the public person id of a record as text, or None if there is none."""
-    return None if value is None else _validate.person_id(where, value)
-
-
-def _shared_prompt(one: Text, other: Text) -> tuple[Text, Text, Text]:
-    """Return the prompt that both sides begin with, and what is left of each."""
+def _shared(one: Text, other: Text) -> int:
+    """Return how much of both sides is their prompt."""
     # Messages share whole messages; transcripts share up to their last common "Assistant:" turn;
     # other texts share up to a common space. The rule is symmetric in the two sides.
-    cut = 0
     if isinstance(one, str) and isinstance(other, str):
         common = os.path.commonprefix([one, other])  # noqa: RUF071 (by character is meant)
         turn = common.rfind(_TURN)
-        cut = turn + len(_TURN) if turn >= 0 else max(common.rfind(" "), common.rfind("\n")) + 1
-    else:
-        most = min(len(one), len(other)) - 1
-        while cut < most and one[cut] == other[cut]:
-            cut += 1
-    return one[:cut], one[cut:], other[cut:]
+        return turn + len(_TURN) if turn >= 0 else max(common.rfind(" "), common.rfind("\n")) + 1
+    cut, most = 0, min(len(one), len(other)) - 1
+    while cut < most and one[cut] == other[cut]:
+        cut += 1
+    return cut

@@ -1,11 +1,8 @@
-"""Raw judgments of which of two trajectories went better.
-
-Comparisons of trajectories from files, and from any iterable of mappings.
-"""
+"""Raw judgments of which of two trajectories went better."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
@@ -13,16 +10,24 @@ from typing import Any
 
 import numpy as np
 from jaxtyping import Float
+from numpy.typing import ArrayLike
 
 from sordino import _validate
 from sordino.errors import DataError, UsageError
 from sordino.privacy.events import UNDECIDED
 
-from .ballots import refuse_person_name
+from .ballots import PERSON_MUST_NOT_BE
+from .comparisons import all_named
 from .features import clipped_rows, usable_feature_bound
-from .files import Progress, read_mappings, untold
+from .files import Progress, read_mappings, read_rows, untold
 from .pairs import Pairs, number_labels
-from .records import WANTED, label_value, person_text
+from .records import (
+    WANTED,
+    label_value,
+    person_of,
+    refuse_person_field,
+    refuse_some_named,
+)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -80,9 +85,9 @@ class Trajectories:
     @classmethod
     def from_steps(
         cls,
-        first: Any,
-        second: Any,
-        labels: Any,
+        first: Sequence[ArrayLike],
+        second: Sequence[ArrayLike],
+        labels: object,
         persons: Iterable[str] | None = None,
         *,
         feature_bound: float | None = None,
@@ -141,7 +146,7 @@ class Trajectories:
     def from_sums(
         cls,
         sums: Sequence[Float[np.ndarray, " d"]],
-        labels: Any,
+        labels: object,
         persons: Iterable[str] | None = None,
         *,
         horizon: int,
@@ -186,7 +191,7 @@ class Trajectories:
         return cls(pairs, horizon=horizon, feature_bound=feature_bound)
 
 
-def steps_of(trajectory: Any, where: str) -> Float[np.ndarray, "h d"]:
+def steps_of(trajectory: object, where: str) -> Float[np.ndarray, "h d"]:
     """Return the features of the steps of one trajectory."""
     # Messages do not say which of two is wrong: it may be known which was preferred.
     steps = _validate.finite_array(f"{where}: each trajectory", trajectory, ndim=2)
@@ -221,13 +226,12 @@ def step_sum(
 
 
 _STATIONARY, _BY_STEP = 3, 4  # dimensions of a table: states, actions, features; steps before them
-_VISITS = ("states", "actions")
 
 
 def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
     source: str | Path | Iterable[Mapping[str, Any]],
     *,
-    features: Any = None,
+    features: object = None,
     feature_bound: float | None = None,
     horizon: int | None = None,
     drop_identical: bool = False,
@@ -267,7 +271,7 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
         >>> read_trajectories([{"chosen": [[1.0], [1.0]], "rejected": [[0.0], [0.5]]}])
         Trajectories(n=1, horizon=2)
     """
-    refuse_person_name(person_field)
+    refuse_person_field(person_field, PERSON_MUST_NOT_BE)
     table = None if features is None else _table(features)
     if horizon is None and table is not None and table.ndim == _BY_STEP:
         horizon = len(table)
@@ -279,60 +283,37 @@ def read_trajectories(  # noqa: PLR0913 (each is one choice of the user)
                 "private: both are released, and no record may tell them. Nothing was read."
             )
         drop_identical = True
-    rows: Iterator[tuple[str, Any]]
-    if isinstance(source, (str, Path)):
-        rows = read_mappings(Path(source), progress, empty=True)
-    else:
-        rows = ((f"record {number}", row) for number, row in enumerate(source, start=1))
     bound = None if feature_bound is None else usable_feature_bound(feature_bound)
     with untold(hides_records=hides_records):
-        return _gathered(
-            rows,
-            table,
-            bound,
+        rows = (
+            read_mappings(Path(source), progress, empty=True)
+            if isinstance(source, (str, Path))
+            else read_rows(source)
+        )
+        sums, labels, persons = [], [], list[str | None]()
+        for where, row in rows:
+            sides, label, person = _judgment(row, where, person_field)
+            one, other = (_steps(side, table, where) for side in sides)
+            horizon = len(one) if horizon is None else horizon
+            sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
+            labels.append(label)
+            persons.append(person)
+            if not hides_records:
+                refuse_some_named(person, persons[0], where)
+        if horizon is None or not (sums or hides_records):
+            raise DataError("The input is empty: no comparison in it.")
+        return Trajectories.from_sums(
+            sums,
+            labels,
+            all_named(persons),
             horizon=horizon,
-            dimension=dimension if hides_records else None,
-            person_field=person_field,
+            feature_bound=bound,
             drop_identical=drop_identical,
+            dimension=dimension if hides_records else None,
         )
 
 
-def _gathered(
-    rows: Iterator[tuple[str, Any]],
-    table: np.ndarray | None,
-    bound: float | None,
-    *,
-    horizon: int | None,
-    dimension: int | None,
-    person_field: str,
-    drop_identical: bool,
-) -> Trajectories:
-    """Return the comparisons of (place, row); there may be none of a dimension that is said."""
-    hides_records = dimension is not None
-    sums, labels, persons = [], [], []
-    for where, row in rows:
-        sides, label, person = _judgment(row, where, person_field)
-        one, other = (_steps(side, table, where) for side in sides)
-        horizon = len(one) if horizon is None else horizon
-        sums.append(step_sum(one, other, where, horizon=horizon, feature_bound=bound))
-        labels.append(label)
-        persons.append(person)
-        if not hides_records and (person is None) != (persons[0] is None):
-            raise DataError(f"{where}: a person id is given for some records and not for others.")
-    if horizon is None or not (sums or hides_records):
-        raise DataError("The input is empty: no comparison in it.")
-    return Trajectories.from_sums(
-        sums,
-        labels,
-        None if None in persons else [person for person in persons if person is not None],
-        horizon=horizon,
-        feature_bound=bound,
-        drop_identical=drop_identical,
-        dimension=dimension,
-    )
-
-
-def _table(features: Any) -> np.ndarray:
+def _table(features: object) -> np.ndarray:
     """Return a table of features as an array."""
     array = np.asarray(None)
     with suppress(ValueError):
@@ -345,10 +326,10 @@ def _table(features: Any) -> np.ndarray:
     return _validate.finite_array("features", array, ndim=array.ndim)
 
 
-def _judgment(row: Any, where: str, person_field: str) -> tuple[list[Any], float, str | None]:
+def _judgment(row: object, where: str, person_field: str) -> tuple[list[object], float, str | None]:
     """Return the two trajectories of a record, its label as a number, and who gave it."""
-    if not isinstance(row, Mapping):
-        raise DataError(f"{where}: expected an object with named fields.")
+    person = person_of(row, where, person_field)
+    assert isinstance(row, Mapping)  # noqa: S101 (for the type checker; shown above)
     ranked = {"chosen", "rejected"} & row.keys()
     if ranked and {"first", "second", "label"} & row.keys():
         raise DataError(
@@ -361,53 +342,44 @@ def _judgment(row: Any, where: str, person_field: str) -> tuple[list[Any], float
     label = 1 if ranked else label_value(row.get("label"))
     if label is None:
         raise DataError(f"{where}: field 'label' must be {WANTED}.")
-    if person_field != "person" and person_field not in row:
-        raise DataError(f"{where}: the person field {person_field!r} is missing.")
-    person = person_text(row.get(person_field), f"{where}: field {person_field!r}")
     return [row[name] for name in names], 0.5 if label == UNDECIDED else label, person
 
 
-def _steps(side: Any, table: np.ndarray | None, where: str) -> Float[np.ndarray, "h d"]:
+def _steps(side: object, table: np.ndarray | None, where: str) -> Float[np.ndarray, "h d"]:
     """Return the features of the steps of one trajectory, which a table may know."""
     # Messages do not say which of two trajectories is wrong.
-    visits = isinstance(side, Mapping)
-    if visits != (table is not None):
-        raise DataError(
-            f"{where}: a trajectory must be "
-            + (
-                "a list of steps, each a list of features; 'states' and 'actions' need a table, "
-                "features=."
-                if table is None
-                else "'states' and 'actions', two lists of numbers, beside a table of features."
+    if table is None:
+        if isinstance(side, Mapping):
+            raise DataError(
+                f"{where}: a trajectory must be a list of steps, each a list of features; "
+                "'states' and 'actions' need a table, features=."
             )
+        return steps_of(side, where)
+    if not isinstance(side, Mapping):
+        raise DataError(
+            f"{where}: a trajectory must be 'states' and 'actions', two lists of numbers, beside a "
+            "table of features."
         )
-    return steps_of(side, where) if table is None else _looked_up(side, table, where)
-
-
-def _looked_up(
-    visits: Mapping[str, Any], table: np.ndarray, where: str
-) -> Float[np.ndarray, "h d"]:
-    """Return the features that a table has for the states and actions of one trajectory."""
-    found = [
-        _numbers(visits.get(name), most)
-        for name, most in zip(_VISITS, table.shape[-3:-1], strict=True)
-    ]
-    if found[0] is None or found[1] is None or found[0].shape != found[1].shape:
+    states, actions = (
+        _numbers(side.get(name), most)
+        for name, most in zip(("states", "actions"), table.shape[-3:-1], strict=True)
+    )
+    if states is None or actions is None or states.shape != actions.shape:
         raise DataError(
             f"{where}: 'states' and 'actions' must be lists of as many numbers, counted from 0, "
             "that the table of features knows."
         )
     if table.ndim == _STATIONARY:
-        return np.asarray(table[found[0], found[1]])
-    if len(found[0]) != len(table):
+        return np.asarray(table[states, actions])
+    if len(states) != len(table):
         raise DataError(
             f"{where}: trajectories of unequal length; all must have {len(table)} steps, as the "
             "table has."
         )
-    return np.asarray(table[np.arange(len(table)), found[0], found[1]])
+    return np.asarray(table[np.arange(len(table)), states, actions])
 
 
-def _numbers(values: Any, most: int) -> np.ndarray | None:
+def _numbers(values: object, most: int) -> np.ndarray | None:
     """Return whole numbers from 0 and below a limit, at least one, or None if they are not."""
     array = np.asarray(None)
     with suppress(ValueError, OverflowError):

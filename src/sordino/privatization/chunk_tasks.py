@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from operator import add
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final
 
 import numpy as np
 from jaxtyping import Bool, Integer, UInt64
@@ -146,7 +146,7 @@ class PartedMemo:
     @staticmethod
     def _read(path: Path) -> np.ndarray:
         """Return the answers in a file."""
-        found: Any = None
+        found: object = None
         with explained(f"{path.name} cannot be read"):
             try:
                 found = np.load(path, allow_pickle=False)

@@ -205,7 +205,7 @@ def test_a_file_that_changed_is_refused(tmp_path):
 def test_a_file_cut_short_is_named(tmp_path):
     path = write_lines(tmp_path / "a.jsonl", rows(3))
     path.write_bytes(path.read_bytes()[:-9])
-    with pytest.raises(DataError, match=r"a\.jsonl: line 3: not a JSON object"):
+    with pytest.raises(DataError, match=r"a\.jsonl: line 3: not valid JSON"):
         surveyed(find_chunks(path))
     table = write_vectors(tmp_path / "a.parquet", np.eye(3), [1, 0, 1])
     table.write_bytes(table.read_bytes()[:-9])

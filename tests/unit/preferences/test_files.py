@@ -11,8 +11,8 @@ from sordino.errors import DataError, FileSystemError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.preferences import files
 from sordino.preferences.files import (
+    every_line,
     line_of,
-    read_lines,
     read_mappings,
     read_records,
 )
@@ -78,9 +78,9 @@ def test_the_longest_line_is_refused_one_byte_later(tmp_path, monkeypatch):
     path = tmp_path / "x.jsonl"
     path.write_bytes(b"a" * 98 + b"\n" + b"b" * 99 + b"\n")
     with pytest.raises(DataError, match="line 2"):
-        list(read_lines(path))
+        list(every_line(path))
     path.write_bytes(b"a" * 98 + b"\n" + b"b" * 98 + b"\n")
-    assert [number for number, _ in read_lines(path)] == [1, 2]
+    assert [number for number, _ in every_line(path)] == [1, 2]
 
 
 @pytest.mark.parametrize("blank", [b"\n", b" \t\r\n"])
@@ -136,9 +136,9 @@ def test_progress_never_passes_the_size(tmp_path):
 
 def test_missing_file_and_folder(tmp_path):
     with pytest.raises(FileSystemError, match="No such file"):
-        list(read_lines(tmp_path / "none"))
+        list(every_line(tmp_path / "none"))
     with pytest.raises(FileSystemError, match="folder"):
-        list(read_lines(tmp_path))
+        list(every_line(tmp_path))
 
 
 ARRAYS = {

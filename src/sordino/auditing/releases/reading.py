@@ -24,7 +24,15 @@ from sordino._files import explained
 from sordino.errors import DataError, FileSystemError, UsageError
 from sordino.preferences.files import Progress, read_rows
 from sordino.preferences.pairs import manifest_path
-from sordino.preferences.records import FIELDS, Text, canonical, person_text, question_of, read_text
+from sordino.preferences.records import (
+    FIELDS,
+    Text,
+    canonical,
+    person_of,
+    question_of,
+    read_text,
+    refuse_some_named,
+)
 
 DEEPEST = 64
 """How many levels deep objects and lists may lie in each other."""
@@ -264,11 +272,9 @@ class _Rows:
         wanted = self._person_field
         ours = self.layout == "answer" and wanted not in row and _PERSON in row
         name = _PERSON if ours else wanted
-        if name != _PERSON and name not in row:
-            raise DataError(f"{where}: the person field {name!r} is missing.")
-        person = person_text(row.get(name), f"{where}: field {name!r}")
-        if self._people and (person is None) != (self._people[0] is None):
-            raise DataError(f"{where}: a person id is given for some records and not for others.")
+        person = person_of(row, where, name)
+        if self._people:
+            refuse_some_named(person, self._people[0], where)
         self._people.append(person)
         self._keep({*LAYOUTS[self.layout], _PROMPT, name}, row, where)
 
