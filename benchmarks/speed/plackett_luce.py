@@ -18,7 +18,8 @@ import numpy as np
 from _shared import show, versions
 
 import sordino
-from sordino.rewards.ranking_losses import PlackettLuce, fit_plackett_luce
+from sordino.rewards.ranking_losses import PlackettLuce
+from sordino.rewards.solver import minimize_ridge
 
 ALPHA = 1e-6  # choix adds alpha‖θ‖², which is half a ridge
 
@@ -45,7 +46,7 @@ def with_features(n: int, k: int, d: int, seed: int, repeats: int) -> dict[str, 
 
     def fit() -> object:
         loss = PlackettLuce(features, starts=starts, ranks=ranks)
-        return fit_plackett_luce(loss, ridge=1.0, atol=atol)
+        return minimize_ridge(loss, ridge=1.0, atol=atol)
 
     runs = [timed(fit) for _ in range(repeats)]
     found = runs[-1][1]
@@ -68,7 +69,7 @@ def items(n: int, k: int, count: int, seed: int, repeats: int) -> dict[str, obje
 
     def ours() -> object:
         loss = PlackettLuce.of_items(ordered.ravel(), count, starts=starts, ranks=ranks)
-        return fit_plackett_luce(loss, ridge=2 * ALPHA, atol=1e-7 * n)
+        return minimize_ridge(loss, ridge=2 * ALPHA, atol=1e-7 * n)
 
     runs = [timed(ours) for _ in range(repeats)]
     seconds, found = min(run[0] for run in runs), runs[-1][1]

@@ -20,7 +20,11 @@ from sordino.language.models.loading import quiet
 from sordino.language.models.promises import CheckpointPromise
 from sordino.language.rewards.reward_training import excess_penalty
 from sordino.privatization.answers import use_unprotected
-from sordino.rewards.pair_losses import debiased_loss_of_answer, mixture_negative_log_likelihood
+from sordino.rewards.pair_losses import (
+    debias,
+    debiased_loss,
+    mixture_negative_log_likelihood,
+)
 
 
 @pytest.fixture
@@ -96,7 +100,7 @@ def test_the_loss_is_that_of_the_likelihoods(tiny_llama, private, settings, loss
     r = trainer.model(**batch).logits[:, 0].detach().numpy().astype(float)
     margins, flip = r[:6] - r[6:], pairs.flip_probability
     if loss == "debiased":
-        losses = debiased_loss_of_answer(1.0, margins, np.ones(6, dtype=int))
+        losses = debiased_loss(margins, debias(np.ones(6, dtype=int), flip))
     else:
         losses = mixture_negative_log_likelihood(1.0, margins, np.ones(6, dtype=int))
     centered = 0.3 * np.mean((r[:6] + r[6:]) ** 2)

@@ -1,25 +1,22 @@
-"""Sums of weighted outer products over rows, dense or sparse, block by block.
+"""Losses of pairs, and what the solver needs of any loss: a function of linear margins.
 
-How well a reward explains randomized answers: value, gradient, Hessian.
+A pair has one margin, its reward difference ``Δ = θᵀx`` with ``x = φ(first) − φ(second)``; a ballot
+has one for each candidate, its score. A pair also has an answer, 1 if the first was preferred.
+Where answers were flipped with a known probability, :func:`debias` turns each into a target whose
+expectation over the flip is the true answer, so that every loss that is linear in the answer stays
+unbiased and convex.
 
-A pair has the feature difference ``x = φ(first) − φ(second)``, the reward difference
-``Δ = θᵀx`` and an answer, 1 if the first was preferred. Where answers were flipped with a known
-probability, :func:`debias` turns each into a target whose expectation over the flip is the true
-answer, so that every loss that is linear in the answer stays unbiased and convex.
-
-An approximate Hessian that is cheap to build, to shift by a ridge and to invert.
-
-What the solver needs of a loss: a convex function of margins, which are linear in the weights.
-
-A pair has one margin, its reward difference; a ballot has one for each candidate, its score.
+Another loss is one subclass of :class:`MarginLoss`: its margins, its convex part and the slopes of
+that, and what approximates its Hessian.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -29,12 +26,18 @@ from scipy.special import expit, log_expit
 from sordino._validate import finite_array, non_negative, number
 from sordino.errors import DataError, UsageError
 
-_BLOCK = 1 << 21  # numbers of a block made dense: 16 MiB
+_BLOCK = 1 << 21  # numbers of rows made dense at once: 16 MiB
+DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
+PASSES_PER_FEATURE = 1 / 16  # dense passes that cost twice one Hessian, for each feature
+_FEW = 16  # passes that are not worth saving
+_FLOPS = 1 << 26  # a Hessian this cheap takes every row
+
+Solver = Callable[[np.ndarray], np.ndarray]
 
 
 def blocks(differences: Any, step: int = 1) -> Iterator[tuple[np.ndarray, slice]]:
-    """Yield every ``step``-th row in blocks, with the rows each block holds."""
-    # Sparse rows are made dense block by block: a dense product is faster than a sparse one.
+    """Yield every ``step``-th row in parts, with the rows each part holds."""
+    # Sparse rows are made dense part by part: a dense product is faster than a sparse one.
     n, d = differences.shape
     if not issparse(differences) and step > 1:
         yield differences[::step], slice(0, n, step)
@@ -110,21 +113,6 @@ def debiased_loss(
     return softplus(difference) - np.asarray(target) * difference
 
 
-def debiased_loss_of_answer(
-    epsilon: float,
-    difference: Float[np.ndarray, " *size"] | float,
-    z: Int[np.ndarray, " *size"] | int,
-) -> Any:
-    """Return the debiased loss of answers that binary randomized response released."""
-    # Source: docs/local.md, debiased likelihood.
-    signs = _signs(z)
-    level = non_negative("epsilon", epsilon)
-    if level == 0:
-        raise UsageError("epsilon must be greater than 0: at 0 an answer carries nothing.")
-    # ỹ = (1[z = 1] − f)/κ = 1/2 + z/(2κ), because f = (1 − κ)/2.
-    return debiased_loss(difference, 0.5 + signs / (2 * math.tanh(level / 2)))
-
-
 def mixture_negative_log_likelihood(
     epsilon: float,
     difference: Float[np.ndarray, " *size"] | float,
@@ -134,7 +122,10 @@ def mixture_negative_log_likelihood(
     # Source: docs/local.md, mixture likelihood: −log[a σ(zΔ) + (1 − a) σ(−zΔ)], a = σ(ε). Convex
     # exactly where zΔ ≥ −ε/2.
     level = non_negative("epsilon", epsilon)
-    agreement = _signs(z) * difference
+    signs = np.asarray(z)
+    if signs.dtype.kind not in "if" or not np.isin(signs, (-1, 1)).all():
+        raise DataError("z must hold +1 (first preferred) and -1 (second preferred) only.")
+    agreement = signs.astype(np.float64) * difference
     kept = log_expit(level) + log_expit(agreement)
     return -np.logaddexp(kept, log_expit(-level) + log_expit(-agreement))
 
@@ -147,16 +138,99 @@ def answer_probability(
     return flip_probability + (1 - 2 * flip_probability) * expit(difference)
 
 
-def _signs(z: Any) -> Any:
-    """Return z as an array; refuse what is neither +1 nor −1."""
-    signs = np.asarray(z)
-    if signs.dtype.kind not in "if" or not np.isin(signs, (-1, 1)).all():
-        raise DataError("z must hold +1 (first preferred) and -1 (second preferred) only.")
-    return signs.astype(np.float64)
+def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
+    """Return the function v ↦ (matrix + shift·I)⁻¹v."""
+    # A matrix that is not positive definite in floating point gets the smallest of a few extra
+    # shifts that makes it so.
+    # Source: docs/local.md, the fit (F with its ridge).
+    diagonal = matrix if matrix.ndim == 1 else np.diagonal(matrix)
+    scale = float(diagonal.max(initial=0.0)) or 1.0
+    if matrix.ndim == 1:
+        inverted = 1 / (matrix + (shift + 1e-12 * scale))
+        return lambda vector: inverted * vector
+    for jitter in (0.0, 1e-12, 1e-9, 1e-6):
+        shifted = matrix.copy()
+        shifted.flat[:: len(matrix) + 1] += shift + jitter * scale
+        try:
+            # NumPy throughout: SciPy's own BLAS threads and NumPy's get in each other's way.
+            whiten = np.linalg.inv(np.linalg.cholesky(shifted))
+        except np.linalg.LinAlgError:
+            continue
+        return lambda vector: np.asarray(whiten.T @ (whiten @ vector))
+    return inverse(diagonal, shift)
+
+
+class HessianApproximation(ABC):
+    """An approximate Hessian that is cheap to build, to shift by a ridge and to invert."""
+
+    # Only the speed of the solver rests on it, so that a sample of the data is enough.
+
+    matrix: np.ndarray  # or its diagonal, where there are many features
+    patience: float  # passes after which measuring again is cheaper than going on
+
+    @abstractmethod
+    def refresh(self, margins: Float[np.ndarray, " m"]) -> None:
+        """Measure again at the given margins, on more of the data."""
+
+
+class MarginLoss(ABC):
+    """A loss Σ convex(margins) − targetsᵀmargins − linear_termᵀθ with margins = rows·θ."""
+
+    targets: Float[np.ndarray, " m"]  # what margins are multiplied by in the linear part
+
+    @property
+    @abstractmethod
+    def rows(self) -> Any:
+        """Return the matrix that weights are multiplied by, shape (m, d), dense or sparse."""
+
+    @property
+    def linear_term(self) -> Float[np.ndarray, " d"] | float:
+        """Return what weights are multiplied by beside the targets; 0 if there is no such sum."""
+        return 0.0
+
+    @property
+    def row_by_row(self) -> bool:
+        """Return whether each term reads one margin, so that rows can be taken in parts."""
+        return False
+
+    @abstractmethod
+    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " terms"]:
+        """Return the terms of the convex part."""
+
+    @abstractmethod
+    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
+        """Return the derivative of the convex part in each margin, in a new array."""
+
+    @abstractmethod
+    def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
+        """Return the Hessian, which nothing linear enters."""
+
+    @abstractmethod
+    def span(self, change: Float[np.ndarray, " m"]) -> float:
+        """Return a length of a step within which 1 bounds |log| of the change of curvature."""
+
+    @abstractmethod
+    def bend(self, margins: Float[np.ndarray, " m"]) -> HessianApproximation:
+        """Return the approximate Hessian."""
+
+    @abstractmethod
+    def sample(self, step: int) -> MarginLoss:
+        """Return the loss of every ``step``-th observation, linear terms shrunk alike."""
+
+    def value(self, theta: Float[np.ndarray, " d"]) -> float:
+        """Return the loss, summed over the observations."""
+        margins = np.asarray(self.rows @ theta)
+        linear = self.targets @ margins + np.sum(self.linear_term * theta)
+        return float(np.sum(self.convex(margins)) - linear)
+
+    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
+        """Return the gradient."""
+        residuals = self.slopes(np.asarray(self.rows @ theta)) - self.targets
+        return np.asarray(self.rows.T @ residuals - self.linear_term)
 
 
 @dataclass(frozen=True)
-class DebiasedLogistic:
+class DebiasedLogistic(MarginLoss):
     """The debiased logistic loss of a whole data set, as a function of the reward weights."""
 
     # Answers enter it through Σ ỹx alone, so it is also the loss where only that sum is known: see
@@ -207,45 +281,91 @@ class DebiasedLogistic:
                 )
 
     @property
+    def rows(self) -> Any:
+        """Return the feature differences."""
+        return self.differences
+
+    @property
     def linear_term(self) -> Float[np.ndarray, " d"] | float:
         """Return what is known of the answers as a sum; 0 where there is no such thing."""
         return 0.0 if self.pull is None else self.pull
 
-    def value(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss, summed over the pairs."""
-        # Source: docs/local.md, debiased likelihood.
-        return self._value(self.differences @ theta, theta)
+    @property
+    def row_by_row(self) -> bool:
+        """Return whether every row counts alike: some of the rows do not know their weights."""
+        return np.ndim(self.weights) == 0
 
-    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return the gradient: Σ (σ(θᵀx) − ỹ)x."""
-        # Source: docs/local.md, debiased likelihood.
-        return self._gradient(self.differences @ theta)
+    def convex(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return log(1 + e^margin), as much as its pair counts."""
+        return np.asarray(self.weights * softplus(margins))
 
-    def value_and_gradient(
-        self, theta: Float[np.ndarray, " d"]
-    ) -> tuple[float, Float[np.ndarray, " d"]]:
-        """Return the loss and its gradient for one multiplication by the differences."""
-        # Source: docs/local.md, debiased likelihood.
-        margins = self.differences @ theta
-        return self._value(margins, theta), self._gradient(margins)
+    def slopes(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return the probability of each answer, as much as its pair counts."""
+        return np.asarray(self.weights * expit(margins))
+
+    def curvatures(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+        """Return σ′ of each margin, as much as its pair counts."""
+        probabilities = expit(margins)
+        return np.asarray(self.weights * probabilities * (1 - probabilities))
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return the Hessian: Σ σ′(θᵀx) xxᵀ, which no target enters."""
         # Source: docs/local.md, debiased likelihood.
-        probabilities = expit(self.differences @ theta)
-        weights = self.weights * probabilities * (1 - probabilities)
-        matrix: Any = self.differences
+        weights, matrix = self.curvatures(self.differences @ theta), self.rows
         if issparse(matrix):
             return np.asarray((matrix.T @ matrix.multiply(weights[:, None])).toarray())
         return np.asarray(matrix.T @ (weights[:, None] * matrix))
 
-    def _value(self, margins: Float[np.ndarray, " n"], theta: Float[np.ndarray, " d"]) -> float:
-        known = self.targets @ margins + np.sum(self.linear_term * theta)
-        return float(np.sum(self.weights * softplus(margins)) - known)
+    def span(self, change: Float[np.ndarray, " n"]) -> float:
+        """Return the farthest that a margin moves: |σ″| ≤ σ′."""
+        return float(np.max(np.abs(change), initial=0.0))
 
-    def _gradient(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
-        residuals = self.weights * expit(margins) - self.targets
-        return np.asarray(self.differences.T @ residuals - self.linear_term)
+    def bend(self, margins: Float[np.ndarray, " n"]) -> HessianApproximation:
+        """Return the approximate Hessian."""
+        return _PairHessian(self, margins)
+
+    def sample(self, step: int) -> DebiasedLogistic:
+        """Return the loss of every ``step``-th pair."""
+        pull = None if self.pull is None else self.pull / step
+        weights = self.weights if self.row_by_row else np.asarray(self.weights)[::step]
+        return DebiasedLogistic(self.rows[::step], self.targets[::step], pull, weights)
+
+
+class _PairHessian(HessianApproximation):
+    """Σ σ′(margin) xxᵀ over evenly spaced rows, or its diagonal where that is the better deal."""
+
+    # 32 rows a feature put the eigenvalues of the whitened Hessian within a factor of about two.
+    # Passes over sparse rows are so cheap that the diagonal is tried first.
+    # Source: docs/local.md, debiased likelihood (Hessian).
+
+    def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
+        """Measure at the given margins."""
+        n, d = loss.differences.shape
+        self._loss, matrix = loss, loss.rows
+        self._dense = d <= DENSE_FEATURES
+        filled = matrix.nnz / max(n * d, 1) if issparse(matrix) else 1.0
+        passes = PASSES_PER_FEATURE * d / max(filled, 1e-9)
+        self.patience = max(1.0, passes) if self._dense else math.inf
+        whole = self._dense and (filled == 1 or passes < _FEW)
+        # At first a quarter of the rows at most: a rough matrix costs a pass or two.
+        rows = min(32, max(8, n // (4 * max(d, 1))))
+        self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
+
+    def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
+        """Measure again at the given margins, on more rows."""
+        self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
+
+    def _measure(self, margins: Float[np.ndarray, " n"], rows_per_feature: int) -> np.ndarray:
+        n, d = self._loss.differences.shape
+        step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
+        weights = self._loss.curvatures(margins)
+        [total] = weighted_grams(self._loss.differences, weights, step=step)
+        return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
+
+    def _diagonal(self, margins: Float[np.ndarray, " n"]) -> np.ndarray:
+        rows = self._loss.rows
+        squares = rows.power(2) if issparse(rows) else rows * rows
+        return np.asarray(squares.T @ self._loss.curvatures(margins))
 
 
 @dataclass(frozen=True)
@@ -303,176 +423,3 @@ class MixtureLogistic:
         flip = self.flip_probability
         epsilon = math.log((1 - flip) / flip) if flip > 0 else math.inf
         return np.asarray(mixture_negative_log_likelihood(epsilon, margins, self._z))
-
-
-_DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
-_PASSES_PER_FEATURE = 1 / 16  # dense passes that cost twice one Hessian, for each feature
-_FEW = 16  # passes that are not worth saving
-_FLOPS = 1 << 26  # a Hessian this cheap takes every row
-
-Solver = Callable[[np.ndarray], np.ndarray]
-
-
-class Curvature:
-    """Σ σ′(margin) xxᵀ over evenly spaced rows, or its diagonal where that is the better deal."""
-
-    # Only the speed of the solver rests on it, so a sample of the rows is enough: 32 rows a feature
-    # put the eigenvalues of the whitened Hessian within a factor of about two. Passes over sparse
-    # rows are so cheap that the diagonal is tried first.
-    # Source: docs/local.md, debiased likelihood (Hessian).
-
-    def __init__(self, loss: DebiasedLogistic, margins: Float[np.ndarray, " n"]) -> None:
-        """Measure at the given margins."""
-        n, d = loss.differences.shape
-        self._loss, matrix = loss, cast("Any", loss.differences)
-        self._dense = d <= _DENSE_FEATURES
-        filled = matrix.nnz / max(n * d, 1) if issparse(matrix) else 1.0
-        passes = _PASSES_PER_FEATURE * d / max(filled, 1e-9)
-        self.patience = max(1.0, passes) if self._dense else math.inf
-        whole = self._dense and (filled == 1 or passes < _FEW)
-        # At first a quarter of the rows at most: a rough matrix costs a pass or two.
-        rows = min(32, max(8, n // (4 * max(d, 1))))
-        self.matrix = self._measure(margins, rows) if whole else self._diagonal(margins)
-
-    def refresh(self, margins: Float[np.ndarray, " n"]) -> None:
-        """Measure again at the given margins, on more rows."""
-        # Source: docs/local.md, debiased likelihood (Hessian).
-        self.matrix = self._measure(margins, 128) if self._dense else self._diagonal(margins)
-
-    def _measure(
-        self, margins: Float[np.ndarray, " n"], rows_per_feature: int
-    ) -> Float[np.ndarray, "d d"]:
-        n, d = self._loss.differences.shape
-        step = max(1, n // max(rows_per_feature * d, _FLOPS // max(d, 1) ** 2, 1))
-        [total] = weighted_grams(self._loss.differences, self._weights(margins), step=step)
-        return np.asarray(total * (n / max(len(range(0, n, step)), 1)))
-
-    def _diagonal(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " d"]:
-        rows: Any = self._loss.differences
-        squares = rows.power(2) if issparse(rows) else rows * rows
-        return np.asarray(squares.T @ self._weights(margins))
-
-    def _weights(self, margins: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-        """Return σ′ of each margin, as much as its row counts."""
-        probabilities = expit(margins)
-        return np.asarray(self._loss.weights * probabilities * (1 - probabilities))
-
-
-def inverse(matrix: Float[np.ndarray, " *size"], shift: float) -> Solver:
-    """Return the function v ↦ (matrix + shift·I)⁻¹v."""
-    # A matrix that is not positive definite in floating point gets the smallest of a few extra
-    # shifts that makes it so.
-    # Source: docs/local.md, the fit (F with its ridge).
-    diagonal = matrix if matrix.ndim == 1 else np.diagonal(matrix)
-    scale = float(diagonal.max(initial=0.0)) or 1.0
-    if matrix.ndim == 1:
-        inverted = 1 / (matrix + (shift + 1e-12 * scale))
-        return lambda vector: inverted * vector
-    for jitter in (0.0, 1e-12, 1e-9, 1e-6):
-        shifted = matrix.copy()
-        shifted.flat[:: len(matrix) + 1] += shift + jitter * scale
-        try:
-            # NumPy throughout: SciPy's own BLAS threads and NumPy's get in each other's way.
-            whiten = np.linalg.inv(np.linalg.cholesky(shifted))
-        except np.linalg.LinAlgError:
-            continue
-        return lambda vector: np.asarray(whiten.T @ (whiten @ vector))
-    return inverse(diagonal, shift)
-
-
-@runtime_checkable
-class Bend(Protocol):
-    """An approximate Hessian: see :class:`sordino.rewards.pair_losses.Curvature`."""
-
-    patience: float
-    matrix: np.ndarray
-
-    def refresh(self, margins: Float[np.ndarray, " m"]) -> None:
-        """Measure again at the given margins."""
-        ...
-
-
-@runtime_checkable
-class MarginLoss(Protocol):
-    """A loss Σ convex(margins) − targetsᵀmargins − known_sumᵀθ with margins = rows·θ."""
-
-    @property
-    def rows(self) -> Any:
-        """Return the matrix that weights are multiplied by, shape (m, d), dense or sparse."""
-        ...
-
-    @property
-    def targets(self) -> Float[np.ndarray, " m"]:
-        """Return what margins are multiplied by in the linear part."""
-        ...
-
-    @property
-    def linear_term(self) -> Float[np.ndarray, " d"] | float:
-        """Return what weights are multiplied by in the linear part; 0 if there is no such sum."""
-        ...
-
-    @property
-    def row_by_row(self) -> bool:
-        """Return whether each term reads one margin, so that rows can be taken in blocks."""
-        ...
-
-    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " terms"]:
-        """Return the terms of the convex part."""
-        ...
-
-    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return the derivative of the convex part in each margin, in a new array."""
-        ...
-
-    def span(self, change: Float[np.ndarray, " m"]) -> float:
-        """Return a length of a step within which 1 bounds |log| of the change of curvature."""
-        ...
-
-    def bend(self, margins: Float[np.ndarray, " m"]) -> Bend:
-        """Return the approximate Hessian."""
-        ...
-
-    def sample(self, step: int) -> MarginLoss:
-        """Return the loss of every ``step``-th observation, linear terms shrunk alike."""
-        ...
-
-
-class PairMargins:
-    """The loss of pairs: one margin each."""
-
-    def __init__(self, loss: DebiasedLogistic) -> None:
-        """Take the loss whose margins these are."""
-        self._loss = loss
-        self.row_by_row = np.ndim(loss.weights) == 0  # a block does not know its own weights
-        self.rows: Any = loss.differences
-        self.targets = loss.targets
-        self.linear_term = loss.linear_term
-
-    def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return log(1 + e^margin), as much as its pair counts."""
-        return np.asarray(self._loss.weights * softplus(margins))
-
-    def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
-        """Return the probability of each answer, as much as its pair counts."""
-        return np.asarray(self._loss.weights * expit(margins))
-
-    def span(self, change: Float[np.ndarray, " m"]) -> float:
-        """Return the farthest that a margin moves: |σ″| ≤ σ′."""
-        return float(np.max(np.abs(change), initial=0.0))
-
-    def bend(self, margins: Float[np.ndarray, " m"]) -> Bend:
-        """Return the approximate Hessian."""
-        return cast("Bend", Curvature(self._loss, margins))
-
-    def sample(self, step: int) -> MarginLoss:
-        """Return the loss of every ``step``-th pair."""
-        loss = self._loss
-        pull = None if loss.pull is None else loss.pull / step
-        rows, targets = loss.differences[::step], loss.targets[::step]
-        weights = loss.weights if self.row_by_row else np.asarray(loss.weights)[::step]
-        return PairMargins(DebiasedLogistic(rows, targets, pull, weights))
-
-
-def as_margin_loss(loss: DebiasedLogistic | MarginLoss) -> MarginLoss:
-    """Return a loss as the solver takes it."""
-    return PairMargins(loss) if isinstance(loss, DebiasedLogistic) else loss

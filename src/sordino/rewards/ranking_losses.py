@@ -1,26 +1,15 @@
-"""Two convex functions of the scores on one ballot, for many ballots of one size at once.
+"""Losses of rankings: a convex function of the scores on a ballot, less what is known of answers.
 
-Scores are arrays (position, ballot). The curvature is Σ W_ab (v_a − v_b)² over pairs a < b along
-a direction v, with W never negative: no difference of nearly equal numbers is taken.
+By the Plackett–Luce model a ballot is a sequence of choices: the best from all candidates, the next
+from those that are left, and so on. A partial ranking stops early, and candidates that tie are each
+chosen from those left at their tie. Its curvature depends on the rankings. That of the two losses
+that a noised sum is fitted with does not: every pair of candidates, each as often as any other, and
+the first choice alone. A slate that many people ranked is given once, with its number of ballots.
 
-The Hessian of a loss of rankings, and an approximate one that is cheap to build.
-
-Losses of rankings: a convex function of scores, less scores times what is known of the answers.
-
-Everything is done for all ballots of one size at once, on scores alone; features are multiplied
-twice, whatever the number of pairs or stages.
-
-How well a reward explains rankings by the Plackett–Luce model, and its certified fit.
-
-A ballot is a sequence of choices: the best from all candidates, the next from those that are left,
-and so on. A partial ranking stops early. Candidates that tie are each chosen from those left at
-their tie, so that the tied order is left out.
-
-Objectives of rankings that answers enter through one sum: what a noised sum is fitted with.
-
-The curvature of the Plackett–Luce likelihood depends on the rankings. These two do not: every pair
-of candidates, each as often as any other, and the first choice alone. A slate that many people
-ranked is given once, with its number of ballots.
+Everything is done for all ballots of one size at once, on scores in arrays (position, ballot);
+features are multiplied twice, whatever the number of pairs or stages. The curvature is
+Σ W_ab (v_a − v_b)² over pairs a < b along a direction v, with W never negative: no difference of
+nearly equal numbers is taken.
 """
 
 from __future__ import annotations
@@ -28,9 +17,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import KW_ONLY, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64, Integer
@@ -41,50 +30,47 @@ from sordino._validate import finite_array
 from sordino.errors import DataError
 from sordino.mechanisms.ranking_sum import SizeGroup, checked_starts, groups_by_size, part_of
 
-from .solver import Solution, minimize_ridge
-
-
-@runtime_checkable
-class Terms(Protocol):
-    """A convex function of the scores of each ballot."""
-
-    @property
-    def rows(self) -> Int64[np.ndarray, "k g"]:
-        """Return the flat candidates."""
-        ...
-
-    def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
-        """Return the function of every ballot."""
-        ...
-
-    def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
-        """Return its derivative in every score."""
-        ...
-
-    def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
-        """Return W, symmetric, its diagonal 0."""
-        ...
-
-    def every(self, step: int) -> Terms:
-        """Return the terms of every ``step``-th ballot."""
-        ...
-
-    def part(self, ballots: slice) -> Terms:
-        """Return the terms of some ballots."""
-        ...
+from .pair_losses import (
+    DENSE_FEATURES,
+    PASSES_PER_FEATURE,
+    HessianApproximation,
+    MarginLoss,
+)
 
 
 @dataclass(frozen=True, eq=False)
-class StageTerms:
+class Terms(ABC):
+    """A convex function of the scores of each ballot of one size."""
+
+    rows: Int64[np.ndarray, "k g"]  # the flat candidates
+    weights: Float[np.ndarray, "*any g"]  # how often a part of the function counts; 0 or more
+
+    @abstractmethod
+    def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
+        """Return the function of every ballot."""
+
+    @abstractmethod
+    def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
+        """Return its derivative in every score."""
+
+    @abstractmethod
+    def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
+        """Return W, symmetric, its diagonal 0."""
+
+    def part(self, ballots: slice) -> Terms:
+        """Return the terms of some ballots."""
+        return replace(self, rows=self.rows[:, ballots], weights=self.weights[..., ballots])
+
+
+class StageTerms(Terms):
     """Σ_j times_j · log Σ_{a ≥ j} e^{score_a}: choices from what is left, best first."""
 
-    rows: Int64[np.ndarray, "k g"]  # the flat candidates, in the order of the ballot
-    # How often a candidate is chosen from those from here on; 0 or more.
-    times: Float[np.ndarray, "k g"]
+    # Rows are in the order of the ballot; weights say how often each candidate is chosen from those
+    # from here on, shape (k, g).
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
         """Return the function of every ballot."""
-        return np.asarray((self.times * _left(scores)).sum(axis=0))
+        return np.asarray((self.weights * _left(scores)).sum(axis=0))
 
     def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
         """Return how often each candidate is expected to be chosen."""
@@ -98,27 +84,15 @@ class StageTerms:
         weights = np.exp(known[:, :, np.newaxis] + known[:, np.newaxis] + shared[:, least])
         return _without_diagonal(weights)
 
-    def every(self, step: int) -> StageTerms:
-        """Return the terms of every ``step``-th ballot."""
-        return self.part(slice(None, None, step))
-
-    def part(self, ballots: slice) -> StageTerms:
-        """Return the terms of some ballots."""
-        return replace(self, rows=self.rows[:, ballots], times=self.times[:, ballots])
-
     def _accumulated(self, sizes: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
         """Return log Σ_{j ≤ a} times_j e^{−size_j}."""
         with np.errstate(divide="ignore"):
-            logs = np.log(self.times) - sizes
+            logs = np.log(self.weights) - sizes
         return np.asarray(np.logaddexp.accumulate(logs, axis=0))
 
 
-@dataclass(frozen=True, eq=False)
-class PairTerms:
-    """weight · Σ_{a<b} log(e^{score_a} + e^{score_b})."""
-
-    rows: Int64[np.ndarray, "k g"]  # the flat candidates
-    weights: Float[np.ndarray, " g"]  # one for every ballot
+class PairTerms(Terms):
+    """weight · Σ_{a<b} log(e^{score_a} + e^{score_b}), one weight for every ballot."""
 
     def values(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, " g"]:
         """Return the function of every ballot."""
@@ -129,8 +103,8 @@ class PairTerms:
 
     def slopes(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
         """Return weight · Σ_b σ(score_a − score_b)."""
-        found = [expit(one - scores).sum(axis=0) - 0.5 for one in scores]
-        return np.asarray(self.weights * np.stack(found))
+        wins = [expit(own - scores).sum(axis=0) - 0.5 for own in scores]
+        return np.asarray(self.weights * np.stack(wins))
 
     def bends(self, scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "g k k"]:
         """Return weight · σ′(score_a − score_b)."""
@@ -138,14 +112,6 @@ class PairTerms:
         gaps = known[:, :, np.newaxis] - known[:, np.newaxis]
         weights = self.weights[:, np.newaxis, np.newaxis] * (expit(gaps) * expit(-gaps))
         return _without_diagonal(weights)
-
-    def every(self, step: int) -> PairTerms:
-        """Return the terms of every ``step``-th ballot."""
-        return self.part(slice(None, None, step))
-
-    def part(self, ballots: slice) -> PairTerms:
-        """Return the terms of some ballots."""
-        return replace(self, rows=self.rows[:, ballots], weights=self.weights[ballots])
 
 
 def _left(scores: Float[np.ndarray, "k g"]) -> Float[np.ndarray, "k g"]:
@@ -160,53 +126,40 @@ def _without_diagonal(weights: Float[np.ndarray, "g k k"]) -> Float[np.ndarray, 
     return weights
 
 
-_DENSE_FEATURES = 4096  # above this a d by d matrix costs more than the passes it saves
-_PASSES_PER_FEATURE = 1 / 16
 _ROWS = 32  # candidates a feature that a rough matrix rests on
 _FLOPS = 1 << 27  # a matrix this cheap takes every ballot
 _BLOCK = 1 << 20  # numbers of a block of features
 
 
-class BallotCurvature:
+class _BallotHessian(HessianApproximation):
     """The Hessian over evenly spaced ballots, or a diagonal where there are many features."""
 
-    # Only the speed of the solver rests on it.
-
-    def __init__(
-        self, features: Any, terms: Sequence[Terms], margins: Float[np.ndarray, " m"]
-    ) -> None:
+    def __init__(self, loss: BallotLoss, margins: Float[np.ndarray, " m"]) -> None:
         """Measure at the given scores."""
-        self._features, self._terms = features, terms
-        d = features.shape[1]
-        self._dense = d <= _DENSE_FEATURES
-        few = 2.0 if single_entries(features) else max(2.0, _PASSES_PER_FEATURE * d)
-        self.patience = few if self._dense else math.inf
+        self._loss, d = loss, loss.features.shape[1]
+        few = 2.0 if _single_entries(loss.features) else max(2.0, PASSES_PER_FEATURE * d)
+        self.patience = few if d <= DENSE_FEATURES else math.inf
         self.matrix = self._measure(margins, _ROWS)
 
     def refresh(self, margins: Float[np.ndarray, " m"]) -> None:
         """Measure again at the given scores, on more ballots."""
         self.matrix = self._measure(margins, 4 * _ROWS)
 
-    def _measure(self, margins: Float[np.ndarray, " m"], rows: int) -> Float[np.ndarray, " *size"]:
-        m, d = self._features.shape
-        if not self._dense:
-            return self._diagonal(margins)
-        if single_entries(self._features):
-            return gram(self._features, self._terms, margins)
-        step = max(1, m // max(rows * d, _FLOPS // d**2, 1))
-        return gram(self._features, self._terms, margins, step=step)
-
-    def _diagonal(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " d"]:
-        """Return Σ W_ab (φ_a² + φ_b²), at most twice the diagonal's own size in sparse rows."""
+    def _measure(self, margins: Float[np.ndarray, " m"], rows_per_feature: int) -> np.ndarray:
+        rows, terms = self._loss.rows, self._loss.terms
+        m, d = rows.shape
+        if d <= DENSE_FEATURES:
+            step = max(1, m // max(rows_per_feature * d, _FLOPS // d**2, 1))
+            return gram(rows, terms, margins, step=1 if _single_entries(rows) else step)
+        # Σ W_ab (φ_a² + φ_b²), at most twice the diagonal's own size in sparse rows
         weights = np.zeros(len(margins))
-        for term in self._terms:
+        for term in terms:
             weights[term.rows] = term.bends(margins[term.rows]).sum(axis=2).T
-        rows: Any = self._features
         squares = rows.power(2) if issparse(rows) else rows * rows
         return np.asarray(squares.T @ weights)
 
 
-def single_entries(features: Any) -> bool:
+def _single_entries(features: Any) -> bool:
     """Return whether every row has exactly one entry: candidates are items of a list."""
     return bool(issparse(features) and (np.diff(features.indptr) == 1).all())
 
@@ -219,7 +172,7 @@ def gram(
     total = np.zeros((d, d))
     for term in terms:
         width = term.rows.shape[1]
-        taken = term.every(step)
+        taken = term.part(slice(None, None, step))
         part = np.zeros((d, d))
         size = max(1, _BLOCK // (len(term.rows) * max(len(term.rows), d)))
         for first in range(0, taken.rows.shape[1], size):
@@ -236,102 +189,44 @@ def add_bends(
     bends: Float[np.ndarray, "g k k"],
 ) -> None:
     """Add Σ W_ab (φ_a − φ_b)(φ_a − φ_b)ᵀ of some ballots of one size to a matrix."""
-    add = _add_items if single_entries(features) else _add_rows
-    add(total, features, rows, bends)
-
-
-def _add_rows(
-    total: Float[np.ndarray, "d d"],
-    features: Any,
-    rows: Int64[np.ndarray, "k g"],
-    bends: Float[np.ndarray, "g k k"],
-) -> None:
-    """Add the part of some ballots: ΦᵀLΦ with L the Laplacian of W, Φ less its mean."""
+    own = bends.sum(axis=2)
+    if _single_entries(features):  # count pairs of items
+        d = len(total)
+        items, sizes = features.indices[rows].T.astype(np.int64), features.data[rows].T
+        cross = bends * sizes[:, :, np.newaxis] * sizes[:, np.newaxis]
+        places = items[:, :, np.newaxis] * d + items[:, np.newaxis]
+        total -= np.bincount(places.ravel(), cross.ravel(), d * d).reshape(d, d)
+        total.flat[:: d + 1] += np.bincount(items.ravel(), (own * sizes**2).ravel(), d)
+        return
+    # ΦᵀLΦ with L the Laplacian of W, Φ less its mean
     k, g = rows.shape
-    block = features[rows.T.ravel()]
-    block = (block.toarray() if issparse(block) else block).reshape(g, k, -1)
-    block = block - block.mean(axis=1, keepdims=True)
-    bent = bends.sum(axis=2)[..., np.newaxis] * block - bends @ block
-    flat = (g * k, block.shape[2])
-    total += block.reshape(flat).T @ bent.reshape(flat)
+    flat = features[rows.T.ravel()]
+    centered = (flat.toarray() if issparse(flat) else flat).reshape(g, k, -1)
+    centered = centered - centered.mean(axis=1, keepdims=True)
+    bent = own[..., np.newaxis] * centered - bends @ centered
+    total += centered.reshape(g * k, -1).T @ bent.reshape(g * k, -1)
 
 
-def _add_items(
-    total: Float[np.ndarray, "d d"],
-    features: Any,
-    rows: Int64[np.ndarray, "k g"],
-    bends: Float[np.ndarray, "g k k"],
-) -> None:
-    """Add the part of some ballots where every row has one entry: count pairs of items."""
-    d = len(total)
-    items, sizes = features.indices[rows].T.astype(np.int64), features.data[rows].T
-    cross = bends * sizes[:, :, np.newaxis] * sizes[:, np.newaxis]
-    places = items[:, :, np.newaxis] * d + items[:, np.newaxis]
-    total -= np.bincount(places.ravel(), cross.ravel(), d * d).reshape(d, d)
-    own = np.bincount(items.ravel(), (bends.sum(axis=2) * sizes**2).ravel(), d)
-    total.flat[:: d + 1] += own
-
-
-class BallotLoss(ABC):
-    """Σ convex(scores of a ballot) − targetsᵀscores − known_sumᵀθ, scores = features·θ."""
+class BallotLoss(MarginLoss):
+    """Σ convex(scores of a ballot) − targetsᵀscores − linear_termᵀθ, scores = features·θ."""
 
     # φ of every flat candidate, shape (m, d), dense or `scipy.sparse.csr_array`.
     features: Float[np.ndarray, "m d"] | csr_array
     starts: Integer[np.ndarray, " s"]  # where the candidates of each ballot start, and the end
 
-    row_by_row = False
-
-    @cached_property
+    @property
     @abstractmethod
     def terms(self) -> tuple[Terms, ...]:
         """Return the convex functions, of the ballots of each size."""
 
     @property
-    @abstractmethod
-    def targets(self) -> Float[np.ndarray, " m"]:
-        """Return what each score is multiplied by."""
-
-    @abstractmethod
-    def sample(self, step: int) -> BallotLoss:
-        """Return the loss of every ``step``-th ballot, what is known as a sum shrunk alike."""
-
-    @property
     def rows(self) -> Any:
-        """Return the matrix that weights are multiplied by."""
+        """Return the features of every candidate."""
         return self.features
-
-    @property
-    def linear_term(self) -> Float[np.ndarray, " d"] | float:
-        """Return what weights are multiplied by beside the targets; 0 for nothing."""
-        return 0.0
-
-    def value(self, theta: Float[np.ndarray, " d"]) -> float:
-        """Return the loss, summed over the ballots."""
-        scores = np.asarray(self.features @ theta)
-        linear = float(self.targets @ scores) + float(np.sum(self.linear_term * theta))
-        return float(self.convex(scores).sum()) - linear
-
-    def gradient(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, " d"]:
-        """Return the gradient."""
-        residuals = self.slopes(np.asarray(self.features @ theta)) - self.targets
-        return np.asarray(self.features.T @ residuals - self.linear_term)
 
     def hessian(self, theta: Float[np.ndarray, " d"]) -> Float[np.ndarray, "d d"]:
         """Return the Hessian, which no answers enter where they are known as a sum."""
         return gram(self.features, self.terms, np.asarray(self.features @ theta))
-
-    def hessian_product(
-        self, theta: Float[np.ndarray, " d"], vector: Float[np.ndarray, " d"]
-    ) -> Float[np.ndarray, " d"]:
-        """Return the Hessian times a vector; no matrix of features by features is made."""
-        scores, along = np.asarray(self.features @ theta), np.asarray(self.features @ vector)
-        moved = np.zeros(len(scores))
-        for term in self.terms:
-            bends = term.bends(scores[term.rows])
-            change = along[term.rows].T
-            part = bends.sum(axis=2) * change - np.einsum("gab,gb->ga", bends, change)
-            moved[term.rows] = part.T
-        return np.asarray(self.features.T @ moved)
 
     def convex(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " n"]:
         """Return the convex function of every ballot, those of one size after the other."""
@@ -340,10 +235,10 @@ class BallotLoss(ABC):
 
     def slopes(self, margins: Float[np.ndarray, " m"]) -> Float[np.ndarray, " m"]:
         """Return the derivative of the convex part in each score."""
-        found = np.zeros(len(margins))
+        slopes = np.zeros(len(margins))
         for term in self.terms:
-            found[term.rows] = term.slopes(margins[term.rows])
-        return found
+            slopes[term.rows] = term.slopes(margins[term.rows])
+        return slopes
 
     def span(self, change: Float[np.ndarray, " m"]) -> float:
         """Return the farthest that two scores of one ballot move apart."""
@@ -352,12 +247,12 @@ class BallotLoss(ABC):
         widths = (float(np.ptp(change[term.rows], axis=0).max()) for term in self.terms)
         return max(widths, default=0.0)
 
-    def bend(self, margins: Float[np.ndarray, " m"]) -> BallotCurvature:
+    def bend(self, margins: Float[np.ndarray, " m"]) -> HessianApproximation:
         """Return the approximate Hessian at these scores."""
-        return BallotCurvature(self.features, self.terms, margins)
+        return _BallotHessian(self, margins)
 
 
-def checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
+def _checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
     """Return features as floats, dense or as compressed sparse rows."""
     if not issparse(features):
         return np.ascontiguousarray(finite_array("features", features, ndim=2))
@@ -365,14 +260,6 @@ def checked_features(features: Any) -> Float[np.ndarray, "m d"] | csr_array:
     if rows.ndim != 2 or not np.isfinite(rows.data).all():  # noqa: PLR2004
         raise DataError("features must be finite in 2 dimensions.")
     return rows
-
-
-def checked_pull(pull: Any, d: int) -> Float[np.ndarray, " d"]:
-    """Return what is known of the answers as a sum."""
-    known = finite_array("statistic", pull, ndim=1)
-    if len(known) != d:
-        raise DataError(f"statistic must have shape ({d},), got {known.shape}.")
-    return known
 
 
 _LAST = np.iinfo(np.int64).max
@@ -395,10 +282,13 @@ class PlackettLuce(BallotLoss):
     # Ballot i ranks the candidates `starts[i]:starts[i+1]`; at least two.
     starts: Integer[np.ndarray, " s"]
     ranks: Integer[np.ndarray, " m"]  # 1 is the best; equal numbers tie; 0 was not listed
+    # 1 for every candidate that is chosen at some stage, else 0.
+    targets: Float[np.ndarray, " m"] = field(init=False)
+    _terms: tuple[Terms, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check shapes and ranks."""
-        object.__setattr__(self, "features", checked_features(self.features))
+        object.__setattr__(self, "features", _checked_features(self.features))
         starts = checked_starts(self.starts, self.features.shape[0])
         object.__setattr__(self, "starts", starts)
         ranks = np.asarray(self.ranks)
@@ -411,6 +301,12 @@ class PlackettLuce(BallotLoss):
             row = int(np.argmax(ranks < 0))
             raise DataError(f"ranks must be at least 0 (not listed): candidate {row} is below.")
         object.__setattr__(self, "ranks", ranks.astype(np.int64))
+        stages = tuple(_stages(starts, self.ranks))
+        chosen_at = np.zeros(len(ranks))
+        for term, chosen in stages:
+            chosen_at[term.rows] = chosen
+        object.__setattr__(self, "_terms", tuple(term for term, _ in stages))
+        object.__setattr__(self, "targets", chosen_at)
 
     @classmethod
     def of_items(
@@ -439,27 +335,15 @@ class PlackettLuce(BallotLoss):
         features = csr_array(places, shape=(len(known), count))
         return cls(features, starts=starts, ranks=ranks)
 
-    @cached_property
+    @property
     def terms(self) -> tuple[Terms, ...]:
         """Return the stages of the ballots of each size."""
-        return tuple(term for term, _ in self._choices)
-
-    @cached_property
-    def targets(self) -> Float[np.ndarray, " m"]:
-        """Return 1 for every candidate that is chosen at some stage, else 0."""
-        found = np.zeros(len(self.ranks))
-        for term, chosen in self._choices:
-            found[term.rows] = chosen
-        return found
+        return self._terms
 
     def sample(self, step: int) -> PlackettLuce:
         """Return the loss of every ``step``-th ballot."""
         rows, starts = part_of(self.starts, np.arange(0, len(self.starts) - 1, step))
         return PlackettLuce(self.features[rows], starts=starts, ranks=self.ranks[rows])
-
-    @cached_property
-    def _choices(self) -> tuple[tuple[StageTerms, Float[np.ndarray, "k g"]], ...]:
-        return tuple(_stages(self.starts, self.ranks))
 
 
 def _stages(
@@ -482,23 +366,6 @@ def _stages(
         yield StageTerms(rows, times), chosen.astype(np.float64)
 
 
-def fit_plackett_luce(
-    loss: PlackettLuce,
-    *,
-    ridge: float,
-    atol: float,
-    ball: float | None = None,
-    start: Float[np.ndarray, " d"] | None = None,
-    max_passes: int = 1000,
-) -> Solution:
-    """Return the weights that explain rankings best, certified; nothing here is private."""
-    # Source: docs/central.md, "Rankings", plus (Λ/2)‖θ‖², over ‖θ‖ ≤ B. The solver is that of
-    # pairs.
-    return minimize_ridge(
-        loss, ridge=ridge, atol=atol, ball=ball, start=start, max_passes=max_passes
-    )
-
-
 def pair_weight(size: int) -> float:
     """Return w = 2/(K(K − 1)), so that the pairs of one ballot weigh 1 together."""
     # Source: docs/central.md, "Rankings".
@@ -517,14 +384,20 @@ class _OneSum(BallotLoss):
     # T̃, an estimate of the sum that the class is about, over all ballots.
     statistic: Float[np.ndarray, " d"]
     counts: Any = None  # how many ballots rank each slate; one, if left out
+    targets: Float[np.ndarray, " m"] = field(init=False)
 
     def __post_init__(self) -> None:
         """Check shapes."""
-        object.__setattr__(self, "features", checked_features(self.features))
+        object.__setattr__(self, "features", _checked_features(self.features))
         m, d = self.features.shape
         starts = checked_starts(self.starts, m)
         object.__setattr__(self, "starts", starts)
-        object.__setattr__(self, "statistic", checked_pull(self.statistic, d))
+        statistic = finite_array("statistic", self.statistic, ndim=1)
+        if len(statistic) != d:
+            raise DataError(f"statistic must have shape ({d},), got {statistic.shape}.")
+        object.__setattr__(self, "statistic", statistic)
+        # all that is known of answers is the sum
+        object.__setattr__(self, "targets", np.zeros(m))
         counts = np.ones(len(starts) - 1) if self.counts is None else self.counts
         counts = finite_array("counts", counts, ndim=1)
         if len(counts) != len(starts) - 1 or (counts < 0).any():
@@ -537,17 +410,12 @@ class _OneSum(BallotLoss):
         return self.statistic
 
     @cached_property
-    def targets(self) -> Float[np.ndarray, " m"]:
-        """Return zeros: all that is known of answers is the sum."""
-        return np.zeros(self.features.shape[0])
-
-    @cached_property
     def terms(self) -> tuple[Terms, ...]:
         """Return the convex functions, of the slates of each size."""
-        return tuple(self._terms(group) for group in groups_by_size(self.starts))
+        return tuple(self._terms_of(group) for group in groups_by_size(self.starts))
 
     @abstractmethod
-    def _terms(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> Terms:
         """Return the convex function of the slates of one size."""
 
     def sample(self, step: int) -> _OneSum:
@@ -572,7 +440,7 @@ class PairwiseComposite(_OneSum):
     # Source: docs/central.md, "Rankings": Σ w Σ_{a<b} log(e^{θᵀφ_a} + e^{θᵀφ_b}) − T̃ᵀθ, w = 2/(K(K
     # − 1)). Sums, not means; no ridge.
 
-    def _terms(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> Terms:
         return PairTerms(group.rows, pair_weight(group.size) * self.counts[group.slates])
 
 
@@ -584,7 +452,7 @@ class FirstChoice(_OneSum):
     # Source: docs/central.md, "Rankings": Σ log Σ_a e^{θᵀφ_a} − T̃ᵀθ (multinomial logit). Sums, not
     # means; no ridge.
 
-    def _terms(self, group: SizeGroup) -> Terms:
+    def _terms_of(self, group: SizeGroup) -> Terms:
         times = np.zeros(group.rows.shape)
         times[0] = self.counts[group.slates]
         return StageTerms(group.rows, times)

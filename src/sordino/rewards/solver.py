@@ -41,11 +41,9 @@ from sordino.errors import ConvergenceError, DataError, UsageError
 
 from .covariance import mixture_information
 from .pair_losses import (
-    DebiasedLogistic,
     MarginLoss,
     MixtureLogistic,
     Solver,
-    as_margin_loss,
     inverse,
     weighted_grams,
 )
@@ -81,14 +79,14 @@ class FitState:
 
     def __init__(
         self,
-        loss: DebiasedLogistic | MarginLoss,
+        loss: MarginLoss,
         atol: float,
         max_passes: int,
         *,
         settles: bool = False,
     ) -> None:
         """Start at zero, having passed over nothing."""
-        self.loss = as_margin_loss(loss)
+        self.loss = loss
         self.matrix = self.loss.rows
         self.transposed = self.loss.rows.T
         self.atol = atol
@@ -394,7 +392,7 @@ class Solution:
 
 
 def minimize_ridge(
-    loss: DebiasedLogistic | MarginLoss,
+    loss: MarginLoss,
     *,
     ridge: float,
     atol: float,
@@ -414,9 +412,7 @@ def minimize_ridge(
     return _solve(Metric(work, point), point, shift, bound, multiplier)
 
 
-def nearest_minimum(
-    loss: DebiasedLogistic | MarginLoss, *, ridge: float, atol: float, ball: float
-) -> Solution:
+def nearest_minimum(loss: MarginLoss, *, ridge: float, atol: float, ball: float) -> Solution:
     """What :func:`minimize_ridge` does or, where rounding stops it before, its best point."""
     # Whether private data allow a certificate must not show, so that nothing is refused here. In
     # real numbers every certificate is reached: the objective is ridge-strongly convex. In floats
@@ -466,7 +462,7 @@ class _Best:
 
 
 def ridge_path(
-    loss: DebiasedLogistic | MarginLoss,
+    loss: MarginLoss,
     ridges: Sequence[float],
     *,
     atol: float,
@@ -505,10 +501,10 @@ def _ridge(ridge: float, ball: float | None) -> float:
 
 
 def _sampled_start(
-    loss: DebiasedLogistic | MarginLoss, ridge: float, ball: float | None
+    loss: MarginLoss, ridge: float, ball: float | None
 ) -> tuple[np.ndarray | None, float]:
     """Return a rough solution on evenly spaced rows, where the data are many times more."""
-    whole = as_margin_loss(loss)
+    whole = loss
     n, d = whole.rows.shape
     step = n // max(_SAMPLE * d, 1000)
     if step < 4:  # noqa: PLR2004
@@ -671,9 +667,7 @@ def ridge_of(mechanism: Tilt) -> float:
     return mechanism.ridge
 
 
-def minimize_tilted(
-    loss: DebiasedLogistic | MarginLoss, mechanism: Tilt, *, ball: float
-) -> Solution:
+def minimize_tilted(loss: MarginLoss, mechanism: Tilt, *, ball: float) -> Solution:
     """Return the minimizer of a tilted objective inside the ball; it is never refused."""
     # Feasible, and pushed back by the ball only on its sphere: it is within atol/Λ of the exact
     # one, for the objective is Λ-strongly convex.

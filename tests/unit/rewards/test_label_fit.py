@@ -82,9 +82,6 @@ def test_gradient_and_hessian_of_the_sums_loss(size, sparse):
         np.testing.assert_allclose(
             loss.hessian(size * theta)[j], bend / (2 * step), rtol=1e-4, atol=1e-6
         )
-    value, gradient = loss.value_and_gradient(size * theta)
-    assert value == loss.value(size * theta)
-    np.testing.assert_array_equal(gradient, loss.gradient(size * theta))
 
 
 @pytest.mark.parametrize("n", [150, 8000])
