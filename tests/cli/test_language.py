@@ -446,10 +446,10 @@ def test_the_command_line_loads_no_deep_learning():
 
 
 def test_a_missing_library_is_named_with_its_remedy(ready, monkeypatch):
-    from sordino.cli import _language_options
+    from sordino.cli import _settings
 
     def missing(name):
         raise ModuleNotFoundError("No module named 'torch'", name="torch")
 
-    monkeypatch.setattr(_language_options, "import_module", missing)
+    monkeypatch.setattr(_settings, "import_module", missing)
     refused(ready, [*REWARD, *PAID], 2, "MissingExtra", "pip install 'sordino[language]'")

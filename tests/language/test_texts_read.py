@@ -305,12 +305,11 @@ def test_the_auditor_says_whether_a_model_has_read_records(bases):
 
 
 def test_a_judge_of_what_hides_records_needs_a_declaration():
-    from sordino.cli._language_run import _caveats_of_judge
+    from sordino.cli.language import caveats_of_judge
 
     def caveats(unit, *, declared):
         promise = SimpleNamespace(guarantee=SimpleNamespace(unit=unit))
-        asked = SimpleNamespace(declare_unread=declared)
-        return _caveats_of_judge(asked, {"policy": promise, "reference": None})
+        return caveats_of_judge({"policy": promise, "reference": None}, declared=declared)
 
     assert caveats("label", declared=False) == ()
     for unit in ("record", "person"):

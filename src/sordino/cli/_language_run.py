@@ -1,34 +1,32 @@
-"""Randomized answers for a language model: read as they are, or made first, through the ledger.
+"""Training a language model on randomized answers, or on raw judgments with noise in every step.
 
-One training run on randomized answers, step by step: check, cross, train, tell.
-
-One training run on raw judgments, step by step: check, pay, train, tell.
-
-Policies that follow a private reward, and how often a judge prefers them: both spend nothing.
+Answers are made first if there are none; they, or every step, are paid for before they are drawn.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import shlex
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from sordino._files import finite, refuse_output, refuse_unwritable, write_json
-from sordino.errors import BudgetExceeded, UsageError
+from sordino import _validate
+from sordino._files import refuse_existing, refuse_output, refuse_unwritable
+from sordino.errors import BudgetExceeded, FileSystemError, UsageError
 from sordino.mechanisms.no_privacy import NonPrivate
 from sordino.mechanisms.randomized_response import RandomizedResponse
-from sordino.preferences.comparisons import Comparisons
-from sordino.preferences.features import caveats_of_reading
-from sordino.preferences.files import read_mappings
 from sordino.preferences.pairs import Pairs, PrivatePairs, manifest_path, read_manifest, read_pairs
-from sordino.preferences.records import Text, read_text
-from sordino.privacy.guarantee import REPLACE_ONE, Guarantee, never_less
+from sordino.privacy.guarantee import (
+    ADD_OR_REMOVE_ONE,
+    REPLACE_ONE,
+    Guarantee,
+    NeighboringRelation,
+    never_less,
+)
 from sordino.privacy.ledger import Ledger
 from sordino.privatization.answers import (
     FileRows,
@@ -41,33 +39,297 @@ from sordino.privatization.answers import (
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit
+from ._accounts import Limit, future_ledger, open_ledger, spending_limit
 from ._app import Bar, finish
-from ._language_options import CentralChoice, language_module, refuse_folder
 from ._run import add_spend_to_errors, made_folder, refuse_randomized
-from ._settings import refuse_given
+from ._settings import (
+    DELTA,
+    PRIVACY,
+    TRAINING,
+    Argument,
+    Lora,
+    Neighbors,
+    Option,
+    Paying,
+    Reading,
+    Unit,
+    language_module,
+    refuse_foreign,
+    refuse_given,
+)
 from ._tables import describe_promise, plan_rows
+
+if TYPE_CHECKING:
+    from sordino.language.dp_sgd.privacy import CentralPrivacy
+    from sordino.language.training.settings import TrainingTerms
+
+_STEPS, _BATCH, _CLIP = 200, 64.0, 1.0
+_UPDATES, _LABELS = ("updates",), ("labels",)
+_FOREIGN = {
+    "labels": "only with --noise updates is every step paid for; randomized labels are paid for "
+    "once",
+    "updates": "it is for randomized labels, and with --noise updates none are",
+}
+_A_RELEASE = "what a comparison with the raw records says would be a release of its own"
+_RESUMED = "--resume goes on with what is there: what is left to pay for shows as it starts"
+
+
+class TrainingNoise(StrEnum):
+    """Where the noise is."""
+
+    labels = "labels"
+    updates = "updates"
+
+
+class Loss(StrEnum):
+    """How randomized answers are read."""
+
+    debiased = "debiased"
+    mixture = "mixture"
+
+
+Source = Annotated[
+    Path,
+    Argument(
+        "Judgments, raw or with a manifest (.jsonl, .csv or .tsv, also .gz).", metavar="PAIRS"
+    ),
+]
+Start = Annotated[
+    Path, Option("Checkpoint to start from, on this machine; label-free.", metavar="DIR")
+]
+Checkpoint = Annotated[Path, Option("Checkpoint to write.", metavar="DIR")]
+LearningRate = Annotated[float, Option("Of AdamW, at its largest.", panel=TRAINING)]
+Temperature = Annotated[float, Option("KL strength, in units of reward.", panel=TRAINING)]
+Seed = Annotated[
+    int, Option("Of order and first weights, which are public.", panel=TRAINING, min=0)
+]
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerTerms:
-    """What the user said of the judgments, and of what they may cost."""
+class Train(Paying, Reading):
+    """What the user chose for a training; None where an option was left out."""
 
-    source: Path  # raw judgments, or a privatized file with its manifest beside it
-    out: Path  # the checkpoint; randomized answers are kept beside it
-    epsilon: float | None  # what one label may cost; None for answers that are randomized already
-    ledger: Path | None  # where the spend is kept; None for one beside the checkpoint
-    budget: Budget  # as `--budget`
-    data: str  # name of the data set on the ledger
-    settings: FileSettings  # how the file is read
-    simulate_seed: int | None  # as `--simulate-seed`
-    non_private: bool  # whether judgments are used as they are
-    force: bool  # whether outputs may be overwritten
+    title: ClassVar[str]
+    stage: ClassVar[str]  # which function of the pipeline trains
 
-    @property
-    def answers_path(self) -> Path:
-        """Return where randomized answers are kept: training on them again spends nothing."""
-        return self.out.with_name(f"{self.out.name}.answers.jsonl")
+    source: Source
+    model: Start
+    out: Checkpoint
+    noise: Annotated[
+        TrainingNoise,
+        Option(
+            "Where the noise is: on every single label; or on the updates of every step, sums of "
+            "clipped gradients that a curator makes of raw judgments.",
+            panel=PRIVACY,
+        ),
+    ] = TrainingNoise.labels
+    epsilon: Annotated[
+        float | None,
+        Option(
+            "Privacy loss of one label, with --noise updates of one --unit; raw judgments need it.",
+            panel=PRIVACY,
+        ),
+    ] = None
+    delta: Annotated[
+        float | None,
+        Option(
+            "Failure probability allowed with --noise updates. 1e-6 by default.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+        ),
+    ] = None
+    unit: Annotated[
+        Unit | None,
+        Option(
+            "What --epsilon is about with --noise updates: one record, prompt and answers "
+            "included (by default), or all records of one person (needs person ids and --cap). "
+            "With --noise labels it is one label.",
+            panel=PRIVACY,
+        ),
+    ] = None
+    cap: Annotated[
+        int | None,
+        Option(
+            "With --unit person: use the first M records of each person, leave out the others.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+            metavar="M",
+            min=1,
+        ),
+    ] = None
+    neighbors: Annotated[
+        Neighbors | None,
+        Option(
+            "What one change is with --noise updates: add-remove (by default), under which the "
+            "number of units is private too, or zero-out.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+        ),
+    ] = None
+    steps: Annotated[
+        int | None,
+        Option(
+            f"With --noise updates: how many there are. {_STEPS} by default.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+            min=1,
+        ),
+    ] = None
+    batch: Annotated[
+        float | None,
+        Option(
+            "With --noise updates: how many units to expect in a step. Each takes part with "
+            f"chance B/N, and sums are divided by B. {_BATCH:g} by default.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+            metavar="B",
+        ),
+    ] = None
+    units: Annotated[
+        float | None,
+        Option(
+            "With --noise updates, and needed there: a public guess of how many records, or "
+            "persons, there are; not a count of them where their number is private.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+            metavar="N",
+        ),
+    ] = None
+    clip: Annotated[
+        float | None,
+        Option(
+            "With --noise updates: norm to which the gradient of each unit is shortened. "
+            f"{_CLIP:g} by default.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+            metavar="C",
+        ),
+    ] = None
+    declare_unread: Annotated[
+        bool,
+        Option(
+            "With --noise updates: declare that --model, and its tokenizer, have read none of "
+            "these records. Needed for a model that does not say what it has read; the promise "
+            "tells it.",
+            panel=PRIVACY,
+            noise=_UPDATES,
+        ),
+    ] = False
+    non_private: Annotated[
+        bool,
+        Option(
+            "Train on raw judgments as they are, for comparison: the ledger records an infinite "
+            "spend. NOT PRIVATE.",
+            panel=PRIVACY,
+            noise=_LABELS,
+            why="--noise updates always adds noise",
+        ),
+    ] = False
+    save_every: Annotated[
+        int | None,
+        Option(
+            "With --noise updates: steps between two checkpoints within --out.",
+            panel=TRAINING,
+            noise=_UPDATES,
+            metavar="N",
+            min=1,
+        ),
+    ] = None
+    resume: Annotated[
+        bool,
+        Option(
+            "With --noise updates: go on from the last checkpoint that --save-every left in "
+            "--out. Steps after it are paid for again.",
+            panel=TRAINING,
+            noise=_UPDATES,
+        ),
+    ] = False
+    lora: Lora = 0
+    epochs: Annotated[float, Option("Passes over the pairs.", panel=TRAINING, noise=_LABELS)] = 1.0
+    batch_size: Annotated[
+        int,
+        Option("Pairs in each step of --noise labels.", panel=TRAINING, noise=_LABELS, min=1),
+    ] = 16
+    max_length: Annotated[
+        int | None,
+        Option(
+            "Most tokens of prompt and answer; the model's context by default. Prompts lose their "
+            "beginning, answers nothing.",
+            panel=TRAINING,
+            min=2,
+        ),
+    ] = None
+    drop_overlong: Annotated[
+        bool, Option("Leave out pairs with an answer that does not fit.", panel=TRAINING)
+    ] = False
+    sft: Annotated[
+        Path | None,
+        Option(
+            "The text that --model was fine-tuned on (.jsonl): warns if it gives labels away.",
+            panel=TRAINING,
+            noise=_LABELS,
+            why=_A_RELEASE,
+            metavar="FILE",
+        ),
+    ] = None
+    strict: Annotated[
+        bool,
+        Option(
+            "Refuse where --sft would only warn.", panel=TRAINING, noise=_LABELS, why=_A_RELEASE
+        ),
+    ] = False
+    seed: Seed = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what does not fit together before a file is opened."""
+        updates = self.noise is TrainingNoise.updates
+        if updates:
+            self._refuse_on_updates()
+        elif self.unit not in {None, Unit.label}:
+            raise UsageError(
+                f"--unit {self.unit}: --noise labels randomizes single labels. Nothing was done. "
+                "Use --noise updates."
+            )
+        refuse_foreign(self, self.noise, _FOREIGN[self.noise])
+        if self.resume:
+            refuse_given({"--force": self.force, "--dry-run": self.dry_run}, _RESUMED)
+        refuse_folder(self.out, force=self.force or self.resume)
+        if self.ledger is not None and self.ledger.resolve().is_relative_to(self.out.resolve()):
+            raise UsageError(
+                f"--ledger {self.ledger.name} lies inside {self.out.name}, and a checkpoint is "
+                "published as a whole. Nothing was done. Keep the ledger elsewhere."
+            )
+
+    def _refuse_on_updates(self) -> None:
+        """Refuse a unit that is not hidden, and numbers that do not fit together."""
+        if self.unit is Unit.label:
+            raise UsageError(
+                "--unit label: clipped gradients hide whole records, or persons. Nothing was done. "
+                "Use --unit record, which covers the label; or --noise labels."
+            )
+        if self.relation not in {ADD_OR_REMOVE_ONE, Neighbors.zero_out.relation}:
+            raise UsageError(
+                "--neighbors must be 'add-remove' or 'zero-out' with --noise updates, got "
+                f"{str(self.neighbors)!r}. Nothing was done."
+            )
+        if self.whose is not Unit.person:
+            refuse_given({"--cap": self.cap}, "A cap is for --unit person")
+        elif self.cap is None:
+            raise UsageError(
+                "--unit person needs --cap M: how many records of each person are used. Nothing "
+                "was done. Choose it without looking at the data."
+            )
+        if self.units is None:
+            raise UsageError(
+                f"--noise updates needs --units N: a public guess of how many {self.whose}s there "
+                "are. Nothing was done."
+            )
+        units, batch = _validate.positive("--units", self.units), self.expected_batch
+        if _validate.positive("--batch", batch) > units:
+            raise UsageError(
+                f"--batch must be at most --units={units:g}, got {batch:g}: it is how many units "
+                "of them are expected in a step. Nothing was done."
+            )
 
     @property
     def ledger_path(self) -> Path:
@@ -75,238 +337,144 @@ class AnswerTerms:
         return self.ledger or default_ledger_path(self.out)
 
     @property
-    def limit(self) -> Limit:
-        """Return the limit of a new ledger."""
-        spend = math.inf if self.non_private else self._wanted
-        return spending_limit(spend, self.budget, unit="label", trust="central")
+    def answers_path(self) -> Path:
+        """Return where randomized answers are kept: training on them again spends nothing."""
+        return self.out.with_name(f"{self.out.name}.answers.jsonl")
 
     @property
-    def coin(self) -> RandomizedResponse:
-        """Return the coin for one label."""
-        return RandomizedResponse(self._wanted)
+    def reading(self) -> FileSettings:
+        """Return how the file is read."""
+        return FileSettings(drop_identical=self.drop_identical, person_field=self.person_field)
 
     @property
-    def _wanted(self) -> float:
-        """Return what one label may cost, which raw judgments need."""
+    def whose(self) -> Unit:
+        """Return whose change noise on updates hides; records where nothing was said."""
+        return self.unit or Unit.record
+
+    @property
+    def relation(self) -> NeighboringRelation:
+        """Return what one change is to updates; a unit more or less where nothing was said."""
+        return (self.neighbors or Neighbors.add_remove).relation
+
+    @property
+    def expected_batch(self) -> float:
+        """Return what sums are divided by; chosen here if it was left out."""
+        return _BATCH if self.batch is None else self.batch
+
+    @property
+    def chosen_here(self) -> str:
+        """Return the options that the command line chose for the user, with their values."""
+        values = {
+            "unit": (self.unit, Unit.record.value),
+            "neighbors": (self.neighbors, Neighbors.add_remove.value),
+            "delta": (self.delta, f"{DELTA:g}"),
+            "steps": (self.steps, str(_STEPS)),
+            "batch": (self.batch, f"{_BATCH:g}"),
+            "clip": (self.clip, f"{_CLIP:g}"),
+        }
+        return ", ".join(
+            f"--{name} {mine}" for name, (said, mine) in values.items() if said is None
+        )
+
+    def privacy(self) -> CentralPrivacy:
+        """Return the public settings of noise on updates."""
         if self.epsilon is None:
             raise UsageError(
-                "These are raw judgments: a model trained on them would give them away. Nothing "
-                "was done. Say what one label may cost (--epsilon E), or --non-private for a "
-                "baseline that protects nobody."
+                f"--noise updates needs --epsilon E: the privacy loss allowed per {self.whose}. "
+                "Nothing was done."
             )
-        return self.epsilon
+        privacy: CentralPrivacy = language_module("dp_sgd.privacy").CentralPrivacy(
+            self.epsilon,
+            DELTA if self.delta is None else self.delta,
+            unit=self.whose.value,
+            neighbors=self.relation,
+            sampling_probability=self.expected_batch / float(self.units or 0),
+            steps=_STEPS if self.steps is None else self.steps,
+            expected_batch=self.expected_batch,
+            clip=_CLIP if self.clip is None else self.clip,
+            cap=self.cap,
+        )
+        return privacy
+
+    def terms(self, **more: Any) -> TrainingTerms:
+        """Return the settings of the trainer, with those that not both commands have."""
+        terms: TrainingTerms = language_module("studies.pipeline").TrainingTerms(
+            lora=self.lora,
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            max_length=self.max_length,
+            overlong="drop" if self.drop_overlong else "refuse",
+            seed=self.seed,
+            **more,
+        )
+        return terms
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answers:
-    """Randomized answers, the ledger that they were paid on, and the file that keeps them."""
+class TrainReward(Train):
+    """What the user chose for a reward."""
 
-    private: PrivatePairs
-    ledger: Ledger | None
-    file: Path | None = None
+    title = "sordino language reward"
+    stage = "train_reward"
 
+    loss: Annotated[
+        Loss,
+        Option(
+            "Likelihood of randomized answers; debiased is convex.",
+            panel=TRAINING,
+            noise=_LABELS,
+        ),
+    ] = Loss.debiased
+    head_epochs: Annotated[
+        float,
+        Option("Passes before them that train the head alone.", panel=TRAINING, noise=_LABELS),
+    ] = 0.0
+    learning_rate: LearningRate = 1e-4
 
-def read_answers(terms: AnswerTerms) -> Pairs | PrivatePairs:
-    """Return what the file holds, after refusing settings that do not fit it."""
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            terms.source,
-            drop_identical=terms.settings.drop_identical,
-            person_field=terms.settings.person_field,
-            progress=bar,
-        )
-    if isinstance(pairs, PrivatePairs):
-        _refuse_more(terms, pairs.guarantee)
-    elif not terms.non_private:
-        _refuse_second_answers(terms)
-    return pairs
-
-
-def _refuse_more(terms: AnswerTerms, promise: Guarantee) -> None:
-    """Refuse to promise more of randomized answers than their manifest does."""
-    wanted = {
-        "--non-private": terms.non_private,
-        "--simulate-seed": terms.simulate_seed is not None,
-        f"--epsilon {terms.epsilon}": terms.epsilon is not None and terms.epsilon < promise.epsilon,
-    }
-    for name, given in wanted.items():
-        if given:
-            raise UsageError(
-                f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
-                f"{promise.unit} already, so {name} comes too late. Nothing was done. Leave it out."
-            )
+    def terms(self, **more: Any) -> TrainingTerms:
+        """Return the settings of the trainer."""
+        mine = {"loss": self.loss.value, "head_epochs": self.head_epochs}
+        return super().terms(**mine, learning_rate=self.learning_rate, **more)
 
 
-def _refuse_second_answers(terms: AnswerTerms) -> None:
-    """Refuse to randomize again by accident what an earlier run has paid for."""
-    kept = terms.answers_path
-    if not terms.force and kept.exists():
+@dataclass(frozen=True, kw_only=True)
+class TrainPolicy(Train):
+    """What the user chose for a policy that is trained by DPO."""
+
+    title = "sordino language dpo"
+    stage = "train_policy"
+
+    temperature: Temperature = 0.1
+    learning_rate: LearningRate = 1e-5
+
+    def terms(self, **more: Any) -> TrainingTerms:
+        """Return the settings of the trainer."""
+        return super().terms(temperature=self.temperature, learning_rate=self.learning_rate, **more)
+
+
+def refuse_folder(out: Path, *, force: bool) -> None:
+    """Refuse to write a checkpoint where something is already."""
+    refuse_existing(out, force=force)
+    if out.is_file():
+        raise FileSystemError(f"{out.name} is a file; give the name of a folder.")
+    if out.is_dir() and any(out.glob("*.db")):
         raise UsageError(
-            f"{kept.name} holds the randomized answers of an earlier run. Nothing was done. Train "
-            f"on them, which spends nothing: give {kept.name} instead of the raw judgments; or "
-            "pass --force to randomize anew, which spends again."
+            f"{out.name} holds a ledger or another database, and a checkpoint is published as a "
+            "whole. Nothing was done. Choose another name."
         )
-    for path in (kept, manifest_path(kept)):
-        refuse_output(path, force=terms.force)
 
 
-def planned_spend(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> dict[str, Any]:
-    """Return what training would spend; nothing is touched."""
-    if isinstance(pairs, PrivatePairs):
-        promise = describe_guarantee_and_caveats(pairs.guarantee)
-        return {"spend": 0.0, "pairs": len(pairs), "dropped_identical": pairs.dropped, **promise}
-    ledger = future_ledger(terms.ledger_path, terms.data, terms.limit)
-    if terms.non_private:
-        return _planned_exposure(terms, pairs, ledger)
-    randomization = Randomization.of(
-        terms.coin, ledger, on_device=False, simulate_seed=terms.simulate_seed
-    )
-    rows = FileRows(terms.source, terms.settings)
-    return plan_answers(rows, randomization, data=terms.data)[0]
-
-
-def _planned_exposure(terms: AnswerTerms, pairs: Pairs, ledger: Ledger) -> dict[str, Any]:
-    """Return that everything would be spent."""
-    mechanism = NonPrivate()
-    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    ledger.check_data(terms.data, pairs.public_digest)
-    ledger.check(mechanism.event, promise=promise)
-    told = describe_guarantee_and_caveats(promise)
-    return {"spend": math.inf, "pairs": len(pairs), "dropped_identical": pairs.dropped, **told}
-
-
-def made_private(terms: AnswerTerms, pairs: Pairs | PrivatePairs) -> Answers:
-    """Return randomized answers: those that were read, or new ones that are kept in a file."""
-    if isinstance(pairs, PrivatePairs):
-        return _received(terms, pairs)
-    if not terms.non_private:
-        refuse_unwritable(terms.answers_path)
-    ledger = open_ledger(terms.ledger_path, terms.data, terms.limit)
-    if terms.non_private:
-        return Answers(private=use_unprotected(pairs, NonPrivate(), ledger=ledger), ledger=ledger)
-    with Bar.shown("Randomizing") as bar:
-        privatize_file(
-            terms.source,
-            terms.answers_path,
-            terms.coin,
-            ledger=ledger,
-            settings=terms.settings,
-            simulate_seed=terms.simulate_seed,
-            force=terms.force,
-            progress=bar,
-        )
-    private = read_pairs(terms.answers_path)
-    assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
-    for release_id in _paying(ledger, private.artifact):
-        private = private.received(release_id)
-    return Answers(private=private, ledger=ledger, file=terms.answers_path)
-
-
-def _received(terms: AnswerTerms, private: PrivatePairs) -> Answers:
-    """Return answers that arrived private; a ledger that was named takes note of them."""
-    if terms.ledger is None:
-        return Answers(private=private, ledger=None)
-    promise = private.guarantee
-    limit = spending_limit(
-        promise.epsilon, terms.budget, unit=promise.unit, trust=promise.trust, delta=promise.delta
-    )
-    ledger = open_ledger(terms.ledger, terms.data, limit)
-    paid = _paying(ledger, private.artifact)
-    for release_id in paid or [ledger.receive(terms.source, read_manifest(terms.source))]:
-        private = private.received(release_id)
-    return Answers(private=private, ledger=ledger)
-
-
-def _paying(ledger: Ledger, artifact: str) -> list[str]:
-    """Return the entries of a ledger that paid for a privatized file, each once."""
-    kinds = {"commit", "repeat", "receive"}
-    rows = (row for row in ledger.rows if row.kind in kinds)
-    found = [row.release_id for row in rows if json.loads(row.payload)["artifact"] == artifact]
-    return list(dict.fromkeys(found))
-
-
-Train = Callable[..., list[dict[str, Any]]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training:
-    """What one command asked for."""
-
-    title: str  # of the command
-    stage: str  # which function of the pipeline trains
-    answers: AnswerTerms  # the judgments, and what they may cost
-    model: Path  # checkpoint to start from
-    settings: dict[str, Any]  # fields of `TrainingTerms`
-    sft: Path | None  # the text that the model was fine-tuned on, if it was said
-    strict: bool  # whether that text is refused where it gives labels away
-
-
-def check_reference(pairs: Comparisons, sft: Path | None, *, strict: bool) -> None:
-    """Warn, or refuse, if the text that a reference was fine-tuned on gives labels away."""
-    if sft is None:
-        return
-    documents = language_module("references.texts").read_documents(sft)
-    language_module("references.texts").warn_of_labels(documents, pairs, strict=strict)
-
-
-def run_training(job: Training, *, dry_run: bool, as_json: bool) -> None:
+def train(asked: Train) -> None:
     """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    out = job.answers.out
-    refuse_folder(out, force=job.answers.force)
-    refuse_ledger_within(job.answers)
-    pairs = read_answers(job.answers)
-    pipeline = language_module("studies.pipeline")
-    terms = pipeline.TrainingTerms(**job.settings)
-    writes = job.stage == "train_policy"
-    fitting = pipeline.count_fitting(pairs, job.model, terms, writes=writes)
-    check_reference(pairs, job.sft, strict=job.strict)
-    planned = planned_spend(job.answers, pairs)
-    expected = _expected_promise(job, pairs, planned)
-    if dry_run:
-        planned |= describe_guarantee_and_caveats(expected)
-        simulated = expected.simulated
-        finish(job.title, plan_rows(planned), planned, as_json=as_json, simulated=simulated)
-        return
-    with made_folder(out):
-        answers = made_private(job.answers, pairs)
-        with nullcontext() if answers.ledger is None else add_spend_to_errors(answers.ledger):
-            log = _logged(getattr(pipeline, job.stage), job, answers, terms)
-    promise = language_module("models.promises").CheckpointPromise.read(out).guarantee
-    value = {
-        **describe_guarantee_and_caveats(promise),
-        **_told(job, answers, planned, log, left_out=len(pairs) - fitting),
-    }
-    rows = _rows(value, job.answers)
-    finish(job.title, rows, value, as_json=as_json, simulated=promise.simulated)
+    if asked.noise is TrainingNoise.updates:
+        _train_on_judgments(asked)
+    else:
+        _train_on_answers(asked)
 
 
-def refuse_ledger_within(terms: AnswerTerms) -> None:
-    """Refuse a ledger inside the checkpoint, which is published as a whole."""
-    if terms.ledger is not None and terms.ledger.resolve().is_relative_to(terms.out.resolve()):
-        raise UsageError(
-            f"--ledger {terms.ledger.name} lies inside {terms.out.name}, and a checkpoint is "
-            "published as a whole. Nothing was done. Keep the ledger elsewhere."
-        )
-
-
-def _expected_promise(
-    job: Training, pairs: Pairs | PrivatePairs, planned: dict[str, Any]
-) -> Guarantee:
-    """Return what the checkpoint will promise: of these answers, and of all that came before."""
-    if isinstance(pairs, PrivatePairs):
-        return _with_start(
-            language_module("models.promises").CheckpointPromise.of(pairs, kind="policy"), job.model
-        )
-    return promise_with_start(
-        Guarantee.from_dict(planned["guarantee"], planned["caveats"]), job.model
-    )
-
-
-def promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
-    """Return what a new promise comes to together with those of the model that is started from."""
-    promises = language_module("models.promises")
-    source = promises.Answers(guarantee=promise)
-    return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
+def promised(folder: Path) -> Any:
+    """Return what the checkpoint in a folder promises."""
+    return language_module("models.promises").CheckpointPromise.read(folder)
 
 
 def _with_start(own: Any, model: Path) -> Guarantee:
@@ -316,182 +484,295 @@ def _with_start(own: Any, model: Path) -> Guarantee:
     return guarantee
 
 
-def _logged(train: Train, job: Training, answers: Answers, terms: Any) -> list[dict[str, Any]]:
-    """Train and return the log."""
-    with Bar.shown("Training") as bar:
-        return train(answers.private, job.model, job.answers.out, terms, progress=bar)
+def _promise_with_start(promise: Guarantee, model: Path) -> Guarantee:
+    """Return what a new promise comes to together with those of the model that is started from."""
+    promises = language_module("models.promises")
+    source = promises.Answers(guarantee=promise)
+    return _with_start(promises.CheckpointPromise(kind="policy", sources=(source,)), model)
 
 
-def _told(
-    job: Training,
-    answers: Answers,
-    planned: dict[str, Any],
-    log: list[dict[str, Any]],
-    *,
-    left_out: int,
-) -> dict[str, Any]:
-    """Return what the command answers as JSON."""
-    ledger = answers.ledger
-    losses = [row["loss"] for row in log if "loss" in row]
+def _promise_rows(asked: Train, value: dict[str, Any], spent: str) -> dict[str, str]:
+    """Return lines on what was written, what it promises and what it cost."""
     return {
-        "spend": planned["spend"],
-        "pairs": len(answers.private),
-        "dropped_identical": planned["dropped_identical"],
-        "dropped_overlong": left_out,
-        "loss": job.settings["loss"],
-        "final_loss": losses[-1] if losses else None,
-        "steps": log[-1].get("step", 0) if log else 0,
-        "answers": answers.file and answers.file.name,
-        "ledger": None
-        if ledger is None
-        else {"head": ledger.head.digest, "rows": ledger.head.rows},
-    }
-
-
-def _rows(value: dict[str, Any], terms: AnswerTerms) -> dict[str, str]:
-    """Return the closing summary."""
-    ledger, loss = value["ledger"], value["final_loss"]
-    spent = "nothing" if not value["spend"] else f"epsilon={never_less(value['spend'])}"
-    rows = {
-        "written": terms.out.name,
+        "written": asked.out.name,
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",
-        "spent": "everything (NOT PRIVATE)" if math.isinf(value["spend"]) else spent,
-        "pairs": f"{value['pairs']:,}",
+        "spent": spent,
     }
-    if value["dropped_overlong"]:
-        rows["left out"] = f"{value['dropped_overlong']:,} with an answer that does not fit"
-    if loss is not None:
-        rows["loss"] = f"{loss:.4f} ({value['loss']}, last logged, on randomized answers)"
-    if value["answers"]:
-        rows["answers"] = f"{value['answers']} (train on it again: it spends nothing)"
-    if ledger is not None:
-        rows["ledger head"] = ledger["head"]
-        rows["ledger rows"] = f"{ledger['rows']} (note the head elsewhere)"
-    if ledger is not None and terms.ledger is None:
+
+
+def _ledger_rows(asked: Train, ledger: Ledger) -> dict[str, str]:
+    """Return lines on the ledger that paid."""
+    rows = {
+        "ledger head": ledger.head.digest,
+        "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
+    }
+    if asked.ledger is None:
         rows["beware"] = "releases of the same judgments add up; only one shared --ledger sees it"
     return rows
 
 
-_ALONE = "it is for randomized labels, and with --noise updates none are"
-_USUAL = {"loss": "debiased", "epochs": 1.0, "head_epochs": 0.0, "batch_size": 16}
+# Randomized answers: read as they are, or made first, through the ledger.
 
 
-def run_centrally(job: Training, choice: CentralChoice, *, dry_run: bool, as_json: bool) -> None:
-    """Do the whole job and tell how it ended; whatever can be refused is refused first."""
-    terms = job.answers
-    _refuse_settings(job, choice, dry_run=dry_run)
-    privacy = choice.privacy(terms.epsilon)
-    pipeline = language_module("studies.pipeline")
-    settings = language_module("studies.pipeline").TrainingTerms(**job.settings)
-    pairs = _raw(terms)
-    writes = job.stage == "train_policy"
-    declared = {"writes": writes, "declare_unread": choice.declare_unread}
-    caveats = pipeline.refuse_unusable(pairs, job.model, settings, privacy, **declared)
-    promise = privacy.promise(terms.simulate_seed).with_caveats(*caveats)
-    expected = promise_with_start(promise, job.model)
+@dataclass(frozen=True, kw_only=True)
+class _Answers:
+    """Randomized answers, the ledger that they were paid on, and the file that keeps them."""
+
+    private: PrivatePairs
+    ledger: Ledger | None
+    file: Path | None = None
+
+
+def _train_on_answers(asked: Train) -> None:
+    """Train on randomized answers; raw judgments are randomized first."""
+    pairs = _read_answers(asked)
+    pipeline, terms = language_module("studies.pipeline"), asked.terms()
+    writes = asked.stage == "train_policy"
+    fitting = pipeline.count_fitting(pairs, asked.model, terms, writes=writes)
+    if asked.sft is not None:
+        texts = language_module("references.texts")
+        texts.warn_of_labels(texts.read_documents(asked.sft), pairs, strict=asked.strict)
+    planned, expected = _plan(asked, pairs)
+    if asked.dry_run:
+        planned |= describe_guarantee_and_caveats(expected)
+        rows, simulated = plan_rows(planned), expected.simulated
+        finish(asked.title, rows, planned, as_json=asked.as_json, simulated=simulated)
+        return
+    with made_folder(asked.out):
+        answers = _made_private(asked, pairs)
+        ledger = answers.ledger
+        with (
+            nullcontext() if ledger is None else add_spend_to_errors(ledger),
+            Bar.shown("Training") as bar,
+        ):
+            learn = getattr(pipeline, asked.stage)
+            log = learn(answers.private, asked.model, asked.out, terms, progress=bar)
+    promise = promised(asked.out).guarantee
+    losses = [row["loss"] for row in log if "loss" in row]
+    left_out, spend = len(pairs) - fitting, planned["spend"]
+    value = {
+        **describe_guarantee_and_caveats(promise),
+        "spend": spend,
+        "pairs": len(answers.private),
+        "dropped_identical": planned["dropped_identical"],
+        "dropped_overlong": left_out,
+        "loss": terms.loss,
+        "final_loss": losses[-1] if losses else None,
+        "steps": log[-1].get("step", 0) if log else 0,
+        "answers": answers.file and answers.file.name,
+        "ledger": ledger and {"head": ledger.head.digest, "rows": ledger.head.rows},
+    }
+    spent = "nothing" if not spend else f"epsilon={never_less(spend)}"
+    rows = {
+        **_promise_rows(asked, value, "everything (NOT PRIVATE)" if math.isinf(spend) else spent),
+        "pairs": f"{len(answers.private):,}",
+    }
+    if left_out:
+        rows["left out"] = f"{left_out:,} with an answer that does not fit"
+    if losses:
+        rows["loss"] = f"{losses[-1]:.4f} ({terms.loss}, last logged, on randomized answers)"
+    if answers.file is not None:
+        rows["answers"] = f"{answers.file.name} (train on it again: it spends nothing)"
+    rows |= {} if ledger is None else _ledger_rows(asked, ledger)
+    finish(asked.title, rows, value, as_json=asked.as_json, simulated=promise.simulated)
+
+
+def _read_answers(asked: Train) -> Pairs | PrivatePairs:
+    """Return what the file holds, after refusing settings that do not fit it."""
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            asked.source,
+            drop_identical=asked.drop_identical,
+            person_field=asked.person_field,
+            progress=bar,
+        )
+    if isinstance(pairs, PrivatePairs):
+        promise = pairs.guarantee
+        more = asked.epsilon is not None and asked.epsilon < promise.epsilon
+        wanted = {
+            "--non-private": asked.non_private,
+            "--simulate-seed": asked.simulate_seed is not None,
+            f"--epsilon {asked.epsilon}": more,
+        }
+        for name in (name for name, given in wanted.items() if given):
+            raise UsageError(
+                f"These answers were randomized with epsilon={never_less(promise.epsilon)} per "
+                f"{promise.unit} already, so {name} comes too late. Nothing was done. Leave it out."
+            )
+    elif not asked.non_private:
+        kept = asked.answers_path
+        if not asked.force and kept.exists():  # an earlier run has paid for them
+            raise UsageError(
+                f"{kept.name} holds the randomized answers of an earlier run. Nothing was done. "
+                f"Train on them, which spends nothing: give {kept.name} instead of the raw "
+                "judgments; or pass --force to randomize anew, which spends again."
+            )
+        for path in (kept, manifest_path(kept)):
+            refuse_output(path, force=asked.force)
+    return pairs
+
+
+def _coin(asked: Train) -> RandomizedResponse:
+    """Return the coin for one label."""
+    if asked.epsilon is None:
+        raise UsageError(
+            "These are raw judgments: a model trained on them would give them away. Nothing was "
+            "done. Say what one label may cost (--epsilon E), or --non-private for a baseline that "
+            "protects nobody."
+        )
+    return RandomizedResponse(asked.epsilon)
+
+
+def _limit(asked: Train) -> Limit:
+    """Return the limit of a new ledger of labels."""
+    spend = math.inf if asked.non_private else _coin(asked).epsilon
+    return spending_limit(spend, asked.limits, unit="label", trust="central")
+
+
+def _plan(asked: Train, pairs: Pairs | PrivatePairs) -> tuple[dict[str, Any], Guarantee]:
+    """Return what training would spend, and what the checkpoint will promise of all that counts."""
+    counts = {"pairs": len(pairs), "dropped_identical": pairs.dropped}
+    if isinstance(pairs, PrivatePairs):
+        own = language_module("models.promises").CheckpointPromise.of(pairs, kind="policy")
+        told = describe_guarantee_and_caveats(pairs.guarantee)
+        return {"spend": 0.0, **counts, **told}, _with_start(own, asked.model)
+    ledger = future_ledger(asked.ledger_path, asked.data, _limit(asked))
+    if asked.non_private:
+        mechanism = NonPrivate()
+        promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+        ledger.check_data(asked.data, pairs.public_digest)
+        ledger.check(mechanism.event, promise=promise)
+        planned = {"spend": math.inf, **counts, **describe_guarantee_and_caveats(promise)}
+    else:
+        randomization = Randomization.of(
+            _coin(asked), ledger, on_device=False, simulate_seed=asked.simulate_seed
+        )
+        rows = FileRows(asked.source, asked.reading)
+        planned = plan_answers(rows, randomization, data=asked.data)[0]
+    promise = Guarantee.from_dict(planned["guarantee"], planned["caveats"])
+    return planned, _promise_with_start(promise, asked.model)
+
+
+def _made_private(asked: Train, pairs: Pairs | PrivatePairs) -> _Answers:
+    """Return randomized answers: those that were read, or new ones that are kept in a file."""
+    if isinstance(pairs, PrivatePairs):
+        return _received(asked, pairs)
+    if not asked.non_private:
+        refuse_unwritable(asked.answers_path)
+    ledger = open_ledger(asked.ledger_path, asked.data, _limit(asked))
+    if asked.non_private:
+        return _Answers(private=use_unprotected(pairs, NonPrivate(), ledger=ledger), ledger=ledger)
+    with Bar.shown("Randomizing") as bar:
+        privatize_file(
+            asked.source,
+            asked.answers_path,
+            _coin(asked),
+            ledger=ledger,
+            settings=asked.reading,
+            simulate_seed=asked.simulate_seed,
+            force=asked.force,
+            progress=bar,
+        )
+    private = read_pairs(asked.answers_path)
+    assert isinstance(private, PrivatePairs)  # noqa: S101 - for the type checker: just written
+    for release_id in _paying(ledger, private.artifact):
+        private = private.received(release_id)
+    return _Answers(private=private, ledger=ledger, file=asked.answers_path)
+
+
+def _received(asked: Train, private: PrivatePairs) -> _Answers:
+    """Return answers that arrived private; a ledger that was named takes note of them."""
+    if asked.ledger is None:
+        return _Answers(private=private, ledger=None)
+    promise = private.guarantee
+    limit = spending_limit(
+        promise.epsilon, asked.limits, unit=promise.unit, trust=promise.trust, delta=promise.delta
+    )
+    ledger = open_ledger(asked.ledger, asked.data, limit)
+    paid = _paying(ledger, private.artifact)
+    for release_id in paid or [ledger.receive(asked.source, read_manifest(asked.source))]:
+        private = private.received(release_id)
+    return _Answers(private=private, ledger=ledger)
+
+
+def _paying(ledger: Ledger, artifact: str) -> list[str]:
+    """Return the entries of a ledger that paid for a privatized file, each once."""
+    kinds = {"commit", "repeat", "receive"}
+    rows = (row for row in ledger.rows if row.kind in kinds)
+    ids = [row.release_id for row in rows if json.loads(row.payload)["artifact"] == artifact]
+    return list(dict.fromkeys(ids))
+
+
+# Raw judgments: what is released is the sum of clipped gradients of every step.
+
+
+def _train_on_judgments(asked: Train) -> None:
+    """Train on raw judgments; every step is noised, and paid for before it is drawn."""
+    privacy, pipeline = asked.privacy(), language_module("studies.pipeline")
+    terms = asked.terms()
+    with Bar.shown("Reading") as bar:
+        pairs = read_pairs(
+            asked.source, hides_records=True, person_field=asked.person_field, progress=bar
+        )
+    refuse_randomized(pairs)
+    caveats = pipeline.refuse_unusable(
+        pairs,
+        asked.model,
+        terms,
+        privacy,
+        writes=asked.stage == "train_policy",
+        declare_unread=asked.declare_unread,
+    )
+    promise = privacy.promise(asked.simulate_seed).with_caveats(*caveats)
+    expected = _promise_with_start(promise, asked.model)
     limit = spending_limit(
         privacy.epsilon,
-        terms.budget,
+        asked.limits,
         unit=privacy.unit,
         trust="central",
         delta=privacy.delta,
         neighbors=privacy.neighbors,
     )
-    planned = future_ledger(terms.ledger_path, terms.data, limit)
-    planned.check_data(terms.data, None)
-    if not choice.resume:  # else the trainer knows which steps are left
+    planned = future_ledger(asked.ledger_path, asked.data, limit)
+    planned.check_data(asked.data, None)
+    if not asked.resume:  # else the trainer knows which steps are left
         planned.check(privacy.event(privacy.steps), promise=promise)
-    if dry_run:
-        _tell_plan(job.title, choice, privacy, expected, as_json=as_json)
+    if asked.dry_run:
+        _tell_plan(asked, privacy, expected)
         return
-    with made_folder(terms.out):
-        ledger = open_ledger(terms.ledger_path, terms.data, limit)
-        _train(getattr(pipeline, f"{job.stage}_centrally"), job, choice, privacy, pairs, ledger)
-    _tell(job, choice, privacy, ledger, as_json=as_json)
+    with made_folder(asked.out):
+        ledger = open_ledger(asked.ledger_path, asked.data, limit)
+        if not asked.resume:
+            for folder in asked.out.glob("checkpoint-*"):  # which a later run would go on from
+                shutil.rmtree(folder, ignore_errors=True)
+        with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
+            try:
+                getattr(pipeline, f"{asked.stage}_centrally")(
+                    pairs,
+                    asked.model,
+                    asked.out,
+                    terms,
+                    privacy=privacy,
+                    ledger=ledger,
+                    declare_unread=asked.declare_unread,
+                    simulate_seed=asked.simulate_seed,
+                    save_every=asked.save_every,
+                    resume=asked.resume,
+                    progress=bar,
+                )
+            except BudgetExceeded as error:
+                raise BudgetExceeded(f"{error}{_PAYS_AGAIN if asked.resume else ''}") from None
+    _tell(asked, privacy, ledger)
 
 
-def _refuse_settings(job: Training, choice: CentralChoice, *, dry_run: bool) -> None:
-    """Refuse options that do not fit, and outputs that are there."""
-    terms = job.answers
-    choice.refuse_beside(force=terms.force, dry_run=dry_run)
-    given = {
-        f"--{name.replace('_', '-')}": None if job.settings.get(name, usual) == usual else True
-        for name, usual in _USUAL.items()
-    }
-    refuse_given(given, _ALONE)
-    refuse_given({"--non-private": terms.non_private or None}, "--noise updates always adds noise")
-    texts = {"--sft": job.sft, "--strict": job.strict or None}
-    refuse_given(texts, "what a comparison with the raw records says would be a release of its own")
-    refuse_folder(terms.out, force=terms.force or choice.resume)
-    refuse_ledger_within(terms)
+_PAYS_AGAIN = (
+    " A run that goes on pays again for the steps after its checkpoint: --budget EPSILON raises "
+    "the limit, and the ledger records it."
+)
 
 
-def _raw(terms: AnswerTerms) -> Pairs:
-    """Return raw judgments; there may be none."""
-    with Bar.shown("Reading") as bar:
-        pairs = read_pairs(
-            terms.source,
-            hides_records=True,
-            person_field=terms.settings.person_field,
-            progress=bar,
-        )
-    refuse_randomized(pairs)
-    assert isinstance(pairs, Pairs)  # noqa: S101 - for the type checker
-    return pairs
-
-
-def _train(
-    train: Any,
-    job: Training,
-    choice: CentralChoice,
-    privacy: Any,
-    pairs: Pairs,
-    ledger: Ledger,
-) -> None:
-    """Train; every part of the run is paid for before it is drawn."""
-    terms = job.answers
-    settings = language_module("studies.pipeline").TrainingTerms(**job.settings)
-    if not choice.resume:
-        _forget_checkpoints(terms.out)
-    with add_spend_to_errors(ledger), Bar.shown("Training") as bar:
-        try:
-            train(
-                pairs,
-                job.model,
-                terms.out,
-                settings,
-                privacy=privacy,
-                ledger=ledger,
-                declare_unread=choice.declare_unread,
-                simulate_seed=terms.simulate_seed,
-                save_every=choice.save_every,
-                resume=choice.resume,
-                progress=bar,
-            )
-        except BudgetExceeded as error:
-            raise BudgetExceeded(f"{error}{_way_out(choice)}") from None
-
-
-def _way_out(choice: CentralChoice) -> str:
-    """Return why a run that was interrupted may lack budget, and what helps."""
-    if not choice.resume:
-        return ""
-    return (
-        " A run that goes on pays again for the steps after its checkpoint: --budget EPSILON "
-        "raises the limit, and the ledger records it."
-    )
-
-
-def _forget_checkpoints(out: Path) -> None:
-    """Remove the checkpoints of an earlier run, which a later one would go on from."""
-    for folder in out.glob("checkpoint-*"):
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _tell_plan(
-    title: str, choice: CentralChoice, privacy: Any, expected: Guarantee, *, as_json: bool
-) -> None:
+def _tell_plan(asked: Train, privacy: CentralPrivacy, expected: Guarantee) -> None:
     """Print what a run would spend."""
     told = describe_guarantee_and_caveats(expected)
     value = {"spend": privacy.epsilon, **told, "privacy": privacy.to_dict()}
@@ -499,17 +780,15 @@ def _tell_plan(
         "would spend": f"epsilon={never_less(privacy.epsilon)}",
         "guarantee": describe_promise(value["guarantee"]),
         "caveats": ", ".join(value["caveats"]) or "none",
-        **_noise_rows(choice, privacy),
+        **_noise_rows(asked, privacy),
         "touched": "nothing (dry run)",
     }
-    finish(title, rows, value, as_json=as_json, simulated=expected.simulated)
+    finish(asked.title, rows, value, as_json=asked.as_json, simulated=expected.simulated)
 
 
-def _tell(
-    job: Training, choice: CentralChoice, privacy: Any, ledger: Ledger, *, as_json: bool
-) -> None:
+def _tell(asked: Train, privacy: CentralPrivacy, ledger: Ledger) -> None:
     """Print what came out and what it cost; nothing that was computed from the pairs."""
-    promise = language_module("models.promises").CheckpointPromise.read(job.answers.out)
+    promise = promised(asked.out)
     spend = promise.sources[0].guarantee.epsilon
     value = {
         **describe_guarantee_and_caveats(promise.guarantee),
@@ -518,212 +797,20 @@ def _tell(
         "ledger": {"head": ledger.head.digest, "rows": ledger.head.rows},
     }
     rows = {
-        "written": job.answers.out.name,
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(value["caveats"]) or "none",
-        "spent": f"epsilon={never_less(spend)}",
-        **_noise_rows(choice, privacy),
-        "ledger head": ledger.head.digest,
-        "ledger rows": f"{ledger.head.rows} (note the head elsewhere)",
+        **_promise_rows(asked, value, f"epsilon={never_less(spend)}"),
+        **_noise_rows(asked, privacy),
+        **_ledger_rows(asked, ledger),
     }
-    if job.answers.ledger is None:
-        rows["beware"] = "releases of the same judgments add up; only one shared --ledger sees it"
     simulated = promise.guarantee.simulated
-    finish(job.title, rows, value, as_json=as_json, simulated=simulated)
+    finish(asked.title, rows, value, as_json=asked.as_json, simulated=simulated)
 
 
-def _noise_rows(choice: CentralChoice, privacy: Any) -> dict[str, str]:
+def _noise_rows(asked: Train, privacy: CentralPrivacy) -> dict[str, str]:
     """Return lines on the noise, on what was chosen for the user, and on what is not measured."""
-    chosen = choice.chosen_here
     return {
         "noise": f"{privacy.noise_multiplier:.4g} times the clip of {privacy.clip:g} on the sum of "
         f"each of {privacy.steps:,} steps; a {privacy.unit} takes part in one with chance "
         f"{privacy.sampling_probability:.4g}",
-        **({"chosen here": chosen} if chosen else {}),
+        **({"chosen here": asked.chosen_here} if asked.chosen_here else {}),
         "loss, accuracy": "not measured: on raw judgments each would be a release of its own",
     }
-
-
-def read_prompts(path: Path, n: int | None = None) -> list[Text]:
-    """Return the different prompts of a file, the first n of them; other fields go nowhere."""
-    texts = [read_text(row, "prompt", where) for where, row in read_mappings(path)]
-    unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
-    return unique[:n]
-
-
-def improve(
-    reward: Path,
-    model: Path,
-    prompts: Path,
-    out: Path,
-    settings: dict[str, Any],
-    *,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Improve a policy on a private reward, and tell what it promises."""
-    refuse_folder(out, force=force)
-    asked = read_prompts(prompts)
-    pipeline = language_module("studies.pipeline")
-    terms = pipeline.PolicyTerms(**settings)
-    score = language_module("rewards.text_rewards").TextRewardModel.load(reward)
-    with made_folder(out), Bar.shown("Improving") as bar:
-        log = pipeline.improve_policy(score, model, asked, out, terms, progress=bar)
-    promise = language_module("models.promises").CheckpointPromise.read(out).guarantee
-    rewards = [row["reward"] for row in log if "reward" in row]
-    value = {
-        **describe_guarantee_and_caveats(promise),
-        "spend": 0.0,
-        "prompts": len(asked),
-        "update": settings["update"],
-        "steps": settings["steps"],
-        "first_reward": rewards[0] if rewards else None,
-        "reward": rewards[-1] if rewards else None,
-    }
-    rows = {
-        "written": out.name,
-        "guarantee": describe_promise(value["guarantee"]),
-        "caveats": ", ".join(value["caveats"]) or "none",
-        "spent": "nothing: a private reward may be optimized for ever",
-        "prompts": f"{len(asked):,}, which count as public",
-    }
-    if rewards:
-        rows["reward"] = f"{rewards[0]:.3f} to {rewards[-1]:.3f} in {settings['steps']:,} steps"
-    finish("sordino language policy", rows, value, as_json=as_json, simulated=promise.simulated)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judging:
-    """What is compared, on which prompts, and who judges."""
-
-    policy: Path
-    reference: Path
-    prompts: Path
-    judge: Path | None
-    command: str | None
-    n: int | None
-    max_new_tokens: int
-    seed: int
-    declare_unread: bool
-
-
-def _refuse_other_judges(asked: Judging) -> None:
-    """Refuse a comparison with no judge, or two."""
-    if (asked.judge is None) == (asked.command is None):
-        raise UsageError(
-            "Give one judge: --judge DIR, a reward that was not optimized, or --judge-command CMD, "
-            "a program of yours. Nothing was judged."
-        )
-
-
-def measure_policy(asked: Judging, out: Path | None, *, force: bool, as_json: bool) -> None:
-    """Compare a policy with its reference, and tell who won and what was promised."""
-    _refuse_other_judges(asked)
-    words = _program(asked.command)
-    if out is not None:
-        refuse_output(out, force=force)
-    prompts = read_prompts(asked.prompts, asked.n)
-    promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
-    caveats = _caveats_of_judge(asked, promises)
-    comparison = language_module("judging")
-    judge, shared = _judge(asked, words, promises["policy"])
-    found = comparison.compare_policies(
-        asked.policy,
-        asked.reference,
-        prompts,
-        judge,
-        max_new_tokens=asked.max_new_tokens,
-        seed=asked.seed,
-    )
-    value: dict[str, Any] = finite(
-        {
-            **found.to_dict(),
-            "judge": "reward" if asked.judge else "command",
-            "judge_shares_answers": shared,
-            **{f"{name}_guarantee": _in_json(one, caveats) for name, one in promises.items()},
-        }
-    )
-    if out is not None:
-        write_json(out, value, force=force)
-    sources = [found.guarantee, *(each and each.guarantee for each in promises.values())]
-    simulated = any(each is not None and each.simulated for each in sources)
-    rows = _policy_rows(found, shared=shared, promises=promises) | (
-        {"written": out.name} if out else {}
-    )
-    finish("sordino language evaluate", rows, value, as_json=as_json, simulated=simulated)
-
-
-def _program(command: str | None) -> list[str]:
-    """Return the words of a command line."""
-    try:
-        words = [] if command is None else shlex.split(command)
-    except ValueError:
-        words = []
-    if command is not None and not words:
-        raise UsageError(
-            "--judge-command is empty, or a quote in it is not closed. Nothing was judged. Give "
-            "the program and its arguments as in a shell."
-        )
-    return words
-
-
-def _in_json(promise: Any, caveats: tuple[str, ...]) -> dict[str, Any] | None:
-    """Return a checkpoint's promise with its caveats, and those of the judge."""
-    if promise is None:
-        return None
-    found = promise.guarantee.with_caveats(*caveats)
-    return {**found.to_dict(), "caveats": list(found.caveats)}
-
-
-def _caveats_of_judge(asked: Judging, promises: dict[str, Any]) -> tuple[str, ...]:
-    """Return what qualifies a win rate of what hides whole records or persons."""
-    # A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
-    # are not here to be compared with.
-    if all(one is None or one.guarantee.unit == "label" for one in promises.values()):
-        return ()
-    return caveats_of_reading(known=False, read=False, declared=asked.declare_unread)
-
-
-def _judge(asked: Judging, words: list[str], policy: Any) -> tuple[Any, bool]:
-    """Return the judge, and whether it learned from the very answers that the policy did."""
-    if asked.command is not None:
-        return language_module("judging").CommandJudge(words, seed=asked.seed), False
-    reward = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
-    judge = language_module("judging").RewardJudge(reward)
-    return judge, policy is not None and bool(_known_by(policy) & _known_by(reward.promise))
-
-
-def _known_by(promise: Any) -> set[str]:
-    """Return every release that a promise speaks for, by its entries and by its answers."""
-    return {
-        name
-        for source in promise.sources
-        for name in (*source.release_ids, source.artifact)
-        if name
-    }
-
-
-def _promise(folder: Path) -> Any:
-    """Return what a checkpoint of ours promises, or None for one of somebody else."""
-    found = language_module("models.promises").folder_promises(folder)
-    return found[0].with_those_of(*found[1:]) if found else None
-
-
-def _policy_rows(found: Any, *, shared: bool, promises: dict[str, Any]) -> dict[str, str]:
-    """Return the closing summary."""
-    matched = found.length_matched
-    promise = found.guarantee
-    rows = {
-        "win rate": f"{found.mean:.3f} [{found.low:.3f}, {found.high:.3f}]",
-        "length-matched": "not known" if matched is None else str(matched),
-        "mean length": f"{found.mean_length:.0f} against {found.reference_length:.0f} characters",
-        "compared": f"{found.n:,} answers to {found.prompts:,} prompts, {found.ties:,} ties",
-        "judge's labels": "nobody said" if promise is None else str(promise),
-    }
-    if shared:
-        rows["beware"] = "the judge learned from the same answers as the policy: it favors it"
-    for name, promise in promises.items():
-        rows[f"{name}'s labels"] = (
-            "no promise with it" if promise is None else str(promise.guarantee)
-        )
-    return rows

@@ -1,14 +1,8 @@
 """A study of policies across epsilons, run by run; one that was interrupted goes on.
 
-What can be known to fail in a comparison, and is refused before anything is spent on it.
-
-What a reader of a comparison must know beside its numbers.
-
-The releases of a comparison: fresh coins for every epsilon and seed, all on one ledger.
-
-Rows of a comparison that learn from raw judgments: every run is paid for on a ledger of its own.
-
-They promise something to whole records, and the other rows to labels: the two are never added up.
+Rows on randomized labels toss fresh coins for every epsilon and seed, all on one ledger. Rows that
+learn from raw judgments pay every run on a ledger of their own: they promise something to whole
+records, and the other rows to labels, so that the two are never added up.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,16 +36,13 @@ from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 
 from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit, with_spend
-from ._language_options import language_module
+from ._language_run import promised
 from ._run import publish
-from ._settings import DELTA
+from ._settings import DELTA, language_module
 
-
-def judge_promise(judge: Path) -> Guarantee:
-    """Return what the labels were promised that a judge learned from."""
-    promise: Any = language_module("models.promises").CheckpointPromise.read(judge)
-    guarantee: Guarantee = promise.guarantee
-    return guarantee
+if TYPE_CHECKING:
+    from sordino.language.dp_sgd.privacy import CentralPrivacy
+    from sordino.language.studies.comparison import CentralSizes, StudySizes
 
 
 def refuse_reference(model: Path) -> None:
@@ -75,7 +66,8 @@ def refuse_texts(study: Study) -> None:
         tokens = fitting.planned_tokens(study.reference_pairs, sizes.model, sizes.dpo)
     else:
         tokens = fitting.checkpoint_tokens(study.model, sizes.dpo, writes=True)
-        starts += [_writer(study.model), tokens.tokenizer]
+        writer = language_module("models.checkpoints").load_causal_model(study.model)
+        starts += [writer, tokens.tokenizer]  # which say what they have read
     fitting.refuse_unreadable(tokens, pairs, study.parts, answer_room=longest)
     if study.judge is not None:
         judge = language_module("rewards.text_rewards").TextRewardModel.load(study.judge)
@@ -85,11 +77,6 @@ def refuse_texts(study: Study) -> None:
     if study.central is not None:
         read, rows = language_module("references.texts").TextsRead, study.central
         read.on(*starts).caveats(read.of(rows.pairs), declared=rows.declare_unread)
-
-
-def _writer(model: Path) -> Any:
-    """Return the reference that was given, which says what it has read."""
-    return language_module("models.checkpoints").load_causal_model(model)
 
 
 def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
@@ -113,23 +100,19 @@ def table_notes(value: dict[str, Any], *, seeds: int) -> Iterator[str]:
         )
     if seeds > 1:
         yield f"Intervals are over {seeds} seeds: coins, training and draws."
-    yield from _on_judge(value["judge"])
-    yield from _on_costs(value, seeds)
-    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
-    if value["central"] is not None:
-        yield from _on_central(value, seeds)
-
-
-def _on_judge(judge: dict[str, Any]) -> Iterator[str]:
-    """Yield what the judge learned from."""
-    promise = Guarantee.from_dict(judge["guarantee"], judge["caveats"])
+    judge = value["judge"]
     if judge["pairs"] is None:
+        promise = Guarantee.from_dict(judge["guarantee"], judge["caveats"])
         yield f"The judge's labels: {promise}."
     else:
         yield (
             f"The judge learned from {judge['pairs']} other judgments, unprotected: the table "
             "tells about them."
         )
+    yield from _on_costs(value, seeds)
+    yield "Held-out accuracy is measured on randomized answers and corrected for their flips."
+    if value["central"] is not None:
+        yield from _on_central(value, seeds)
 
 
 def _on_costs(value: dict[str, Any], seeds: int) -> Iterator[str]:
@@ -242,9 +225,12 @@ class Releases:
         ledger = future_ledger(self.path, self.data, self.limit)
         ledger.check_data(self.data, self.pairs.public_digest)
         for epsilon in self.epsilons:
-            for seed in range(1 if math.isinf(epsilon) else self.seeds):
+            whole = math.isinf(epsilon)
+            mechanism = NonPrivate() if whole else RandomizedResponse(epsilon)
+            promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
+            for seed in range(1 if whole else self.seeds):
                 if anew or not self._file(epsilon, seed).exists():
-                    ledger = with_spend(ledger, *_cost(epsilon))
+                    ledger = with_spend(ledger, mechanism.event, promise)
 
     def open(self) -> Ledger:
         """Return the ledger."""
@@ -259,20 +245,30 @@ class Releases:
             return self._parts(self._unprotected[0])
         kept = self._file(epsilon, seed)
         if not kept.exists():
-            write_json(kept, _stored(self._tossed(epsilon, seed)))
+            coins = self.simulate_seed
+            if coins is not None:
+                coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
+            private = privatize(
+                self.pairs, RandomizedResponse(epsilon), ledger=self.open(), simulate_seed=coins
+            )
+            # without questions, which are in the user's file
+            told = describe_guarantee_and_caveats(private.guarantee)
+            write_json(
+                kept,
+                {
+                    "format": _FORMAT,
+                    "version": _VERSION,
+                    **told,
+                    "release_ids": list(private.release_ids),
+                    "artifact": private.artifact,
+                    "answers": private.answers.tolist(),
+                },
+            )
         return self._parts(self._stored_answers(epsilon, kept))
 
     def _file(self, epsilon: float, seed: int) -> Path:
         """Return where the answers of one release are kept: a study that goes on pays once."""
         return self.answers / f"{labels_name(epsilon)}-{seed}.json"
-
-    def _tossed(self, epsilon: float, seed: int) -> PrivatePairs:
-        """Return new randomized answers, after recording what they cost."""
-        coins = self.simulate_seed
-        if coins is not None:
-            coins += seed + SEEDS_APART * self.epsilons.index(epsilon)
-        coin = RandomizedResponse(epsilon)
-        return privatize(self.pairs, coin, ledger=self.open(), simulate_seed=coins)
 
     def _stored_answers(self, epsilon: float, path: Path) -> PrivatePairs:
         """Return answers that were kept."""
@@ -301,25 +297,6 @@ class Releases:
         return training, part(private, [row for row in rows if row in self.held_out])
 
 
-def _cost(epsilon: float) -> tuple[Any, Guarantee]:
-    """Return what one release does, and what it promises."""
-    mechanism: Any = NonPrivate() if math.isinf(epsilon) else RandomizedResponse(epsilon)
-    promise = mechanism.guarantee(unit="label", neighbors=REPLACE_ONE, trust="central")
-    return mechanism.event, promise
-
-
-def _stored(private: PrivatePairs) -> dict[str, Any]:
-    """Return randomized answers as JSON holds them; their questions are in the user's file."""
-    return {
-        "format": _FORMAT,
-        "version": _VERSION,
-        **describe_guarantee_and_caveats(private.guarantee),
-        "release_ids": list(private.release_ids),
-        "artifact": private.artifact,
-        "answers": private.answers.tolist(),
-    }
-
-
 _MARGIN = 1 + 1e-6  # the search that fits a budget, and the sum, differ in their last digits
 _PUBLIC = ("prompts", "answers", "number of judgments")  # which a table and its files tell of
 _BELOW = 0.1  # of one over the number of records: a larger delta would permit to publish one
@@ -338,7 +315,7 @@ class CentralRows:
     epsilons: tuple[float, ...]  # of the rows: what one run costs a record
     seeds: int  # runs at each of them
     units: float  # A guess of how many records there are, which counts as public
-    sizes: Any  # of the training
+    sizes: CentralSizes  # of the training
     folder: Path  # where finished runs are kept
     path: Path  # the ledger
     data: str  # its name on the ledger
@@ -357,10 +334,10 @@ class CentralRows:
         """Return every run as (epsilon, seed)."""
         return [(epsilon, seed) for epsilon in self.epsilons for seed in range(self.seeds)]
 
-    def privacy(self, epsilon: float) -> Any:
+    def privacy(self, epsilon: float) -> CentralPrivacy:
         """Return the public settings of one run."""
         batch = min(float(self.sizes.expected_batch), self.units)
-        return language_module("dp_sgd.privacy").CentralPrivacy(
+        privacy: CentralPrivacy = language_module("dp_sgd.privacy").CentralPrivacy(
             epsilon,
             self.delta,
             unit="record",
@@ -370,6 +347,7 @@ class CentralRows:
             expected_batch=batch,
             clip=self.sizes.clip,
         )
+        return privacy
 
     def kept(self, epsilon: float, seed: int) -> Path:
         """Return where a finished run is kept: a study that goes on pays for it once."""
@@ -383,8 +361,7 @@ class CentralRows:
     def _event(self, epsilon: float) -> Event:
         """Return what one run does."""
         privacy = self.privacy(epsilon)
-        event: Event = privacy.event(privacy.steps)
-        return event
+        return privacy.event(privacy.steps)
 
     def _epsilon(self, events: dict[Event, int]) -> float:
         """Return what runs cost one record together."""
@@ -457,17 +434,7 @@ class CentralRows:
 
     def promised(self) -> dict[str, Any]:
         """Return what all rows promise together: every run on the ledger."""
-        total = self.open().total()
-        known: dict[str, Any] = {
-            "units": self.units,
-            "public": list(_PUBLIC),
-            "spent": 0.0,
-            "guarantee": None,
-            "caveats": [],
-        }
-        if total is None:
-            return known
-        return known | {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
+        return {"units": self.units, "public": list(_PUBLIC), **_spent(self.open())}
 
     def planned(self) -> dict[str, Any]:
         """Return what the study would spend."""
@@ -481,10 +448,6 @@ class CentralRows:
             "runs": len(self.runs),
             "noise_multipliers": noise,
         }
-
-    def settings(self) -> dict[str, Any]:
-        """Return everything public that a result depends on."""
-        return {"epsilons": list(self.epsilons), "units": self.units, "delta": self.delta}
 
 
 _STUDY_FORMAT, _STUDY_VERSION = "sordino.language-table", 1
@@ -506,7 +469,7 @@ class Study:
     judge: Path | None  # A judge that is there already
     model: Path | None  # the label-free reference, or None to build one
     methods: tuple[str, ...]  # how policies are trained
-    sizes: Any  # of everything
+    sizes: StudySizes  # of everything
     data: str  # name of the data set
     central: CentralRows | None = None  # rows that learn from raw judgments, if there are any
 
@@ -522,8 +485,8 @@ class Study:
     @property
     def simulated(self) -> bool:
         """Return whether a seed is behind the policies' labels, or behind the judge's."""
-        judged = self.judge is not None and judge_promise(self.judge).simulated
-        return judged or self.training.simulate_seed is not None
+        judged = self.judge is not None and promised(self.judge).guarantee.simulated
+        return bool(judged) or self.training.simulate_seed is not None
 
     @property
     def runs(self) -> list[tuple[str, float, int]]:
@@ -565,19 +528,22 @@ class Study:
         with alone():
             contest, judge = self._contest()
             left = len(self.runs) + len(self._central_runs)
-            for asked in self.runs:
-                runs.append(self._run(table.ComparisonRun, contest, *asked))
+            for method, epsilon, seed in self.runs:
+                runs.append(self._run(table.ComparisonRun, contest, method, epsilon, seed))
                 progress(len(runs), left)
-            for each in self._central_runs:
-                runs.append(self._central_run(table.ComparisonRun, contest, *each))
+            for epsilon, seed in self._central_runs:
+                runs.append(self._central_run(table.ComparisonRun, contest, epsilon, seed))
                 progress(len(runs), left)
         value = {
             "format": _STUDY_FORMAT,
             "version": _STUDY_VERSION,
             "sordino": __version__,
-            **self._promised(),
+            **_spent(self.training.open()),
             "central": None if self.central is None else self.central.promised(),
-            "rows": self._costed(table.summary_rows(runs, self.training.of_labels)),
+            "rows": [
+                row if self.central is None else row | self.central.costs(row["labels"])
+                for row in table.summary_rows(runs, self.training.of_labels)
+            ],
             "curves": table.learning_curves(runs),
             "judge": judge,
             "prompts": len(contest.prompts),
@@ -586,14 +552,17 @@ class Study:
             "reference": "given" if self.model else "built",
             "simulated": self.simulated,
             "sizes": self.sizes.to_dict(),
-            "seconds": self._seconds(started),
+            # where raw records were read, a time would tell of them
+            "seconds": None if self.central else round(_random.clock() - started, 1),
         }
-        self._write(value, table)
+        curves = self.folder / "curves.svg"
+        write_training_curves(curves, value["curves"], force=True, simulated=self.simulated)
+        lines = table.markdown_table(
+            value["rows"], list(table_notes(value, seeds=self.training.seeds))
+        )
+        files = {"table.md": lines, "table.json": to_json(finite(value))}
+        publish(self.folder, files, force=True)
         return value
-
-    def _seconds(self, started: float) -> float | None:
-        """Return how long it took; None where raw records were read, of which times tell."""
-        return None if self.central is not None else round(_random.clock() - started, 1)
 
     def _begin(self, *, force: bool) -> None:
         """Write down what is studied, or check that it is the study that was begun here."""
@@ -609,20 +578,15 @@ class Study:
                     "judgments. Nothing was done. Choose another folder, or pass --force to start "
                     "anew."
                 )
-            self._make_folders()
-            return
-        self._make_folders()
-        write_json(path, wanted, force=True)
-
-    def _make_folders(self) -> None:
-        """Make the folders for what is kept between runs."""
         for name in ("runs", "answers"):
             (self.folder / name).mkdir(exist_ok=True)
+        if force or not path.exists():
+            write_json(path, wanted, force=True)
 
     def _settings(self) -> dict[str, Any]:
         """Return everything public that a result depends on, but for where files lie."""
         digest = language_module("embeddings").model_digest
-        models = {"model": self.model, "judge": self.judge}
+        models, central = {"model": self.model, "judge": self.judge}, self.central
         return {
             "format": _STUDY,
             "version": _STUDY_VERSION,
@@ -632,7 +596,13 @@ class Study:
             "epsilons": [labels_name(epsilon) for epsilon in self.training.epsilons],
             "seeds": self.training.seeds,
             "simulate_seed": self.training.simulate_seed,
-            "central": None if self.central is None else self.central.settings(),
+            "central": None
+            if central is None
+            else {
+                "epsilons": list(central.epsilons),
+                "units": central.units,
+                "delta": central.delta,
+            },
             "sizes": self.sizes.to_dict(),
             **{name: None if path is None else digest(path) for name, path in models.items()},
         }
@@ -705,31 +675,13 @@ class Study:
 
         return _once(path, kind, made, method="dpo", labels=labels, seed=seed)
 
-    def _costed(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """Return rows with what those on raw judgments cost, by the ledger."""
-        if self.central is None:
-            return rows
-        return [row | self.central.costs(row["labels"]) for row in rows]
 
-    def _promised(self) -> dict[str, Any]:
-        """Return what the table as a whole promises: all releases on its ledger together."""
-        total = self.training.open().total()
-        if total is None:
-            return {"spent": 0.0, "guarantee": None, "caveats": []}
-        return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
-
-    def _write(self, value: dict[str, Any], table: Any) -> None:
-        """Write the table and the curves."""
-        path, simulated = self.folder / "curves.svg", self.simulated
-        write_training_curves(path, value["curves"], force=True, simulated=simulated)
-        lines = table.markdown_table(
-            value["rows"], list(table_notes(value, seeds=self.training.seeds))
-        )
-        publish(
-            self.folder,
-            {"table.md": lines, "table.json": to_json(finite(value))},
-            force=True,
-        )
+def _spent(ledger: Ledger) -> dict[str, Any]:
+    """Return what all releases on a ledger promise together."""
+    total = ledger.total()
+    if total is None:
+        return {"spent": 0.0, "guarantee": None, "caveats": []}
+    return {"spent": total.epsilon, **describe_guarantee_and_caveats(total)}
 
 
 def _once(path: Path, kind: Any, made: Callable[[], Any], **named: Any) -> Any:

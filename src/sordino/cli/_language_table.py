@@ -1,29 +1,22 @@
-"""``sordino language table``: policies across epsilons, compared with their reference.
-
-A comparison of policies across epsilons: what is asked, refused, planned and told.
-"""
+"""A comparison of policies across epsilons: what is asked, refused, planned and told."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Annotated, Any
 
 from sordino import _validate
 from sordino._files import finite, refuse_existing
 from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy.guarantee import never_less
-from sordino.privatization.answers import FileSettings
 
-from . import _language_options as chosen
-from . import _options as options
 from ._accounts import Budget
 from ._app import Bar, finish, grid
-from ._language_options import language_module
+from ._language_run import Source
 from ._language_study import (
     NON_PRIVATE,
     CentralRows,
@@ -34,71 +27,133 @@ from ._language_study import (
     unlinked,
 )
 from ._run import made_folder
-from ._settings import refuse_given
+from ._settings import LEDGER, PRIVACY, Limited, Option, Reading, language_module, refuse_given
 from ._tables import describe_promise
+
+if TYPE_CHECKING:
+    from sordino.language.studies.comparison import StudySizes
+    from sordino.language.studies.comparison_table import PreferenceSplit
 
 _TITLE = "sordino language table"
 _METHODS = ("dpo", "rebel")
 _CENTRAL = (0.5, 2.0, 8.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparison:
-    """What the user asked for; the names are those of the options."""
+def _are_usable(epsilons: Sequence[float]) -> bool:
+    """Return whether rows can have these epsilons, each of them one."""
+    return len(set(epsilons)) == len(epsilons) and all(0 < each < math.inf for each in epsilons)
 
-    source: Path
-    out: Path
-    model: Path | None
-    quick: bool
-    seeds: int | None
-    epsilons: str
-    update: str
-    central_epsilons: tuple[float, ...]
-    no_central: bool
-    central_units: float | None
-    central_budget: Budget
-    declare_unread: bool
-    judge: Path | None
-    public_judge_half: bool
-    non_private: bool
-    data: str
-    budget: Budget
-    settings: FileSettings
-    simulate_seed: int | None
-    force: bool
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison(Limited, Reading):
+    """What the user asked for; an interrupted study goes on if the same command is given again."""
+
+    source: Source
+    out: Annotated[Path, Option("Folder of the study.", metavar="DIR")]
+    model: Annotated[
+        Path | None, Option("Label-free checkpoint; a tiny one is built without.", metavar="DIR")
+    ] = None
+    quick: Annotated[bool, Option("A tiny model and few steps: minutes on two cores.")] = False
+    seeds: Annotated[int | None, Option("Releases at each epsilon.", min=1)] = None
+    epsilons: Annotated[
+        str, Option("Privacy losses, by commas.", panel=PRIVACY, metavar="LIST")
+    ] = "0.1,0.5,2"
+    update: Annotated[str, Option("dpo, rebel or both, by commas.", metavar="LIST")] = "dpo"
+    central_epsilon: Annotated[
+        list[float] | None,
+        Option(
+            "Privacy loss of one record in one run on raw judgments, whose gradients are clipped "
+            "and noised; may be given several times. 0.5, 2 and 8 by default.",
+            panel=PRIVACY,
+            metavar="E",
+        ),
+    ] = None
+    no_central: Annotated[bool, Option("No rows on raw judgments.", panel=PRIVACY)] = False
+    central_units: Annotated[
+        float | None,
+        Option(
+            "A public guess of how many records are learned from; by default their number, which "
+            "the table tells.",
+            panel=PRIVACY,
+            metavar="N",
+        ),
+    ] = None
+    declare_unread: Annotated[
+        bool,
+        Option(
+            "Declare that --model and --judge have read none of these records, where they do not "
+            "say what they have read. Rows on raw judgments need it; their promise tells it.",
+            panel=PRIVACY,
+        ),
+    ] = False
+    judge: Annotated[
+        Path | None, Option("Reward that judges; by default one of half.", metavar="DIR")
+    ] = None
+    public_judge_half: Annotated[
+        bool,
+        Option(
+            "Half of the judgments may be used unprotected, to train the judge: an infinite spend, "
+            "recorded on a ledger of its own.",
+            panel=PRIVACY,
+        ),
+    ] = False
+    non_private: Annotated[
+        bool,
+        Option(
+            "Also a row without privacy: the other half's ledger then records an infinite spend. "
+            "NOT PRIVATE.",
+            panel=PRIVACY,
+        ),
+    ] = False
+    central_budget: Annotated[
+        float | None,
+        Option(
+            "Like --budget, for the ledger of the runs on raw judgments. A run that was "
+            "interrupted is paid for again.",
+            panel=LEDGER,
+            metavar="EPSILON",
+        ),
+    ] = None
+    central_budget_delta: Annotated[
+        float | None,
+        Option(
+            "Like --budget-delta, for the ledger of the runs on raw judgments.",
+            panel=LEDGER,
+            metavar="DELTA",
+        ),
+    ] = None
 
     def rows(self) -> tuple[float, ...]:
         """Return the epsilons of the table, the infinite one last."""
         try:
-            found = [float(part) for part in self.epsilons.split(",")]
+            listed = [float(part) for part in self.epsilons.split(",")]
         except ValueError:
-            found = [math.nan]
-        wrong = len(set(found)) < len(found) or any(not 0 < each < math.inf for each in found)
-        if wrong:
+            listed = [math.nan]
+        if not _are_usable(listed):
             raise UsageError(
                 f"--epsilons must be different positive numbers with commas between, such as "
                 f"0.1,0.5,2; got {self.epsilons!r}. Nothing was done."
             )
-        return (*sorted(found), *([NON_PRIVATE] if self.non_private else []))
+        return (*sorted(listed), *([NON_PRIVATE] if self.non_private else []))
 
     def central_rows(self) -> tuple[float, ...]:
         """Return the epsilons of rows on raw judgments; none if there are to be none."""
         if self.no_central:
             said = {
-                "--central-epsilon": self.central_epsilons or None,
+                "--central-epsilon": self.central_epsilon,
                 "--central-units": self.central_units,
-                "--central-budget": self.central_budget.epsilon,
-                "--central-budget-delta": self.central_budget.delta,
+                "--central-budget": self.central_budget,
+                "--central-budget-delta": self.central_budget_delta,
             }
             refuse_given(said, "--no-central leaves those rows out")
             return ()
-        found = self.central_epsilons or _CENTRAL
-        if len(set(found)) < len(found) or any(not 0 < each < math.inf for each in found):
+        listed = self.central_epsilon or _CENTRAL
+        if not _are_usable(listed):
             raise UsageError(
-                f"--central-epsilon must be different positive numbers, got {list(found)}. Nothing "
-                "was done."
+                f"--central-epsilon must be different positive numbers, got {list(listed)}. "
+                "Nothing was done."
             )
-        return tuple(sorted(found))
+        return tuple(sorted(listed))
 
     def methods(self) -> tuple[str, ...]:
         """Return how policies are trained."""
@@ -109,8 +164,8 @@ class Comparison:
             )
         return tuple(_validate.one_of("--update", part, _METHODS) for part in parts)
 
-    def refuse_judge(self) -> None:
-        """Refuse a comparison that nobody judges, or of which nobody said who may."""
+    def refuse_models(self, *, central: bool) -> None:
+        """Refuse a comparison that nobody may judge, or that starts from what it must hide."""
         if (self.judge is None) != self.public_judge_half:
             raise UsageError(
                 "A judge is needed whose judgments are not those that are protected. Nothing was "
@@ -118,52 +173,25 @@ class Comparison:
                 "prompts of this file have judgments that may be used unprotected: the win rates "
                 "tell about them, and the other half stays protected."
             )
-
-    def refuse_start(self, central: tuple[float, ...]) -> None:
-        """Refuse rows that hide whole records where the reference would be made from them."""
         if central and self.model is None and self.judge is not None:
             raise UsageError(
                 "Rows on raw judgments hide whole records, and a reference that is built from "
                 "their texts gives words of every one away. Nothing was done. Give a checkpoint of "
                 "other texts (--model DIR); or leave these rows out (--no-central)."
             )
+        if self.model is not None:
+            refuse_reference(self.model)
 
 
-def run_comparison(asked: Comparison, *, dry_run: bool, as_json: bool) -> None:
+def compare(asked: Comparison) -> None:
     """Do the whole study, or say what it would spend."""
-    epsilons, methods = asked.rows(), asked.methods()
-    central = asked.central_rows()
-    asked.refuse_judge()
-    asked.refuse_start(central)
-    if asked.model is not None:
-        refuse_reference(asked.model)
-    pairs = _judgments(asked)
-    study = _study(asked, pairs, epsilons, methods, central)
-    study.training.check(anew=asked.force)
-    if study.central is not None:
-        study.central.check(anew=asked.force)
-    refuse_texts(study)
-    if dry_run:
-        value = study.planned()
-        rows, simulated = _planned_rows(value), study.simulated
-        finish(_TITLE, rows, value, as_json=as_json, simulated=simulated)
-        return
-    refuse_existing(asked.out / "table.json", force=asked.force)
-    with made_folder(asked.out), Bar.shown("Comparing") as bar:
-        value = finite(study.run(progress=bar, force=asked.force))
-    if not as_json:
-        _show(value)
-    rows = _rows(value, asked.out)
-    finish(_TITLE, rows, value, as_json=as_json, simulated=study.simulated)
-
-
-def _judgments(asked: Comparison) -> Pairs:
-    """Return raw judgments."""
+    epsilons, methods, central = asked.rows(), asked.methods(), asked.central_rows()
+    asked.refuse_models(central=bool(central))
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
             asked.source,
-            drop_identical=asked.settings.drop_identical,
-            person_field=asked.settings.person_field,
+            drop_identical=asked.drop_identical,
+            person_field=asked.person_field,
             progress=bar,
         )
     if not isinstance(pairs, Pairs):
@@ -171,7 +199,23 @@ def _judgments(asked: Comparison) -> Pairs:
             "A comparison across epsilons needs raw judgments, and these are randomized already. "
             "Nothing was done. Train on them with sordino language dpo."
         )
-    return pairs
+    study = _study(asked, pairs, epsilons, methods, central)
+    study.training.check(anew=asked.force)
+    if study.central is not None:
+        study.central.check(anew=asked.force)
+    refuse_texts(study)
+    if asked.dry_run:
+        value = study.planned()
+        rows, simulated = _planned_rows(value), study.simulated
+        finish(_TITLE, rows, value, as_json=asked.as_json, simulated=simulated)
+        return
+    refuse_existing(asked.out / "table.json", force=asked.force)
+    with made_folder(asked.out), Bar.shown("Comparing") as bar:
+        value = finite(study.run(progress=bar, force=asked.force))
+    if not asked.as_json:
+        _show(value)
+    rows = _rows(value, asked.out)
+    finish(_TITLE, rows, value, as_json=asked.as_json, simulated=study.simulated)
 
 
 def _study(
@@ -182,9 +226,11 @@ def _study(
     central: tuple[float, ...],
 ) -> Study:
     """Return the study: judgments in parts, sizes, and where everything is kept."""
-    split_by_prompt = language_module("studies.comparison_table").split_by_prompt
-    split = split_by_prompt(pairs, judge=0.0 if asked.judge else 0.5)
-    presets = language_module("studies.comparison")
+    tables, presets = (
+        language_module("studies.comparison_table"),
+        language_module("studies.comparison"),
+    )
+    split = tables.split_by_prompt(pairs, judge=0.0 if asked.judge else 0.5)
     sizes = presets.QUICK if asked.quick else presets.FULL
     sizes = sizes if asked.model is None else sizes.for_checkpoint()
     learned, alone = split.learned, unlinked(pairs)
@@ -197,7 +243,7 @@ def _study(
         path=asked.out / "training.spend.db",
         data=f"{asked.data}-training",
         answers=asked.out / "answers",
-        budget=asked.budget,
+        budget=asked.limits,
         simulate_seed=asked.simulate_seed,
     )
     return Study(
@@ -211,22 +257,25 @@ def _study(
         methods=methods,
         sizes=sizes,
         data=asked.data,
-        central=_central(asked, pairs, split, central, training.seeds, sizes),
+        central=_central(asked, pairs, split, central, training.seeds, sizes) if central else None,
     )
 
 
 def _central(
-    asked: Comparison, pairs: Pairs, split: Any, epsilons: tuple[float, ...], seeds: int, sizes: Any
-) -> CentralRows | None:
-    """Return the rows on raw judgments, if there are any; their number is public in a table."""
+    asked: Comparison,
+    pairs: Pairs,
+    split: PreferenceSplit,
+    epsilons: tuple[float, ...],
+    seeds: int,
+    sizes: StudySizes,
+) -> CentralRows:
+    """Return the rows on raw judgments; their number is public in a table."""
     # A record that repeats a text of the judge's half, which is public, is left out by itself: a
     # reference that is built from that half has read it.
-    if not epsilons:
-        return None
     training = pairs.part(split.training)
     units = float(len(training)) if asked.central_units is None else asked.central_units
-    read = language_module("references.texts").TextsRead
     if asked.model is None:
+        read = language_module("references.texts").TextsRead
         training = training.part(read.of(pairs.part(split.judge)).unread(training))
     return CentralRows(
         pairs=training,
@@ -238,31 +287,24 @@ def _central(
         path=asked.out / "central.spend.db",
         data=f"{asked.data}-training",
         declare_unread=asked.declare_unread,
-        budget=asked.central_budget,
+        budget=Budget(asked.central_budget, asked.central_budget_delta),
         simulate_seed=asked.simulate_seed,
     )
 
 
 def _planned_rows(value: dict[str, Any]) -> dict[str, str]:
     """Return what a dry run has to say."""
-    spend = value["spend"]
-    judge = value["judge_spend"]
-    return {
-        "would spend": f"{_size(spend)} per label on {value['pairs']:,} judgments, all releases "
-        f"together ({value['runs']} policies would be trained)",
-        **_planned_central(value["central"]),
-        "on the judge": "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}",
-        "touched": "nothing (dry run)",
+    judge, central = value["judge_spend"], value["central"]
+    rows = {
+        "would spend": f"{_size(value['spend'])} per label on {value['pairs']:,} judgments, all "
+        f"releases together ({value['runs']} policies would be trained)",
     }
-
-
-def _planned_central(planned: dict[str, Any] | None) -> dict[str, str]:
-    """Return what central rows would spend."""
-    if planned is None:
-        return {}
-    cost = f"epsilon={never_less(planned['spend'])}, delta={never_less(planned['delta'])}"
-    runs = f"all {planned['runs']} runs together, on a ledger of their own"
-    return {"on central rows": f"{cost} per record ({planned['neighbors']}): {runs}"}
+    if central is not None:
+        cost = f"epsilon={never_less(central['spend'])}, delta={never_less(central['delta'])}"
+        runs = f"all {central['runs']} runs together, on a ledger of their own"
+        rows["on central rows"] = f"{cost} per record ({central['neighbors']}): {runs}"
+    rows["on the judge"] = "nothing" if not judge else f"{_size(judge)} on {value['judge_pairs']:,}"
+    return rows | {"touched": "nothing (dry run)"}
 
 
 def _size(epsilon: float) -> str:
@@ -291,152 +333,21 @@ def _show(value: dict[str, Any]) -> None:
 
 
 def _rows(value: dict[str, Any], out: Path) -> dict[str, str]:
-    """Return the closing summary."""
-    spent = value["spent"]
-    promise = value["guarantee"]
-    return {
+    """Return the closing summary; the promise of central rows is another one, never added up."""
+    spent, promise, central = value["spent"], value["guarantee"], value["central"]
+    rows = {
         "prompts": f"{value['prompts']:,} held out, judged by {value['judge']['name']}",
         "spent": "everything (NOT PRIVATE)"
         if spent is None
         else f"epsilon={never_less(spent)} per label: all rows together",
-        **({} if promise is None else {"guarantee": describe_promise(promise)}),
-        "caveats": ", ".join(value["caveats"]) or "none",
-        **_central_lines(value["central"]),
-        "written": f"table.json, table.md and curves.svg in {out.name}",
-        **({} if value["seconds"] is None else {"seconds": f"{value['seconds']:.0f}"}),
     }
-
-
-def _central_lines(central: dict[str, Any] | None) -> dict[str, str]:
-    """Return the promise of central rows, which is another one: nothing is added up."""
-    if central is None or central["guarantee"] is None:
-        return {}
-    return {
-        "central rows": f"{describe_promise(central['guarantee'])}; all of them together",
-        "their caveats": ", ".join(central["caveats"]) or "none",
-    }
-
-
-def table(
-    source: chosen.Pairs,
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder of the study.")],
-    model: Annotated[
-        Path | None,
-        typer.Option(
-            "--model", metavar="DIR", help="Label-free checkpoint; a tiny one is built without."
-        ),
-    ] = None,
-    quick: Annotated[
-        bool, typer.Option("--quick", help="A tiny model and few steps: minutes on two cores.")
-    ] = False,
-    seeds: Annotated[
-        int | None, typer.Option("--seeds", min=1, help="Releases at each epsilon.")
-    ] = None,
-    epsilons: Annotated[
-        str, typer.Option("--epsilons", metavar="LIST", help="Privacy losses, by commas.")
-    ] = "0.1,0.5,2",
-    update: Annotated[
-        str,
-        typer.Option("--update", metavar="LIST", help="dpo, rebel or both, by commas."),
-    ] = "dpo",
-    central_epsilon: Annotated[
-        list[float] | None,
-        typer.Option(
-            "--central-epsilon",
-            metavar="E",
-            help="Privacy loss of one record in one run on raw judgments, whose gradients are "
-            "clipped and noised; may be given several times. 0.5, 2 and 8 by default.",
-        ),
-    ] = None,
-    no_central: Annotated[
-        bool, typer.Option("--no-central", help="No rows on raw judgments.")
-    ] = False,
-    central_units: Annotated[
-        float | None,
-        typer.Option(
-            "--central-units",
-            metavar="N",
-            help="A public guess of how many records are learned from; by default their number, "
-            "which the table tells.",
-        ),
-    ] = None,
-    central_budget: Annotated[
-        float | None,
-        typer.Option(
-            "--central-budget",
-            metavar="EPSILON",
-            help="Like --budget, for the ledger of the runs on raw judgments. A run that was "
-            "interrupted is paid for again.",
-        ),
-    ] = None,
-    declare_unread: Annotated[
-        bool,
-        typer.Option(
-            "--declare-unread",
-            help="Declare that --model and --judge have read none of these records, where they do "
-            "not say what they have read. Rows on raw judgments need it; their promise tells it.",
-        ),
-    ] = False,
-    central_budget_delta: Annotated[
-        float | None,
-        typer.Option(
-            "--central-budget-delta",
-            metavar="DELTA",
-            help="Like --budget-delta, for the ledger of the runs on raw judgments.",
-        ),
-    ] = None,
-    judge: Annotated[
-        Path | None,
-        typer.Option("--judge", metavar="DIR", help="Reward that judges; by default one of half."),
-    ] = None,
-    public_judge_half: Annotated[
-        bool,
-        typer.Option(
-            "--public-judge-half",
-            help="Half of the judgments may be used unprotected, to train the judge: an infinite "
-            "spend, recorded on a ledger of its own.",
-        ),
-    ] = False,
-    non_private: Annotated[
-        bool,
-        typer.Option(
-            "--non-private",
-            help="Also a row without privacy: the other half's ledger then records an infinite "
-            "spend. NOT PRIVATE.",
-        ),
-    ] = False,
-    data: options.Data = "preferences",
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    simulate_seed: options.Seed = None,
-    dry_run: options.DryRun = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
-    """Compare policies across epsilons: win rates against the reference, and training curves."""
-    # An interrupted study goes on where it stopped if the same command is given again.
-    asked = Comparison(
-        source=source,
-        out=out,
-        model=model,
-        quick=quick,
-        seeds=seeds,
-        epsilons=epsilons,
-        update=update,
-        central_epsilons=tuple(central_epsilon or ()),
-        no_central=no_central,
-        central_units=central_units,
-        declare_unread=declare_unread,
-        central_budget=Budget(central_budget, central_budget_delta),
-        judge=judge,
-        public_judge_half=public_judge_half,
-        non_private=non_private,
-        data=data,
-        budget=Budget(budget, budget_delta),
-        settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
-        simulate_seed=simulate_seed,
-        force=force,
-    )
-    run_comparison(asked, dry_run=dry_run, as_json=as_json)
+    if promise is not None:
+        rows["guarantee"] = describe_promise(promise)
+    rows["caveats"] = ", ".join(value["caveats"]) or "none"
+    if central is not None and central["guarantee"] is not None:
+        rows["central rows"] = f"{describe_promise(central['guarantee'])}; all of them together"
+        rows["their caveats"] = ", ".join(central["caveats"]) or "none"
+    rows["written"] = f"table.json, table.md and curves.svg in {out.name}"
+    if value["seconds"] is not None:
+        rows["seconds"] = f"{value['seconds']:.0f}"
+    return rows

@@ -266,7 +266,7 @@ def _audit_model(settings: AuditedTraining) -> Audit:
     """Return what attacks on the training of a model show, before anything is trained or paid."""
     # of what kind they are, is checked there
     records: Any = None if settings.raw is None else read_pairs(settings.raw)
-    privacy = language_module("dp_sgd.privacy_terms").CentralPrivacy(
+    privacy = language_module("dp_sgd.privacy").CentralPrivacy(
         settings.epsilon,
         settings.delta,
         unit="record",
@@ -275,9 +275,8 @@ def _audit_model(settings: AuditedTraining) -> Audit:
         steps=settings.steps,
         expected_batch=_UNITS * settings.chance,
     )
-    home, name = ("dpo_trainer", "DPO") if settings.policy else ("reward_trainer", "Reward")
-    module = language_module(f"dp_sgd.{home}")
-    task = "CAUSAL_LM" if settings.policy else "SEQ_CLS"
+    name, task = ("DPO", "CAUSAL_LM") if settings.policy else ("Reward", "SEQ_CLS")
+    module = language_module("dp_sgd.trainers")
     with passing_folder(None) as scratch:
         trainer = getattr(module, f"Central{name}Trainer")(
             str(settings.model),

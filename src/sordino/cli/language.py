@@ -2,372 +2,351 @@
 
 from __future__ import annotations
 
+import shlex
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from sordino.cli import _language_options as chosen
-from sordino.cli import _options as options
-from sordino.cli._accounts import Budget
-from sordino.cli._app import COMMANDS, app
-from sordino.cli._language_table import table
+from sordino._files import finite, refuse_output, write_json
+from sordino.errors import UsageError
+from sordino.preferences.features import caveats_of_reading
+from sordino.preferences.files import read_mappings
 from sordino.preferences.pairs import read_pairs
-from sordino.privatization.answers import FileSettings
+from sordino.preferences.records import Text, read_text
+from sordino.reporting.result import describe_guarantee_and_caveats
 
-from . import _language_options as central
-from ._app import Bar, finish
+from ._app import COMMANDS, Bar, app, finish
 from ._language_run import (
-    AnswerTerms,
-    Judging,
-    Training,
-    improve,
-    measure_policy,
-    run_centrally,
-    run_training,
+    Checkpoint,
+    LearningRate,
+    Seed,
+    Source,
+    Start,
+    Temperature,
+    TrainPolicy,
+    TrainReward,
+    promised,
+    refuse_folder,
+    train,
 )
+from ._language_table import Comparison, compare
 from ._run import made_folder
+from ._settings import TRAINING, Argument, Option, Output, Reading, command, language_module
+from ._tables import describe_promise
 
 language = typer.Typer(help=COMMANDS["language"], no_args_is_help=True)
 app.add_typer(language, name="language")
 
 
-def _train(job: Training, choice: central.CentralChoice, *, dry_run: bool, as_json: bool) -> None:
-    """Train in the way that was asked for."""
-    if choice.is_central:
-        run_centrally(job, choice, dry_run=dry_run, as_json=as_json)
-    else:
-        run_training(job, dry_run=dry_run, as_json=as_json)
+class Architecture(StrEnum):
+    """What a tiny model is built as."""
+
+    llama = "llama"
+    gpt2 = "gpt2"
 
 
-@language.command("tiny")
-def tiny(
-    source: chosen.Pairs,
-    out: chosen.Out,
-    architecture: Annotated[
-        chosen.Architecture, typer.Option("--architecture", help="What is built.")
-    ] = chosen.Architecture.llama,
-    width: Annotated[int, typer.Option("--width", help="Numbers for one token.")] = 96,
-    layers: Annotated[int, typer.Option("--layers", help="Blocks.")] = 3,
-    heads: Annotated[int, typer.Option("--heads", help="Attention heads; divide the width.")] = 4,
-    context: Annotated[int, typer.Option("--context", help="Most tokens that it reads.")] = 256,
-    vocabulary: Annotated[int, typer.Option("--vocabulary", help="Tokens it knows.")] = 2048,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Of pretraining.")] = 300,
-    seed: chosen.Seed = 0,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+class Update(StrEnum):
+    """How a policy follows a reward."""
+
+    rebel = "rebel"
+    rloo = "rloo"
+    grpo = "grpo"
+
+
+Prompts = Annotated[
+    Path, Option("Public prompts (.jsonl with the field 'prompt').", metavar="FILE")
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tiny(Output, Reading):
+    """What is built, and of which texts."""
+
+    source: Source
+    out: Checkpoint
+    architecture: Annotated[Architecture, Option("What is built.")] = Architecture.llama
+    width: Annotated[int, Option("Numbers for one token.")] = 96
+    layers: Annotated[int, Option("Blocks.")] = 3
+    heads: Annotated[int, Option("Attention heads; divide the width.")] = 4
+    context: Annotated[int, Option("Most tokens that it reads.")] = 256
+    vocabulary: Annotated[int, Option("Tokens it knows.")] = 2048
+    steps: Annotated[int, Option("Of pretraining.", min=1)] = 300
+    seed: Seed = 0
+
+
+@command(language, Tiny)
+def tiny(asked: Tiny) -> None:
     """Build a tiny label-free model: it reads both answers of every pair, and no judgment.
 
     Their texts count as public: training with --noise updates needs a model of other texts.
     """
-    chosen.refuse_folder(out, force=force)
-    size = chosen.language_module("references.tiny").TinyModel(
-        architecture=architecture.value,
-        width=width,
-        layers=layers,
-        heads=heads,
-        context=context,
-        vocabulary=vocabulary,
-        seed=seed,
+    out = asked.out
+    refuse_folder(out, force=asked.force)
+    size = language_module("references.tiny").TinyModel(
+        architecture=asked.architecture.value,
+        width=asked.width,
+        layers=asked.layers,
+        heads=asked.heads,
+        context=asked.context,
+        vocabulary=asked.vocabulary,
+        seed=asked.seed,
     )
     with Bar.shown("Reading") as bar:
         pairs = read_pairs(
-            source, drop_identical=drop_identical, person_field=person_field, progress=bar
+            asked.source,
+            drop_identical=asked.drop_identical,
+            person_field=asked.person_field,
+            progress=bar,
         )
-    pipeline = chosen.language_module("studies.pipeline")
+    pipeline = language_module("studies.pipeline")
     with made_folder(out), Bar.shown("Pretraining") as bar:
-        losses = pipeline.build_reference(pairs, size, out, steps=steps, progress=bar)
-    value = {"texts": 2 * len(pairs), "steps": steps, "first_loss": losses[0], "loss": losses[-1]}
+        losses = pipeline.build_reference(pairs, size, out, steps=asked.steps, progress=bar)
+    first, last, texts = losses[0], losses[-1], 2 * len(pairs)
+    value = {"texts": texts, "steps": asked.steps, "first_loss": first, "loss": last}
     rows = {
         "written": out.name,
         "labels": "not looked at; nothing was spent",
-        "texts": f"{value['texts']:,} (both answers of every pair)",
-        "loss": f"{losses[0]:.3f} to {losses[-1]:.3f} nats a token",
+        "texts": f"{texts:,} (both answers of every pair)",
+        "loss": f"{first:.3f} to {last:.3f} nats a token",
     }
-    finish("sordino language tiny", rows, value, as_json=as_json)
+    finish("sordino language tiny", rows, value, as_json=asked.as_json)
 
 
-@language.command("reward")
-def reward(
-    source: chosen.Pairs,
-    model: chosen.Model,
-    out: chosen.Out,
-    noise: central.NoiseOption = central.TrainingNoise.labels,
-    epsilon: chosen.Epsilon = None,
-    delta: central.Delta = None,
-    unit: central.UnitOption = None,
-    cap: central.Cap = None,
-    neighbors: central.NeighborsOption = None,
-    steps: central.Steps = None,
-    batch: central.Batch = None,
-    units: central.Units = None,
-    clip: central.Clip = None,
-    save_every: central.SaveEvery = None,
-    resume: central.Resume = False,
-    declare_unread: central.DeclareUnread = False,
-    ledger: options.LedgerPath = None,
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    data: options.Data = "preferences",
-    loss: chosen.LossOption = chosen.Loss.debiased,
-    lora: chosen.Lora = 0,
-    epochs: chosen.Epochs = 1.0,
-    head_epochs: chosen.HeadEpochs = 0.0,
-    batch_size: chosen.BatchSize = 16,
-    learning_rate: chosen.LearningRate = 1e-4,
-    max_length: chosen.MaxLength = None,
-    drop_overlong: chosen.DropOverlong = False,
-    sft: chosen.Sft = None,
-    strict: chosen.Strict = False,
-    seed: chosen.Seed = 0,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    simulate_seed: options.Seed = None,
-    non_private: chosen.NonPrivate = False,
-    dry_run: options.DryRun = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+@command(language, TrainReward)
+def reward(asked: TrainReward) -> None:
     """Train a reward on randomized answers; raw judgments are randomized first.
 
     With --noise updates it is trained on raw judgments, and every step is noised.
     """
-    choice = central.CentralChoice(
-        noise=noise,
-        delta=delta,
-        unit=unit,
-        neighbors=neighbors,
-        cap=cap,
-        steps=steps,
-        batch=batch,
-        units=units,
-        clip=clip,
-        save_every=save_every,
-        resume=resume,
-        declare_unread=declare_unread,
-    )
-    answers = AnswerTerms(
-        source=source,
-        out=out,
-        epsilon=epsilon,
-        ledger=ledger,
-        budget=Budget(budget, budget_delta),
-        data=data,
-        settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
-        simulate_seed=simulate_seed,
-        non_private=non_private,
-        force=force,
-    )
-    settings: dict[str, Any] = {
-        "loss": loss.value,
-        "lora": lora,
-        "epochs": epochs,
-        "head_epochs": head_epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "max_length": max_length,
-        "overlong": "drop" if drop_overlong else "refuse",
-        "seed": seed,
-    }
-    job = Training(
-        title="sordino language reward",
-        stage="train_reward",
-        answers=answers,
-        model=model,
-        settings=settings,
-        sft=sft,
-        strict=strict,
-    )
-    _train(job, choice, dry_run=dry_run, as_json=as_json)
+    train(asked)
 
 
-@language.command("dpo")
-def dpo(
-    source: chosen.Pairs,
-    model: chosen.Model,
-    out: chosen.Out,
-    noise: central.NoiseOption = central.TrainingNoise.labels,
-    epsilon: chosen.Epsilon = None,
-    delta: central.Delta = None,
-    unit: central.UnitOption = None,
-    cap: central.Cap = None,
-    neighbors: central.NeighborsOption = None,
-    steps: central.Steps = None,
-    batch: central.Batch = None,
-    units: central.Units = None,
-    clip: central.Clip = None,
-    save_every: central.SaveEvery = None,
-    resume: central.Resume = False,
-    declare_unread: central.DeclareUnread = False,
-    ledger: options.LedgerPath = None,
-    budget: options.Budget = None,
-    budget_delta: options.BudgetDelta = None,
-    data: options.Data = "preferences",
-    temperature: chosen.Temperature = 0.1,
-    lora: chosen.Lora = 0,
-    epochs: chosen.Epochs = 1.0,
-    batch_size: chosen.BatchSize = 16,
-    learning_rate: chosen.LearningRate = 1e-5,
-    max_length: chosen.MaxLength = None,
-    drop_overlong: chosen.DropOverlong = False,
-    sft: chosen.Sft = None,
-    strict: chosen.Strict = False,
-    seed: chosen.Seed = 0,
-    person_field: options.PersonField = "person",
-    drop_identical: options.DropIdentical = False,
-    simulate_seed: options.Seed = None,
-    non_private: chosen.NonPrivate = False,
-    dry_run: options.DryRun = False,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+@command(language, TrainPolicy)
+def dpo(asked: TrainPolicy) -> None:
     """Train a policy on randomized answers by DPO; raw judgments are randomized first.
 
     With --noise updates it is trained on raw judgments, and every step is noised.
     """
-    choice = central.CentralChoice(
-        noise=noise,
-        delta=delta,
-        unit=unit,
-        neighbors=neighbors,
-        cap=cap,
-        steps=steps,
-        batch=batch,
-        units=units,
-        clip=clip,
-        save_every=save_every,
-        resume=resume,
-        declare_unread=declare_unread,
-    )
-    answers = AnswerTerms(
-        source=source,
-        out=out,
-        epsilon=epsilon,
-        ledger=ledger,
-        budget=Budget(budget, budget_delta),
-        data=data,
-        settings=FileSettings(drop_identical=drop_identical, person_field=person_field),
-        simulate_seed=simulate_seed,
-        non_private=non_private,
-        force=force,
-    )
-    settings: dict[str, Any] = {
-        "loss": "debiased",
-        "temperature": temperature,
-        "lora": lora,
-        "epochs": epochs,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "max_length": max_length,
-        "overlong": "drop" if drop_overlong else "refuse",
-        "seed": seed,
-    }
-    job = Training(
-        title="sordino language dpo",
-        stage="train_policy",
-        answers=answers,
-        model=model,
-        settings=settings,
-        sft=sft,
-        strict=strict,
-    )
-    _train(job, choice, dry_run=dry_run, as_json=as_json)
+    train(asked)
 
 
-@language.command("policy")
-def policy(
-    reward: Annotated[
-        Path, typer.Option("--reward", metavar="DIR", help="Reward of an earlier run.")
-    ],
-    model: chosen.Model,
-    prompts: chosen.Prompts,
-    out: chosen.Out,
-    update: Annotated[
-        chosen.Update, typer.Option("--update", help="How the policy follows the reward.")
-    ] = chosen.Update.rebel,
-    temperature: chosen.Temperature = 0.1,
+def read_prompts(path: Path, n: int | None = None) -> list[Text]:
+    """Return the different prompts of a file, the first n of them; other fields go nowhere."""
+    texts = [read_text(row, "prompt", where) for where, row in read_mappings(path)]
+    unique: list[Text] = language_module("studies.comparison_table").unique_prompts(texts)
+    return unique[:n]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Improvement(Output):
+    """Which policy follows which reward, and how."""
+
+    reward: Annotated[Path, Option("Reward of an earlier run.", metavar="DIR")]
+    model: Start
+    prompts: Prompts
+    out: Checkpoint
+    update: Annotated[Update, Option("How the policy follows the reward.", panel=TRAINING)] = (
+        Update.rebel
+    )
+    temperature: Temperature = 0.1
     pessimism: Annotated[
-        float,
-        typer.Option("--pessimism", min=0, help="Distrust of answers unlike those compared."),
-    ] = 0.0,
-    steps: Annotated[int, typer.Option("--steps", min=1, help="Updates.")] = 100,
+        float, Option("Distrust of answers unlike those compared.", panel=TRAINING, min=0)
+    ] = 0.0
+    steps: Annotated[int, Option("Updates.", panel=TRAINING, min=1)] = 100
     batch_size: Annotated[
-        int, typer.Option("--batch-size", min=1, help="Prompts (rloo, grpo: answers) in a step.")
-    ] = 16,
-    learning_rate: chosen.LearningRate = 1e-5,
+        int, Option("Prompts (rloo, grpo: answers) in a step.", panel=TRAINING, min=1)
+    ] = 16
+    learning_rate: LearningRate = 1e-5
     max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="Longest answer that is tried.")
-    ] = 64,
-    seed: chosen.Seed = 0,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+        int, Option("Longest answer that is tried.", panel=TRAINING, min=1)
+    ] = 64
+    seed: Seed = 0
+
+
+@command(language, Improvement)
+def policy(asked: Improvement) -> None:
     """Improve a policy on a private reward; it spends nothing, and prompts count as public."""
-    settings: dict[str, Any] = {
-        "update": update.value,
-        "temperature": temperature,
-        "pessimism": pessimism,
+    out, steps = asked.out, asked.steps
+    refuse_folder(out, force=asked.force)
+    prompts = read_prompts(asked.prompts)
+    pipeline = language_module("studies.pipeline")
+    terms = pipeline.PolicyTerms(
+        update=asked.update.value,
+        temperature=asked.temperature,
+        pessimism=asked.pessimism,
+        steps=steps,
+        batch_size=asked.batch_size,
+        learning_rate=asked.learning_rate,
+        max_new_tokens=asked.max_new_tokens,
+        seed=asked.seed,
+    )
+    score = language_module("rewards.text_rewards").TextRewardModel.load(asked.reward)
+    with made_folder(out), Bar.shown("Improving") as bar:
+        log = pipeline.improve_policy(score, asked.model, prompts, out, terms, progress=bar)
+    promise = promised(out).guarantee
+    rewards = [row["reward"] for row in log if "reward" in row]
+    value = {
+        **describe_guarantee_and_caveats(promise),
+        "spend": 0.0,
+        "prompts": len(prompts),
+        "update": asked.update.value,
         "steps": steps,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "max_new_tokens": max_new_tokens,
-        "seed": seed,
+        "first_reward": rewards[0] if rewards else None,
+        "reward": rewards[-1] if rewards else None,
     }
-    improve(reward, model, prompts, out, settings, force=force, as_json=as_json)
+    rows = {
+        "written": out.name,
+        "guarantee": describe_promise(value["guarantee"]),
+        "caveats": ", ".join(value["caveats"]) or "none",
+        "spent": "nothing: a private reward may be optimized for ever",
+        "prompts": f"{len(prompts):,}, which count as public",
+    }
+    if rewards:
+        rows["reward"] = f"{rewards[0]:.3f} to {rewards[-1]:.3f} in {steps:,} steps"
+    finish(
+        "sordino language policy", rows, value, as_json=asked.as_json, simulated=promise.simulated
+    )
 
 
-@language.command("evaluate")
-def evaluate(
-    policy: Annotated[Path, typer.Argument(metavar="POLICY", help="Checkpoint to measure.")],
-    reference: Annotated[
-        Path, typer.Option("--reference", metavar="DIR", help="Checkpoint it is compared with.")
-    ],
-    prompts: chosen.Prompts,
+@dataclass(frozen=True, kw_only=True)
+class Judging(Output):
+    """What is compared, on which prompts, and who judges."""
+
+    policy: Annotated[Path, Argument("Checkpoint to measure.", metavar="POLICY")]
+    reference: Annotated[Path, Option("Checkpoint it is compared with.", metavar="DIR")]
+    prompts: Prompts
     judge: Annotated[
-        Path | None,
-        typer.Option("--judge", metavar="DIR", help="Reward that judges; not the one optimized."),
-    ] = None,
-    judge_command: Annotated[
-        str | None,
-        typer.Option("--judge-command", metavar="CMD", help="Program of yours that judges."),
-    ] = None,
-    n: Annotated[
-        int | None, typer.Option("--n", min=1, help="Prompts that are used; all by default.")
-    ] = None,
-    max_new_tokens: Annotated[
-        int, typer.Option("--max-new-tokens", min=1, help="Longest answer.")
-    ] = 64,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of the answers drawn.")] = 0,
+        Path | None, Option("Reward that judges; not the one optimized.", metavar="DIR")
+    ] = None
+    judge_command: Annotated[str | None, Option("Program of yours that judges.", metavar="CMD")] = (
+        None
+    )
+    n: Annotated[int | None, Option("Prompts that are used; all by default.", min=1)] = None
+    max_new_tokens: Annotated[int, Option("Longest answer.", min=1)] = 64
+    seed: Annotated[int, Option("Of the answers drawn.", min=0)] = 0
     declare_unread: Annotated[
         bool,
-        typer.Option(
-            "--declare-unread",
-            help="Declare that judge and reference have read none of the records or persons that "
-            "the policy hides. Needed where it hides any; the promise tells it.",
+        Option(
+            "Declare that judge and reference have read none of the records or persons that the "
+            "policy hides. Needed where it hides any; the promise tells it."
         ),
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="Result to write (.json).")
-    ] = None,
-    force: options.Force = False,
-    as_json: options.AsJson = False,
-) -> None:
+    ] = False
+    out: Annotated[Path | None, Option("Result to write (.json).", metavar="FILE")] = None
+
+    def program(self) -> list[str]:
+        """Return the words of the command that judges, if it is one; refuse no judge, and two."""
+        if (self.judge is None) == (self.judge_command is None):
+            raise UsageError(
+                "Give one judge: --judge DIR, a reward that was not optimized, or --judge-command "
+                "CMD, a program of yours. Nothing was judged."
+            )
+        if self.judge_command is None:
+            return []
+        try:
+            words = shlex.split(self.judge_command)
+        except ValueError:
+            words = []
+        if not words:
+            raise UsageError(
+                "--judge-command is empty, or a quote in it is not closed. Nothing was judged. "
+                "Give the program and its arguments as in a shell."
+            )
+        return words
+
+
+@command(language, Judging)
+def evaluate(asked: Judging) -> None:
     """Measure how often a judge prefers a policy's answers to those of its reference."""
-    asked = Judging(
-        policy=policy,
-        reference=reference,
-        prompts=prompts,
-        judge=judge,
-        command=judge_command,
-        n=n,
-        max_new_tokens=max_new_tokens,
-        seed=seed,
-        declare_unread=declare_unread,
+    words, out = asked.program(), asked.out
+    if out is not None:
+        refuse_output(out, force=asked.force)
+    prompts = read_prompts(asked.prompts, asked.n)
+    promises = {"policy": _promise(asked.policy), "reference": _promise(asked.reference)}
+    caveats = caveats_of_judge(promises, declared=asked.declare_unread)
+    judging, shared = language_module("judging"), False
+    if words:
+        judge = judging.CommandJudge(words, seed=asked.seed)
+    else:
+        rewarding = language_module("rewards.text_rewards").TextRewardModel.load(asked.judge)
+        judge, learned = judging.RewardJudge(rewarding), promises["policy"]
+        # whether it learned from the very answers that the policy did
+        shared = learned is not None and bool(_known_by(learned) & _known_by(rewarding.promise))
+    comparison = judging.compare_policies(
+        asked.policy,
+        asked.reference,
+        prompts,
+        judge,
+        max_new_tokens=asked.max_new_tokens,
+        seed=asked.seed,
     )
-    measure_policy(asked, out, force=force, as_json=as_json)
+    guarantees = {
+        name: None if promise is None else promise.guarantee.with_caveats(*caveats)
+        for name, promise in promises.items()
+    }
+    value: dict[str, Any] = finite(
+        {
+            **comparison.to_dict(),
+            "judge": "reward" if asked.judge else "command",
+            "judge_shares_answers": shared,
+            **{
+                f"{name}_guarantee": each and {**each.to_dict(), "caveats": list(each.caveats)}
+                for name, each in guarantees.items()
+            },
+        }
+    )
+    if out is not None:
+        write_json(out, value, force=asked.force)
+    sources = [comparison.guarantee, *guarantees.values()]
+    simulated = any(each is not None and each.simulated for each in sources)
+    rows = _rows(comparison, shared=shared, promises=promises)
+    rows |= {"written": out.name} if out else {}
+    finish("sordino language evaluate", rows, value, as_json=asked.as_json, simulated=simulated)
 
 
-language.command("table")(table)
+def caveats_of_judge(promises: dict[str, Any], *, declared: bool) -> tuple[str, ...]:
+    """Return what qualifies a win rate of what hides whole records or persons."""
+    # A judge, or a reference, that has read those texts tells of them by whom it prefers. The texts
+    # are not here to be compared with.
+    if all(one is None or one.guarantee.unit == "label" for one in promises.values()):
+        return ()
+    return caveats_of_reading(known=False, read=False, declared=declared)
+
+
+def _known_by(promise: Any) -> set[str]:
+    """Return every release that a promise speaks for, by its entries and by its answers."""
+    names = (name for each in promise.sources for name in (*each.release_ids, each.artifact))
+    return {name for name in names if name}
+
+
+def _promise(folder: Path) -> Any:
+    """Return what a checkpoint of ours promises, or None for one of somebody else."""
+    kept = language_module("models.promises").folder_promises(folder)
+    return kept[0].with_those_of(*kept[1:]) if kept else None
+
+
+def _rows(comparison: Any, *, shared: bool, promises: dict[str, Any]) -> dict[str, str]:
+    """Return the closing summary."""
+    matched, promise = comparison.length_matched, comparison.guarantee
+    rows = {
+        "win rate": f"{comparison.mean:.3f} [{comparison.low:.3f}, {comparison.high:.3f}]",
+        "length-matched": "not known" if matched is None else str(matched),
+        "mean length": f"{comparison.mean_length:.0f} against "
+        f"{comparison.reference_length:.0f} characters",
+        "compared": f"{comparison.n:,} answers to {comparison.prompts:,} prompts, "
+        f"{comparison.ties:,} ties",
+        "judge's labels": "nobody said" if promise is None else str(promise),
+    }
+    if shared:
+        rows["beware"] = "the judge learned from the same answers as the policy: it favors it"
+    for name, own in promises.items():
+        rows[f"{name}'s labels"] = "no promise with it" if own is None else str(own.guarantee)
+    return rows
+
+
+@command(language, Comparison)
+def table(asked: Comparison) -> None:
+    """Compare policies across epsilons: win rates against the reference, and training curves."""
+    compare(asked)
