@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from sordino.cli._accounts import Budget
 from sordino.cli._language_study import CentralRows, table_notes
+from sordino.cli._settings import Budget
 from sordino.errors import BudgetExceeded
 from sordino.language.studies.comparison_table import markdown_table
 from sordino.privacy.accounting import composed_epsilon

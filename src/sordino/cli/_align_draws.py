@@ -25,8 +25,8 @@ from sordino.reporting.result import describe_guarantee_and_caveats
 from sordino.rewards.release_checks import refuse_large_delta
 from sordino.rewards.withheld import label_rows, withheld_caveats
 
-from ._accounts import Limit, describe_draw
 from ._align_run import AlignRun
+from ._run import Limit, describe_draw
 
 INTRINSIC_FORMAT = "sordino.intrinsic"
 INTRINSIC_VERSION = 1
@@ -66,7 +66,7 @@ class DrawNoise(AlignRun):
         )
         return {"spend": 0.0, **describe_guarantee_and_caveats(self._promise(epsilon)), **terms}
 
-    def release(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return how draws will be made; nothing is spent, and nothing else leaves."""
         asked, planned = self.settings, self.planned()
         del planned["spend"]

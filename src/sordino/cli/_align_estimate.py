@@ -71,7 +71,6 @@ from sordino.rewards.ranking_release import ranking_promise
 from sordino.rewards.record_release import fit_record_chunks
 from sordino.rewards.release_checks import entropy_of, record_promise
 
-from ._accounts import Limit, with_spend
 from ._align_run import (
     NO_METRICS,
     NO_WINS,
@@ -87,6 +86,7 @@ from ._align_run import (
 )
 from ._align_settings import Align
 from ._app import Bar
+from ._run import Limit, with_spend
 from ._settings import Passes, Unit
 
 _METRICS_SHARE = 0.25  # of delta, where the estimate needs a delta of its own

@@ -26,7 +26,6 @@ from sordino.reporting.result import (
 from sordino.rewards.answer_fit import cross_fit
 from sordino.rewards.estimation import fit_answers
 
-from ._accounts import Limit, spending_limit
 from ._align_run import (
     Learned,
     LearningRun,
@@ -37,6 +36,7 @@ from ._align_run import (
     show_examples,
 )
 from ._app import Bar
+from ._run import Limit, spending_limit
 from ._settings import Unit, choose_coin
 
 _LEAST_LEFT = 12

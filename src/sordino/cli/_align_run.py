@@ -36,9 +36,8 @@ from sordino.reporting.result import (
 from sordino.reporting.summary import summarize
 from sordino.rewards.model import RewardModel
 
-from ._accounts import Limit, spending_limit
 from ._align_settings import Align
-from ._run import Run
+from ._run import Limit, Run, spending_limit
 
 NO_METRICS = {
     f"{metric}{of}": None
@@ -111,7 +110,7 @@ class LearningRun(AlignRun):
     def learn(self, ledger: Ledger) -> Learned:
         """Spend, and return what that teaches."""
 
-    def release(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Learn, measure what public files allow, and certify."""
         learned = self.learn(ledger)
         certificate = certify(learned.policy, ledger, for_study=True)

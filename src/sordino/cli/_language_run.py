@@ -39,9 +39,16 @@ from sordino.privatization.answers import (
 from sordino.privatization.randomization import Randomization
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-from ._accounts import Limit, future_ledger, open_ledger, spending_limit
 from ._app import Bar, finish
-from ._run import add_spend_to_errors, made_folder, refuse_randomized
+from ._run import (
+    Limit,
+    add_spend_to_errors,
+    future_ledger,
+    made_folder,
+    open_ledger,
+    refuse_randomized,
+    spending_limit,
+)
 from ._settings import (
     DELTA,
     PRIVACY,

@@ -35,10 +35,9 @@ from sordino.privatization.answers import privatize, use_unprotected
 from sordino.reporting.curves import write_training_curves
 from sordino.reporting.result import describe_guarantee_and_caveats
 
-from ._accounts import Budget, Limit, future_ledger, open_ledger, spending_limit, with_spend
 from ._language_run import promised
-from ._run import publish
-from ._settings import DELTA, language_module
+from ._run import Limit, future_ledger, open_ledger, publish, spending_limit, with_spend
+from ._settings import DELTA, Budget, language_module
 
 if TYPE_CHECKING:
     from sordino.language.dp_sgd.privacy import CentralPrivacy

@@ -14,7 +14,6 @@ from sordino.errors import DataError, UsageError
 from sordino.preferences.pairs import Pairs, read_pairs
 from sordino.privacy.guarantee import never_less
 
-from ._accounts import Budget
 from ._app import Bar, finish, grid
 from ._language_run import Source
 from ._language_study import (
@@ -27,7 +26,16 @@ from ._language_study import (
     unlinked,
 )
 from ._run import made_folder
-from ._settings import LEDGER, PRIVACY, Limited, Option, Reading, language_module, refuse_given
+from ._settings import (
+    LEDGER,
+    PRIVACY,
+    Budget,
+    Limited,
+    Option,
+    Reading,
+    language_module,
+    refuse_given,
+)
 from ._tables import describe_promise
 
 if TYPE_CHECKING:

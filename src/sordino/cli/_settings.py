@@ -13,7 +13,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, fields, replace
 from enum import StrEnum
 from importlib import import_module
 from pathlib import Path
@@ -26,10 +26,9 @@ from sordino.errors import MissingExtra, SordinoError, UsageError
 from sordino.mechanisms.randomized_response import RandomizedResponse
 from sordino.privacy import guarantee
 from sordino.privacy.attempts import request_of
-from sordino.privacy.guarantee import REPLACE_ONE
+from sordino.privacy.guarantee import REPLACE_ONE, Guarantee
 from sordino.privatization.randomization import coin_for_person
 
-from ._accounts import Budget
 from ._app import Bar
 
 if TYPE_CHECKING:
@@ -339,6 +338,33 @@ _NOT_OF_THE_RELEASE = frozenset(
         "truth",
     }
 )
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the user said of a ledger's limit: ``--budget`` and ``--budget-delta``, or None."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is no limit."""
+        if self.epsilon is not None:
+            _validate.non_negative("--budget", self.epsilon)
+        if self.delta is not None:
+            _validate.failure_probability("--budget-delta", self.delta)
+
+    @property
+    def given(self) -> bool:
+        """Return whether anything was said."""
+        return (self.epsilon, self.delta) != (None, None)
+
+    def of(self, limit: Guarantee) -> Guarantee:
+        """Return a limit with what was said in the place of what it has."""
+        epsilon = limit.epsilon if self.epsilon is None else self.epsilon
+        return replace(
+            limit, epsilon=epsilon, delta=limit.delta if self.delta is None else self.delta
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -38,8 +38,10 @@ from sordino.rewards.arm_means import ArmMeans, ScreenedMeans
 from sordino.rewards.linear_bandit import BallRidge
 from sordino.rewards.release_checks import entropy_of, refuse_large_delta
 
-from ._accounts import (
+from ._app import Bar, app, finish
+from ._run import (
     Limit,
+    Run,
     describe_draw,
     paid_since,
     quiet,
@@ -47,8 +49,6 @@ from ._accounts import (
     warn_if_vacuous,
     with_spend,
 )
-from ._app import Bar, app, finish
-from ._run import Run
 from ._settings import (
     DELTA,
     FIT,
@@ -753,7 +753,7 @@ class BanditRun(Run):
             "or change the limit with --budget-delta DELTA, which the ledger records."
         )
 
-    def release(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
+    def draw(self, ledger: Ledger) -> tuple[dict[str, Any], dict[str, str]]:
         """Return the result of drawing, after each entry on the ledger."""
         settings, before = self.settings, len(ledger.rows)
         policy = self.policy or self._tested_policy(ledger)

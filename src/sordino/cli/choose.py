@@ -35,11 +35,10 @@ from sordino.rewards.estimation import fit_reward
 from sordino.rewards.model import RewardModel
 from sordino.rewards.release_checks import entropy_of
 
-from ._accounts import describe_draw, paid_since, quiet, warn_if_vacuous
 from ._align_draws import INTRINSIC_FORMAT, INTRINSIC_VERSION
 from ._align_run import remake_policy
 from ._app import Bar, app, finish, say_simulated
-from ._run import add_spend_to_errors
+from ._run import add_spend_to_errors, describe_draw, paid_since, quiet, warn_if_vacuous
 from ._settings import LEDGER, PRIVACY, Argument, Option, Output, command, refuse_given
 from ._tables import chosen_rows
 

@@ -31,8 +31,8 @@ from sordino.privatization.chunks import plan_chunks, privatize_chunks
 from sordino.privatization.publication import ChunkOutputs, digest_of_request
 from sordino.privatization.randomization import Randomization
 
-from ._accounts import Limit, future_ledger, open_ledger, spending_limit
 from ._app import Bar, app, finish
+from ._run import Limit, future_ledger, open_ledger, spending_limit
 from ._settings import (
     PRIVACY,
     Argument,
