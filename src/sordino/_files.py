@@ -18,27 +18,6 @@ from typing import Any, BinaryIO, cast
 from sordino._random import new_release_id
 from sordino.errors import DataError, FileSystemError, UsageError
 
-__all__ = [
-    "UNPACKING_ERRORS",
-    "atomic_draft",
-    "atomic_writer",
-    "clear",
-    "explained",
-    "finite",
-    "lock_taken",
-    "read_json",
-    "refuse_existing",
-    "refuse_output",
-    "refuse_special",
-    "refuse_unwritable",
-    "sha256_of",
-    "sole_holder",
-    "unpacked",
-    "write_json",
-    "write_text",
-    "written_once",
-]
-
 _CHUNK = 1 << 20
 _SQLITE = b"SQLite format 3\0"
 

@@ -17,24 +17,6 @@ from typing import Literal, Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-__all__ = [
-    "Entropy",
-    "Randomness",
-    "SimulatedEntropy",
-    "SystemEntropy",
-    "clock",
-    "entropy",
-    "entropy_of_part",
-    "moment",
-    "new_release_id",
-    "new_secret",
-    "new_token",
-    "normals",
-    "now",
-    "seconds_since_1970",
-    "words_of_secret",
-]
-
 Randomness = Literal["system", "simulated"]
 
 

@@ -15,23 +15,6 @@ import numpy as np
 
 from .errors import DataError, UsageError
 
-__all__ = [
-    "failure_probability",
-    "finite_array",
-    "integer",
-    "non_negative",
-    "number",
-    "one_of",
-    "person_id",
-    "person_ids",
-    "positive",
-    "refuse_unholdable",
-    "release_id",
-    "telling",
-    "workable",
-]
-
-
 _RELEASE_ID = re.compile("[0-9a-f]{16}")
 _TELLING = 1e-6  # of an epsilon: below it 1 − 2·flip has no digits left to learn from
 _FITTED = (1e-9, 1e100)  # bounds and penalties of a fit

@@ -8,8 +8,6 @@ from typing import Any, Final, NoReturn
 
 from sordino.errors import PrivacyError
 
-__all__ = ["Withholding", "confidential", "hide"]
-
 _HIDDEN: Final[dict[int, SimpleNamespace]] = {}  # by id: what is withheld may refuse to be a key
 
 

@@ -22,23 +22,6 @@ Beside the tree stands one warning, PrivacyWarning: the promise is kept, and it 
 
 from __future__ import annotations
 
-__all__ = [
-    "AuditRefuted",
-    "BudgetExceeded",
-    "ConvergenceError",
-    "DataError",
-    "EngineError",
-    "FileSystemError",
-    "LedgerDamaged",
-    "LedgerError",
-    "LedgerMismatch",
-    "MissingExtra",
-    "PrivacyError",
-    "PrivacyWarning",
-    "SordinoError",
-    "UsageError",
-]
-
 
 class SordinoError(Exception):
     """The root: catch this to catch everything that the library raises on purpose."""

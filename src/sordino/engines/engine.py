@@ -2,11 +2,9 @@
 
 Whatever is learned from data too large for memory is a sum over chunks of it. An engine says
 where the parts are computed and nothing else: no noise is drawn in a task, so that a task may be
-lost, run again or run twice without anybody noticing.
-
-A sum of many parts whose shape depends on their number alone, whatever order they come in.
-
-A matrix whose rows are in many files: it is never in memory, and sums over its rows are.
+lost, run again or run twice without anybody noticing. The order of addition depends on the number
+of chunks alone. A matrix whose rows are in many files is never in memory, and sums over its rows
+are.
 """
 
 from __future__ import annotations

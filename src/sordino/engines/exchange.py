@@ -1,7 +1,4 @@
-"""Rows that belong together are brought together: a shuffle through files that all machines see.
-
-A folder for what a computation leaves behind, which goes when it ends.
-"""
+"""Rows that belong together are brought together: a shuffle through files that all machines see."""
 
 from __future__ import annotations
 

@@ -1,10 +1,8 @@
 """Sums computed by Ray Data, on this machine or on a cluster; the only file that knows Ray.
 
-What Ray leaves in a process and on a disk while it runs here, and its removal afterwards.
-
-Whether something answers at an address, found out in seconds and without joining it.
-
-What tasks elsewhere are given and send back: stretches of chunks, branches of the sum.
+What Ray leaves in a process and on a disk while it runs here is removed afterwards, and whether
+something answers at an address is found out in seconds and without joining it. Tasks elsewhere are
+given stretches of chunks, and send back branches of the sum.
 """
 
 from __future__ import annotations
@@ -97,21 +95,15 @@ def answers(address: str) -> bool:
             if os.environ.get("RAY_USE_TLS", "0").lower() in {"1", "true"}:
                 return True
             place.sendall(_OPENING)
-            return _received(place)[3:4] == bytes([_ADDRESS_SETTINGS])
+            received, end = b"", _random.clock() + _PATIENCE
+            while len(received) < _FRAME and (left := end - _random.clock()) > 0:
+                place.settimeout(left)
+                if not (more := place.recv(_FRAME - len(received))):
+                    break
+                received += more
+            return received[3:4] == bytes([_ADDRESS_SETTINGS])
     except (OSError, UnicodeError):  # a name that cannot be a host's
         return False
-
-
-def _received(place: socket.socket) -> bytes:
-    """Return how a first frame begins, as far as it comes in time."""
-    received, end = b"", _random.clock() + _PATIENCE
-    while len(received) < _FRAME and (left := end - _random.clock()) > 0:
-        place.settimeout(left)
-        more = place.recv(_FRAME - len(received))
-        if not more:
-            break
-        received += more
-    return received
 
 
 T = TypeVar("T")
@@ -384,10 +376,18 @@ def _rows(
             "The Ray cluster has no core to compute on. Nothing was read. Start a worker on it."
         )
     work = SumOfStretch(task, add, len(chunks))
-    blocks = stretches(chunks, _TASKS * cores)
-    many = cores >= _MANY and len(blocks) > _MERGED**2
+    items = [{"stretch": pickle.dumps(some)} for some in stretches(chunks, _TASKS * cores)]
     try:
-        found = _dataset(ray, blocks, work, in_two_stages=many)
+        found = ray.data.from_items(items, override_num_blocks=len(items))
+        found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
+        if cores >= _MANY and len(items) > _MERGED**2:  # a second stage adds up for this process
+            # In order, so that neighbors meet and their branches become one.
+            found.context.execution_options.preserve_order = True
+            # Another share of a core, so that Ray does not make one task of both.
+            merge = _MergeTask(Merge(work.add, work.chunks))
+            found = found.map_batches(
+                merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES
+            )
         for row in found.iter_rows():
             yield row["found"]
     except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
@@ -398,22 +398,6 @@ def _rows(
         f"Ray gave up ({problem}). Nothing was released. See that every machine reaches the files "
         "and has memory left, and run it again."
     )
-
-
-def _dataset(
-    ray: Any, blocks: Sequence[Stretch], work: SumOfStretch, *, in_two_stages: bool
-) -> Any:
-    """Return what Ray Data will compute: a task for each stretch, and perhaps a second stage."""
-    items = [{"stretch": pickle.dumps(block)} for block in blocks]
-    found = ray.data.from_items(items, override_num_blocks=len(items))
-    found = found.map_batches(_Task(work), batch_size=1, max_retries=_TRIES)
-    if in_two_stages:
-        # In order, so that neighbors meet and their branches become one.
-        found.context.execution_options.preserve_order = True
-        # Another share of a core, so that Ray does not make one task of both.
-        merge = _MergeTask(Merge(work.add, work.chunks))
-        found = found.map_batches(merge, batch_size=_MERGED, num_cpus=_SHARE, max_retries=_TRIES)
-    return found
 
 
 def _started(cores: int | None) -> ExitStack:
@@ -431,8 +415,11 @@ def _started(cores: int | None) -> ExitStack:
         folder = stack.enter_context(own_folder())
         stack.enter_context(own_token(_forgotten_token))
         stack.callback(ray.shutdown)
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
+        alone = {"include_dashboard": False, "object_store_memory": _STORE, "_temp_dir": folder}
         try:
-            _start(ray, cores, folder)
+            with _quietly():  # "local" keeps it from joining a cluster that happens to run here
+                ray.init(address="local", num_cpus=cores, **alone, **_SILENT)
         except Exception as error:  # noqa: BLE001 - Ray's own are of many kinds
             problem = type(error).__name__
         else:
@@ -441,14 +428,6 @@ def _started(cores: int | None) -> ExitStack:
         f"Ray did not start on this machine ({problem}). Nothing was read. See that memory and "
         "disk are left, or leave the engine out."
     )
-
-
-def _start(ray: Any, cores: int | None, folder: str) -> None:
-    """Start Ray; "local" is what keeps it from joining a cluster that happens to run here."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    alone = {"include_dashboard": False, "object_store_memory": _STORE}
-    with _quietly():
-        ray.init(address="local", num_cpus=cores, _temp_dir=folder, **alone, **_SILENT)
 
 
 def _forgotten_token() -> None:
@@ -555,7 +534,8 @@ def _quietly() -> Iterator[None]:
         warnings.simplefilter("ignore")
         context = ray.data.DataContext.get_current()
         before = {name: getattr(context, name, None) for name in calm}
-        _set(context, calm)
+        for name, value in calm.items():
+            setattr(context, name, value)
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
         try:
@@ -563,7 +543,8 @@ def _quietly() -> Iterator[None]:
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
-            _set(context, before)
+            for name, value in before.items():
+                setattr(context, name, value)
 
 
 @contextmanager
@@ -579,12 +560,6 @@ def _unheard(ray: Any) -> Iterator[None]:
         yield
     finally:
         place.print_to_stdstream = before
-
-
-def _set(context: Any, values: dict[str, Any]) -> None:
-    """Set attributes."""
-    for name, value in values.items():
-        setattr(context, name, value)
 
 
 def _library() -> Any:

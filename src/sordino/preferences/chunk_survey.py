@@ -1,27 +1,22 @@
 """What is public of judgments in many files: how many, by whom, and which of them count.
 
-What binds a ledger to judgments in many files, and tells a file from its copy.
-
 Digests are of public fields alone, and of all records together: neither the order of files nor
-where they are cut may be seen in them.
-
-Which rows of many files count: kept in files that all machines see, and never as a whole.
-
-What one chunk of many files says of itself, and what it leaves for the shuffle of persons.
+where they are cut may be seen in them. Which rows count is kept in files that all machines see, and
+never as a whole.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
-from jaxtyping import Bool, Int64
+from jaxtyping import Int64
 
 from sordino._files import atomic_writer, explained
 from sordino.engines import exchange
@@ -31,58 +26,9 @@ from sordino.errors import DataError, EngineError, UsageError
 
 from .chunk_reading import questions
 from .chunks import Chunk, Chunks
-from .comparisons import Comparisons
 from .files import TWO_FORMS, untold
 from .folds import held_out_questions, refuse_one_side
-from .records import Record, person_key
-
-
-def digest_of_part(rows: np.ndarray) -> bytes:
-    """Return a digest of who answered what, for the persons of one part."""
-    order = np.lexsort([*rows["rank"].T[::-1], *rows["who"].T[::-1]])
-    both = np.concatenate([rows["who"], rows["rank"]], axis=1)[order]
-    return hashlib.sha256(both.astype("<u8").tobytes()).digest()
-
-
-def digest_of_parts(parts: Mapping[int, bytes]) -> str:
-    """Return one digest of all parts."""
-    together = b"".join(parts[part] for part in sorted(parts))
-    return hashlib.sha256(b"shards\n" + together).hexdigest()
-
-
-def sum_of_questions(rows: np.ndarray) -> tuple[int, int, int]:
-    """Return how many records there are, and the sum of their digests, in whatever order."""
-    # It finds copies that nobody made to deceive; it binds nothing.
-    high, low = rows["rank"].sum(axis=0, dtype=np.uint64)  # of 2⁶⁴, whatever is carried
-    return len(rows), int(high), int(low)
-
-
-def refuse_copies(chunks: Chunks, sums: Mapping[int, tuple[int, int, int]]) -> None:
-    """Refuse two files of the same questions where nothing says who answered."""
-    totals: dict[int, np.ndarray] = {}
-    for chunk in chunks.chunks:
-        mine = np.array(sums[chunk.number], dtype=np.uint64)
-        totals[chunk.file] = totals.get(chunk.file, np.uint64(0)) + mine
-    files = {chunk.file: chunk for chunk in chunks.chunks}
-    seen: dict[tuple[int, ...], Chunk] = {}
-    for file, total in totals.items():
-        known = seen.setdefault(tuple(total.tolist()), files[file])
-        if total[0] and known.file != file:
-            raise DataError(
-                f"{' and '.join(_names(known, files[file]))} hold the same questions, as often, "
-                "and nothing says who answered: as one is a copy of the other, labels would count "
-                "twice. Nothing was released. Give each record once; if other people answered the "
-                "same questions, name them in a field (person_field, --person-field)."
-            )
-
-
-def _names(*chunks: Chunk) -> list[str]:
-    """Return the names of files; of those with one name, with that of their folder."""
-    names = [chunk.name for chunk in chunks]
-    if len(set(names)) == len(names):
-        return names
-    return [f"{Path(chunk.path).parent.name}/{chunk.name}" for chunk in chunks]
-
+from .records import person_key
 
 ROW_BITS: Final = 40
 """Bits of the number of a row in its chunk; the chunk's number is above them."""
@@ -95,9 +41,9 @@ class Selection:
     path: str | None  # sorted numbers of the rows that do not; None if all rows count
 
     @cached_property
-    def _left_out(self) -> Any:
+    def _left_out(self) -> np.ndarray:
         """Return the numbers, of which only what is looked at is read."""
-        return np.load(self.path or "", mmap_mode="r")
+        return np.asanyarray(np.load(self.path or "", mmap_mode="r"))
 
     def left_out(self, chunk: int) -> Int64[np.ndarray, " k"]:
         """Return which rows of a chunk do not count."""
@@ -113,16 +59,16 @@ class Selection:
             return 0
         return int(np.searchsorted(self._left_out, np.uint64(chunk << ROW_BITS)))
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """Leave the opened file behind."""
-        return {"path": self.path}
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
 
 
 @dataclass(frozen=True)
 class PartSelection(Selection):
     """Which rows of one part count, where every question is on one of two sides."""
 
-    folder: str  # where `write_sides` left a file for each chunk
+    folder: str  # where there is a file for each chunk
     held_out: bool  # whether this part is what is held out
     others: tuple[int, ...]  # how many rows of the other part come before each chunk
 
@@ -137,24 +83,13 @@ class PartSelection(Selection):
         """Return how many rows of earlier chunks do not count, or are of the other part."""
         return super().before(chunk) + self.others[chunk]
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave the opened file behind."""
-        names = ("path", "folder", "held_out", "others")
-        return {name: getattr(self, name) for name in names}
-
-
-def write_sides(folder: str, chunk: int, held_out: Bool[np.ndarray, " n"]) -> None:
-    """Leave which rows of one chunk are held out, where every machine sees it."""
-    with atomic_writer(_sides_of(folder, chunk), force=True, held=False) as file:
-        file.write(held_out.astype(np.bool_).tobytes())
-
 
 def _sides_of(folder: str, chunk: int) -> Path:
-    """Return the file of one chunk."""
+    """Return the file that says which rows of one chunk are held out."""
     return Path(folder) / f"{chunk:08d}.held-out"
 
 
-def write_numbers(path: Path, rows: np.ndarray) -> str | None:
+def _write_numbers(path: Path, rows: np.ndarray) -> str | None:
     """Write which rows do not count, where every machine sees it; None if there is none."""
     if not len(rows):
         return None
@@ -162,39 +97,41 @@ def write_numbers(path: Path, rows: np.ndarray) -> str | None:
     return str(path)
 
 
-ENTRY: Final = [
-    ("who", "<u8", 2),
-    ("rank", "<u8", 2),
+_ENTRY: Final = [
+    ("who", "<u8", 2),  # 128 bits of who answered
+    ("rank", "<u8", 2),  # and of who answered what
     ("row", "<u8"),
     ("held_out", "?"),
     ("dropped", "?"),
 ]
-"""Of one record: 128 bits of who answered and of who answered what, and its place."""
+
+
+@dataclass(frozen=True)
+class _ChunkFacts:
+    """What one chunk says."""
+
+    rows: int  # how many records carry a preference
+    dropped: int
+    held_out: int
+    digest: bytes  # of all its public fields
+    # How many records there are, and the sum of the digests of what they ask, of 2⁶⁴, in whatever
+    # order: it finds copies that nobody made to deceive; it binds nothing.
+    questions: tuple[int, int, int]
+    # Whether persons are named, and whether prompts are what both answers began with.
+    form: tuple[bool, bool] | None
 
 
 @dataclass
 class Facts:
     """What some chunks say: the sum of two is all that both say."""
 
-    chunks: int = 1  # how many say it
-    rows: dict[int, int] = field(default_factory=dict)
-    digests: dict[int, bytes] = field(default_factory=dict)
-    # Whether persons are named, and whether prompts are what both answers began with, by the number
-    # of the chunk.
-    forms: dict[int, tuple[bool, bool]] = field(default_factory=dict)
-    held_out: dict[int, int] = field(default_factory=dict)
-    questions: dict[int, tuple[int, int, int]] = field(default_factory=dict)
-    dropped: int = 0  # of all of them
+    chunks: int  # how many say it
+    of: dict[int, _ChunkFacts]  # by the number of the chunk
 
     def plus(self, other: Facts) -> Facts:
         """Take in what others say."""
         self.chunks += other.chunks
-        self.rows |= other.rows
-        self.digests |= other.digests
-        self.forms |= other.forms
-        self.held_out |= other.held_out
-        self.questions |= other.questions
-        self.dropped += other.dropped
+        self.of |= other.of
         return self
 
 
@@ -208,51 +145,48 @@ class FactsOf:
 
     def __call__(self, chunk: Chunk) -> Facts:
         """Return what is public of one chunk."""
-        found = Facts()
-        digest, entries = hashlib.sha256(), [np.zeros(0, ENTRY)]
+        digest, entries, form, count = hashlib.sha256(), [np.zeros(0, _ENTRY)], None, 0
         start = chunk.number << ROW_BITS
         for pairs, dropped, cut in questions(self.chunks, chunk):
             digest.update(bytes.fromhex(pairs.public_digest))
-            found.dropped += pairs.dropped
-            entries.append(_left_out_entries(dropped))
+            count += pairs.dropped
+            # Of records with identical answers only the digest knows.
+            named = tuple(row.person for row in dropped if row.person is not None)
+            left_out = _entries([row.key for row in dropped], named or None)
+            left_out["dropped"] = True
+            entries.append(left_out)
             if len(pairs):
-                found.forms[chunk.number] = pairs.persons is not None, cut
-                entries.append(self._entries(pairs, start))
+                form = pairs.persons is not None, cut
+                found = _entries(pairs.keys, pairs.persons)
+                found["row"] = start + np.arange(len(pairs), dtype=np.uint64)
+                if self.hold_out:
+                    found["held_out"] = held_out_questions(pairs.keys)
+                entries.append(found)
                 start += len(pairs)
         rows = np.concatenate(entries)
-        self.shuffle.write(
-            chunk.number, rows, (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
-        )
+        parts = (rows["who"][:, 0] % exchange.PARTS).astype(np.int64)
+        self.shuffle.write(chunk.number, rows, parts)
         rows = rows[~rows["dropped"]]
         if self.hold_out:
-            write_sides(self.shuffle.folder, chunk.number, rows["held_out"])
-        found.held_out[chunk.number] = int(rows["held_out"].sum())
-        found.rows[chunk.number] = len(rows)
-        found.questions[chunk.number] = sum_of_questions(rows)
-        found.digests[chunk.number] = digest.digest()
-        return found
-
-    def _entries(self, pairs: Comparisons, start: int) -> np.ndarray:
-        """Return an entry for every row."""
-        entries = _named_entries(pairs.keys, pairs.persons)
-        entries["row"] = start + np.arange(len(pairs), dtype=np.uint64)
-        if self.hold_out:
-            entries["held_out"] = held_out_questions(pairs.keys)
-        return entries
-
-
-def _left_out_entries(records: Sequence[Record]) -> np.ndarray:
-    """Return an entry for every record with identical answers, which only the digest knows."""
-    persons = tuple(row.person for row in records if row.person is not None)
-    entries = _named_entries([row.key for row in records], persons or None)
-    entries["dropped"] = True
-    return entries
+            path = _sides_of(self.shuffle.folder, chunk.number)
+            with atomic_writer(path, force=True, held=False) as file:
+                file.write(rows["held_out"].tobytes())
+        high, low = rows["rank"].sum(axis=0, dtype=np.uint64)
+        facts = _ChunkFacts(
+            rows=len(rows),
+            dropped=count,
+            held_out=int(rows["held_out"].sum()),
+            digest=digest.digest(),
+            questions=(len(rows), int(high), int(low)),
+            form=form,
+        )
+        return Facts(1, {chunk.number: facts})
 
 
-def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
+def _entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.ndarray:
     """Return 128 bits of who answered, and of who answered what, for every row."""
     # Without persons the question stands for both: it tells whether one occurs twice.
-    entries = np.zeros(len(keys), ENTRY)
+    entries = np.zeros(len(keys), _ENTRY)
     if persons is None:
         ranks = who = list(keys)
     else:
@@ -267,7 +201,7 @@ def _named_entries(keys: Sequence[bytes], persons: Sequence[str] | None) -> np.n
 
 
 def digest_of_chunk(chunks: Chunks, chunk: Chunk) -> bytes:
-    """Return the digest of all public fields of a chunk, as :class:`Facts` keeps it."""
+    """Return the digest of all public fields of a chunk, as its facts keep it."""
     digest = hashlib.sha256()
     for pairs, _, _ in questions(chunks, chunk):
         digest.update(bytes.fromhex(pairs.public_digest))
@@ -355,32 +289,51 @@ def survey_chunks(
     """Read all public fields once; keep which rows count for as long as the context is open."""
     # Labels are checked and not used. Digests of questions and persons pass through a folder, which
     # is taken away at the end.
-    with opened_exchange(ENTRY, scratch) as shuffle:
+    with opened_exchange(_ENTRY, scratch) as shuffle:
         read = FactsOf(chunks, shuffle, hold_out)
         facts = engine.fold(chunks.chunks, read, Facts.plus, taken=taken)
-        _refuse_loss(len(chunks.chunks), facts.chunks, facts.rows)
-        linked = _known(chunks, facts, most)
+        _refuse_loss(len(chunks.chunks), facts.chunks, facts.of)
+        told = [facts.of[chunk.number] for chunk in chunks.chunks]
+        linked = _known(chunks, told, most)
         look = _Look(chunks.chunks, shuffle, most, linked=linked, raw=not chunks.privatized)
         doubts = engine.fold(range(PARTS), look, _Doubts.plus)
         _refuse_loss(PARTS, doubts.parts, doubts.digests)
         together = np.concatenate(doubts.left_out)
-        starts = _starts(facts.rows[chunk.number] for chunk in chunks.chunks)
-        found = ChunkSurvey(
+        starts = _starts(one.rows for one in told)
+        digests = b"".join(doubts.digests[part] for part in sorted(doubts.digests))
+        whole = ChunkSurvey(
             chunks=chunks,
             n=starts[-1],
             counted=starts[-1] - len(together),
-            dropped=facts.dropped,
-            public_digest=digest_of_parts(doubts.digests),
+            dropped=sum(one.dropped for one in told),
+            public_digest=hashlib.sha256(b"shards\n" + digests).hexdigest(),
             linked=linked,
             repeats=doubts.doubled and not linked,
-            selection=Selection(write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
+            selection=Selection(_write_numbers(Path(shuffle.folder) / "left-out.npy", together)),
             starts=starts,
             most=most,
             largest=doubts.largest,
-            digests=tuple(facts.digests[chunk.number] for chunk in chunks.chunks),
+            digests=tuple(one.digest for one in told),
         )
-        parts = _parts(found, facts, doubts.left_out, shuffle.folder) if hold_out else None
-        yield replace(found, parts=parts)
+        if not hold_out:
+            yield whole
+            return
+        held_out = _starts(one.held_out for one in told)
+        fitted = tuple(np.subtract(starts, held_out).tolist())
+
+        def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ChunkSurvey:
+            folder, is_held_out = shuffle.folder, name == "held-out"
+            rows = doubts.left_out[is_held_out]
+            path = _write_numbers(Path(folder) / f"left-out-{name}.npy", rows)
+            return replace(
+                whole,
+                counted=mine[-1] - len(rows),
+                selection=PartSelection(path, folder, is_held_out, others),
+                part=name,
+            )
+
+        both = part("fitted", fitted, held_out), part("held-out", held_out, fitted)
+        yield replace(whole, parts=both)
 
 
 def _refuse_loss(expected: int, added: int, known: Collection[int]) -> None:
@@ -398,27 +351,6 @@ def _starts(sizes: Iterable[int]) -> tuple[int, ...]:
     return tuple(np.cumsum([0, *sizes]).tolist())
 
 
-def _parts(
-    whole: ChunkSurvey, facts: Facts, left_out: tuple[np.ndarray, np.ndarray], folder: str
-) -> tuple[ChunkSurvey, ChunkSurvey]:
-    """Return what is fitted, and what is held out."""
-    held_out = _starts(facts.held_out[chunk.number] for chunk in whole.chunks.chunks)
-    fitted = tuple(np.subtract(whole.starts, held_out).tolist())
-
-    def part(name: Part, mine: tuple[int, ...], others: tuple[int, ...]) -> ChunkSurvey:
-        is_held_out = name == "held-out"
-        rows = left_out[is_held_out]
-        path = write_numbers(Path(folder) / f"left-out-{name}.npy", rows)
-        return replace(
-            whole,
-            counted=mine[-1] - len(rows),
-            selection=PartSelection(path, folder, is_held_out, others),
-            part=name,
-        )
-
-    return part("fitted", fitted, held_out), part("held-out", held_out, fitted)
-
-
 @dataclass(frozen=True)
 class _Look:
     """The second task: which rows of the persons in one part do not count."""
@@ -432,7 +364,9 @@ class _Look:
     def __call__(self, part: int) -> _Doubts:
         """Return whether anything occurs twice, which rows do not count, and the largest person."""
         rows = self.shuffle.read(part, len(self.chunks))
-        digests = {part: digest_of_part(rows)}
+        ordered = np.lexsort([*rows["rank"].T[::-1], *rows["who"].T[::-1]])
+        answered = np.concatenate([rows["who"], rows["rank"]], axis=1)[ordered]
+        digests = {part: hashlib.sha256(answered.astype("<u8").tobytes()).digest()}
         rows = rows[~rows["dropped"]]
         who, rank = rows["who"].T, rows["rank"].T
         order = [rows["row"], rank[1], rank[0], rows["held_out"], who[1], who[0]]
@@ -444,16 +378,13 @@ class _Look:
             return _Doubts(1, digests, bool(again.any()), (nothing, nothing), 1)
         if self.raw:  # of answers that were stored, a repeat is the same observation
             self._refuse_overlap(rows, again)
-        out = again | self._beyond(same & _same(rows["held_out"][:, np.newaxis]), again)
+        out = again
+        if self.most is not None:  # that count of one person in one part
+            place = _places(same & _same(rows["held_out"][:, np.newaxis]), again)
+            out = again | (place > self.most)
         largest = int(_places(same, again).max(initial=0))
         left_out = tuple(rows["row"][out & (rows["held_out"] == side)] for side in (False, True))
         return _Doubts(1, digests, bool(again.any()), (left_out[0], left_out[1]), largest)
-
-    def _beyond(self, same: np.ndarray, again: np.ndarray) -> np.ndarray:
-        """Return which rows are beyond the most that count of one person in one part."""
-        if self.most is None:
-            return np.zeros(len(same), dtype=bool)
-        return _places(same, again) > self.most
 
     def _refuse_overlap(self, rows: np.ndarray, again: np.ndarray) -> None:
         """Refuse two files that hold the same answer of one person."""
@@ -484,23 +415,24 @@ def _same(values: np.ndarray) -> np.ndarray:
     return same
 
 
-def _known(chunks: Chunks, facts: Facts, most: int | None) -> bool:
+def _known(chunks: Chunks, told: Sequence[_ChunkFacts], most: int | None) -> bool:
     """Return whether persons are known; refuse some here and none there."""
-    if not facts.forms and not chunks.hides_records:
+    forms = [(chunk, one.form) for chunk, one in zip(chunks.chunks, told, strict=True) if one.form]
+    if not forms and not chunks.hides_records:
         raise DataError("There is no record that carries a preference. Nothing was released.")
     if chunks.hides_records:
         with untold(hides_records=True):
-            refuse_copies(chunks, facts.questions)
+            _refuse_copies(chunks, told)
         return False
-    known, cut = facts.forms[min(facts.forms)]
-    for at, form in sorted(facts.forms.items()):
+    known, cut = forms[0][1]
+    for chunk, form in forms:
         if form[0] != known:
             raise DataError(
-                f"{chunks.chunks[at].name}: a person id is given for some records and not for "
-                "others. Nothing was released."
+                f"{chunk.name}: a person id is given for some records and not for others. Nothing "
+                "was released."
             )
         if form[1] != cut:
-            raise DataError(f"{chunks.chunks[at].name}: {TWO_FORMS}")
+            raise DataError(f"{chunk.name}: {TWO_FORMS}")
     if most is not None and not known:
         raise DataError(
             f"These records have no person ids, which a limit of {most} records of one person "
@@ -508,5 +440,27 @@ def _known(chunks: Chunks, facts: Facts, most: int | None) -> bool:
             "--person-field)."
         )
     if not known:
-        refuse_copies(chunks, facts.questions)
+        _refuse_copies(chunks, told)
     return known
+
+
+def _refuse_copies(chunks: Chunks, told: Sequence[_ChunkFacts]) -> None:
+    """Refuse two files of the same questions where nothing says who answered."""
+    totals: dict[int, np.ndarray] = {}
+    for chunk, one in zip(chunks.chunks, told, strict=True):
+        mine = np.array(one.questions, dtype=np.uint64)
+        totals[chunk.file] = totals.get(chunk.file, np.uint64(0)) + mine
+    files = {chunk.file: Path(chunk.path) for chunk in chunks.chunks}
+    seen: dict[tuple[int, ...], int] = {}
+    for file, total in totals.items():
+        before = seen.setdefault(tuple(total.tolist()), file)
+        if total[0] and before != file:
+            names = [files[before].name, files[file].name]
+            if names[0] == names[1]:
+                names = [f"{path.parent.name}/{path.name}" for path in (files[before], files[file])]
+            raise DataError(
+                f"{' and '.join(names)} hold the same questions, as often, "
+                "and nothing says who answered: as one is a copy of the other, labels would count "
+                "twice. Nothing was released. Give each record once; if other people answered the "
+                "same questions, name them in a field (person_field, --person-field)."
+            )

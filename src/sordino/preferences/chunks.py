@@ -1,12 +1,10 @@
-"""Judgments in many files: what the files are, and chunks of them small enough for memory.
-
-A folder of privatized files in which some are missing, as an interrupted run leaves it.
-"""
+"""Judgments in many files: what the files are, and chunks of them small enough for memory."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
@@ -60,6 +58,7 @@ _CHUNK: Final = 1 << 20  # bytes in which line ends are looked for
 _TABLES: Final = (".parquet",)
 _TEXTS: Final = (".jsonl", ".jsonl.gz")
 _ALIKE: Final = (*_TABLES, *_TEXTS, ".json", ".json.gz", ".ndjson", ".ndjson.gz")  # in any case
+_READ: Final = (*_TABLES, *_TEXTS)
 _FOLDER_MANIFEST: Final = ".manifest.json"
 
 _Span = tuple[int, int, int, int | None]
@@ -235,8 +234,8 @@ def _inside(path: Path) -> Sequence[Path]:
             found = [item for item in sorted(path.iterdir()) if not _is_hidden(item.name)]
             for item in found:
                 _refuse_unread(item)
-            return [item for item in found if _is_read(item.name) and not item.is_dir()]
-    if not _is_read(path.name):
+            return [item for item in found if item.name.endswith(_READ) and not item.is_dir()]
+    if not path.name.endswith(_READ):
         raise UsageError(
             f"{path.name}: of many files, those that end in .parquet, .jsonl or .jsonl.gz are "
             "read. Nothing was read."
@@ -249,11 +248,6 @@ def _is_hidden(name: str) -> bool:
     return name.startswith(("_", "."))
 
 
-def _is_read(name: str) -> bool:
-    """Return whether a file is read, by its name."""
-    return name.endswith(_TABLES + _TEXTS)
-
-
 def _looks_like_data(name: str) -> bool:
     """Return whether a name is as that of a file that is read, or nearly so."""
     small = name.lower()
@@ -263,25 +257,20 @@ def _looks_like_data(name: str) -> bool:
 def _refuse_unread(item: Path) -> None:
     """Refuse what lies in a folder, looks like data and would be left out."""
     if item.is_dir():
-        if any(map(_looks_like_data, _names_below(item))):
-            raise UsageError(
-                f"{item.name} is a folder with files in it, inside a folder that is read; folders "
-                "in folders are not. Nothing was read. Give every folder by its name, or take it "
-                "away."
-            )
-    elif _looks_like_data(item.name) and not _is_read(item.name):
+        for _, folders, files in os.walk(item):
+            folders[:] = [name for name in folders if not _is_hidden(name)]
+            if any(map(_looks_like_data, files)):
+                raise UsageError(
+                    f"{item.name} is a folder with files in it, inside a folder that is read; "
+                    "folders in folders are not. Nothing was read. Give every folder by its name, "
+                    "or take it away."
+                )
+    elif _looks_like_data(item.name) and not item.name.endswith(_READ):
         raise UsageError(
             f"{item.name} lies in a folder that is read and would be left out: names must end in "
             ".parquet, .jsonl or .jsonl.gz, in small letters. Nothing was read. Rename it, or take "
             "it away."
         )
-
-
-def _names_below(folder: Path) -> Iterator[str]:
-    """Yield the names of all files below a folder, but for those in hidden folders."""
-    for _, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if not _is_hidden(name)]
-        yield from files
 
 
 def _one_schema(paths: Sequence[Path], person_field: str, *, fixed: bool) -> int | None:
@@ -321,35 +310,23 @@ def _bundles(sizes: Sequence[int]) -> list[_Span]:
 def _stretches(path: Path) -> list[_Span]:
     """Return spans of bytes, each of as many lines."""
     # How many is a constant: nothing that is said of a chunk may depend on how long a label is.
-    if path.suffix == ".gz":  # cannot be entered in the middle
-        return [] if _is_empty(path) else [(0, 1, 0, None)]
-    ends, lines = _line_ends(path)
+    ends, lines, size, buffer = [0], 0, 0, b""
+    with explained(f"{path.name} cannot be read"), path.open("rb") as file:
+        if path.suffix == ".gz":  # cannot be entered in the middle; damage is said when it is read
+            with suppress(*UNPACKING_ERRORS):
+                return [(0, 1, 0, None)] if unpacked(path, file).read(1) else []
+            return [(0, 1, 0, None)]
+        while some := file.read(_CHUNK):
+            buffer, count = some, some.count(b"\n")
+            if (lines + count) // _LINES > lines // _LINES:
+                marks = np.flatnonzero(np.frombuffer(buffer, np.uint8) == ord("\n"))
+                ends += (size + 1 + marks[-(lines + 1) % _LINES :: _LINES]).tolist()
+            lines, size = lines + count, size + len(buffer)
+    if ends[-1] < size:
+        ends.append(size)
+    lines += not buffer.endswith(b"\n") if buffer else 0
     last = max(0, len(ends) - 2)
     return [
         (ends[at], ends[at + 1], at * _LINES, _LINES if at < last else lines - last * _LINES)
         for at in range(len(ends) - 1)
     ]
-
-
-def _line_ends(path: Path) -> tuple[list[int], int]:
-    """0, the end of every so many-th line and that of the file; and how many lines it has."""
-    ends, lines, size, chunk = [0], 0, 0, b""
-    with explained(f"{path.name} cannot be read"), path.open("rb") as file:
-        while some := file.read(_CHUNK):
-            chunk, count = some, some.count(b"\n")
-            if (lines + count) // _LINES > lines // _LINES:
-                marks = np.flatnonzero(np.frombuffer(chunk, np.uint8) == ord("\n"))
-                ends += (size + 1 + marks[-(lines + 1) % _LINES :: _LINES]).tolist()
-            lines, size = lines + count, size + len(chunk)
-    if ends[-1] < size:
-        ends.append(size)
-    return ends, lines + (not chunk.endswith(b"\n") if chunk else 0)
-
-
-def _is_empty(path: Path) -> bool:
-    """Return whether nothing is packed in a file; damage is said when it is read."""
-    with explained(f"{path.name} cannot be read"), path.open("rb") as raw:
-        try:
-            return not unpacked(path, raw).read(1)
-        except UNPACKING_ERRORS:
-            return False

@@ -5,16 +5,9 @@ vocabulary, no document frequencies, no standardization). What is private is onl
 was preferred, or the rows themselves, so every row is clipped on its own and its norm bound
 holds for every text that can be written.
 
-Words of many texts at once, as numbers that are the same on every machine.
-
-Nothing here is fitted: a word's number depends on its own bytes and on constants only. No
-vocabulary outlives a call, so no word of a private text stays in memory.
-
-The shape of an answer in a few bounded numbers: length, questions, lists, refusals.
-
-Every number is a fixed public function of one prompt and one answer. Only +, −, ×, ÷ and √ are
-used, which IEEE 754 rounds the same everywhere: a row is the same to the last bit on every
-machine, whatever other rows stand beside it.
+No vocabulary outlives a call either, so no word of a private text stays in memory. Only +, −, ×,
+÷ and √ are used, which IEEE 754 rounds the same everywhere: a row is the same to the last bit on
+every machine, whatever other rows stand beside it.
 """
 
 from __future__ import annotations
@@ -66,16 +59,11 @@ _BIT = {name: 1 << (32 + place) for place, name in enumerate(FLAGS)}
 _END_BIT = 1 << 63  # a flag and not a number: a word could be made to have any number
 
 
-def _flagged() -> dict[bytes, int]:
-    """Return the flags of each listed word as bits above the lowest 32."""
-    table = {_END.encode(): _END_BIT}
-    for name, words in FLAGS.items():
-        for word in words.split():
-            table[word.encode()] = table.get(word.encode(), 0) | _BIT[name]
-    return table
-
-
-_LISTED = _flagged()
+_LISTED = {_END.encode(): _END_BIT}
+"""The flags of each listed word as bits above the lowest 32."""
+for _name, _words in FLAGS.items():
+    for _word in map(str.encode, _words.split()):
+        _LISTED[_word] = _LISTED.get(_word, 0) | _BIT[_name]
 
 
 class Numbers(dict[bytes, int]):
@@ -170,15 +158,6 @@ def tokenize(texts: Sequence[str], numbers: Numbers) -> Tokens:
     return Tokens(found, np.flatnonzero(found >= np.uint64(_END_BIT)))
 
 
-def _mixed(number: UInt64[np.ndarray, "m 2"]) -> UInt64[np.ndarray, "m 2"]:
-    """Return 64 well-mixed bits for each 64-bit number."""
-    # Source: A. Appleby, MurmurHash3 (public domain), `fmix64`.
-    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
-        number = (number ^ (number >> _FOLD)) * np.uint64(factor)
-    mixed: np.ndarray = number ^ (number >> _FOLD)
-    return mixed
-
-
 def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
     """Return words and pairs of neighboring words, hashed with signs into rows of norm 1 or 0."""
     # A bucket holds sign(c)·√|c| / √Σ|c| for signed counts c, so that a repeated word counts less
@@ -188,21 +167,20 @@ def hashed_words(tokens: Tokens, width: int) -> scipy.sparse.csr_array:
     # definition 1.
     low = tokens.numbers & _LOW
     before = np.concatenate([low[tokens.ends[:1]], low[:-1]])
-    bits = _mixed(np.stack([low, ((before + np.uint64(1)) << _HALF) | low], axis=1))
+    bits = np.stack([low, ((before + np.uint64(1)) << _HALF) | low], axis=1)
+    # 64 well-mixed bits for each 64-bit number. Source: A. Appleby, MurmurHash3 (public domain),
+    # `fmix64`.
+    for factor in (0xFF51AFD7ED558CCD, 0xC4CEB9FE1A85EC53):
+        bits = (bits ^ (bits >> _FOLD)) * np.uint64(factor)
+    bits ^= bits >> _FOLD
     values = 1.0 - 2.0 * (bits & np.uint64(1)).astype(np.float64)
     values[tokens.ends, 0] = 0.0
     buckets = ((bits >> _HALF) * np.uint64(width)) >> _HALF
     bounds = np.concatenate([[0], 2 * (tokens.ends + 1)])
-    return _damped(
-        scipy.sparse.csr_array(
-            (values.ravel(), buckets.ravel().astype(np.int32), bounds.astype(np.int32)),
-            shape=(len(tokens.ends), width),
-        )
+    counts = scipy.sparse.csr_array(
+        (values.ravel(), buckets.ravel().astype(np.int32), bounds.astype(np.int32)),
+        shape=(len(tokens.ends), width),
     )
-
-
-def _damped(counts: scipy.sparse.csr_array) -> scipy.sparse.csr_array:
-    """Return signed counts c as sign(c)·√|c| / √Σ|c|, row by row, without explicit zeros."""
     counts.sum_duplicates()
     counts.eliminate_zeros()
     size = np.abs(counts.data)  # whole numbers: their sums are exact in any order
@@ -256,12 +234,14 @@ def shape_signals(texts: Sequence[str], words: Tokens, asked: Tokens) -> Float[n
     """Return the signals of each answer, one row for each of ``SIGNALS``, centered."""
     # Each lies in [−1, 1] and is independent of the data: of everything but this prompt and this
     # answer.
+    known, said = np.sort(asked.keyed), words.keyed
+    place = np.minimum(np.searchsorted(known, said), len(known) - 1)
     found = {
         **_lengths(texts, words),
         **_questions(texts),
         **_layout(texts),
         **_manner(words),
-        "shared words": _saturated(words.count(_in_prompt(words, asked)), 3),
+        "shared words": _saturated(words.count(np.asarray(known[place] == said)), 3),
     }
     signals: np.ndarray = np.stack([found[name] for name in SIGNALS]) - _TYPICAL
     return signals
@@ -341,14 +321,6 @@ def _column(values: Iterable[Any]) -> _Amounts:
 def _marks(texts: Sequence[str], mark: str) -> _Amounts:
     """Return how often a mark stands in each text."""
     return _column([text.count(mark) for text in texts])
-
-
-def _in_prompt(words: Tokens, asked: Tokens) -> Bool[np.ndarray, " m"]:
-    """Return at each position whether its word stands in the prompt of its text."""
-    known, said = np.sort(asked.keyed), words.keyed
-    place = np.minimum(np.searchsorted(known, said), len(known) - 1)
-    shared: np.ndarray = known[place] == said
-    return shared
 
 
 Matrix: TypeAlias = scipy.sparse.csr_array | Float[np.ndarray, "n d"]
@@ -481,14 +453,14 @@ class HashedText:
         for answers in sides:
             words = tokenize(answers, numbers)
             shape = _SHAPE_SCALE * shape_signals(answers, words, asked)[:kept]
-            rows.append(self._joined(shape, self._hashed(words, self.dimension - kept)))
+            width = self.dimension - kept
+            hashed = (
+                hashed_words(words, width)
+                if self.word_norm
+                else scipy.sparse.csr_array((len(words.ends), width))
+            )
+            rows.append(self._joined(shape, hashed))
         return rows
-
-    def _hashed(self, words: Tokens, width: int) -> scipy.sparse.csr_array:
-        """Return hashed words; nothing where they weigh nothing."""
-        if self.word_norm == 0:
-            return scipy.sparse.csr_array((len(words.ends), width))
-        return hashed_words(words, width)
 
     def _joined(
         self, shape: Float[np.ndarray, "s n"], hashed: scipy.sparse.csr_array
@@ -561,7 +533,12 @@ class FunctionFeatures:
                 message gives its index.
         """
         _same_length(prompts=prompts, answers=answers)
-        rows = finite_array("The features", _regular(self.function(prompts, answers)), ndim=2)
+        found, array = self.function(prompts, answers), None
+        with suppress(ValueError):  # its message is not ours to vouch for
+            array = np.asarray(found)
+        if array is None:
+            raise DataError("The features must be an array, got rows of different lengths.")
+        rows = finite_array("The features", array, ndim=2)
         if rows.shape != (len(answers), self.dimension):
             raise DataError(
                 f"The features must have shape {(len(answers), self.dimension)}, got {rows.shape}."
@@ -652,7 +629,19 @@ def features_from_dict(
     """Return the feature map that ``to_dict`` described."""
     kind = settings.get("kind") if isinstance(settings, Mapping) else None
     if features is not None and function is None:
-        return _same_features(features, settings)
+        if not isinstance(features, Features):
+            raise UsageError(f"features must be a feature map, got {type(features).__name__}.")
+        own, stored = features.to_dict(), settings if isinstance(settings, Mapping) else {}
+        # Where there is a digest, names may differ.
+        compared = [name for name in sorted(own) if name != "name" or not own.get("digest")]
+        differing = [name for name in compared if own[name] != stored.get(name)]
+        if differing or not set(stored) <= set(own):
+            raise DataError(
+                f"These are not the features of the file: {', '.join(differing) or 'its kind'} "
+                "would differ. Nothing was loaded. Give the features that the reward was fitted "
+                "with."
+            )
+        return features
     if kind == "sentence-embeddings":
         raise UsageError(
             "These features need a sentence model, which no file of a reward holds. Pass "
@@ -666,24 +655,6 @@ def features_from_dict(
     with suppress(TypeError, UsageError):  # the message below says it without quoting the file
         return HashedText(**given) if function is None else FunctionFeatures(function, **given)
     raise DataError(f"The settings do not describe features of kind {kind!r}.")
-
-
-def _same_features(features: Features, settings: object) -> Features:
-    """Return features that the settings describe; where there is a digest, names may differ."""
-    if not isinstance(features, Features):
-        raise UsageError(f"features must be a feature map, got {type(features).__name__}.")
-    own = features.to_dict()
-    stored = settings if isinstance(settings, Mapping) else {}
-    named = {"name"} if own.get("digest") else set()
-    differing = [
-        name for name in sorted(own) if own[name] != stored.get(name) and name not in named
-    ]
-    if differing or not set(stored) <= set(own):
-        raise DataError(
-            f"These are not the features of the file: {', '.join(differing) or 'its kind'} would "
-            "differ. Nothing was loaded. Give the features that the reward was fitted with."
-        )
-    return features
 
 
 def usable_dimension(name: str, value: object) -> int:
@@ -728,16 +699,6 @@ def _chunks(sides: list[list[str]]) -> Iterator[list[list[str]]]:
     for start, stop in pairwise(bounds):
         if start < stop:
             yield [side[start:stop] for side in sides]
-
-
-def _regular(value: object) -> np.ndarray:
-    """Return an array of what a function returned; refuse rows of different lengths."""
-    array = None
-    with suppress(ValueError):  # its message is not ours to vouch for
-        array = np.asarray(value)
-    if array is None:
-        raise DataError("The features must be an array, got rows of different lengths.")
-    return array
 
 
 def clipped_rows(rows: Float[np.ndarray, "n d"], bound: float) -> Float[np.ndarray, "n d"]:

@@ -10,16 +10,6 @@ from jaxtyping import Bool, Integer
 
 from sordino.errors import DataError
 
-__all__ = [
-    "FOLDS",
-    "MEASURING",
-    "folds_of",
-    "held_out_questions",
-    "question_folds",
-    "question_numbers",
-    "refuse_one_side",
-]
-
 FOLDS: Final = 5
 MEASURING: Final = 1
 """The level of the folds that metrics are measured on."""

@@ -19,20 +19,6 @@ from sordino.preferences.records import FIELDS, PERSON
 
 from .records import LABELS
 
-__all__ = [
-    "DIFFERENCE",
-    "Columns",
-    "VectorWriter",
-    "column_parts",
-    "column_values",
-    "copy_tables",
-    "numbers",
-    "place_of",
-    "row_groups",
-    "schema_of",
-    "vectors",
-]
-
 T = TypeVar("T")
 
 _BUFFER = 1 << 22  # bytes, so that no row group is read as a whole
@@ -55,45 +41,40 @@ class Columns:
 
 def schema_of(path: Path, person_field: str) -> Columns:
     """Return the columns that are read."""
+    people = f"{person_field}s"
     with _opened(path) as file:
         schema = _asked(lambda: file.schema_arrow, _damage(path))
-        known = {*FIELDS, DIFFERENCE, person_field, f"{person_field}s"}
+        known = {*FIELDS, DIFFERENCE, person_field, people}
         names = sorted(name for name in schema.names if name in known)
-        _refuse_twice(path, names)
+        for one, other in pairwise(names):
+            if one == other:
+                raise DataError(f"{path.name}: column {one!r} is there twice. {_NOTHING}")
         types = tuple((name, str(schema.field(name).type)) for name in names)
         if DIFFERENCE not in names:
             return Columns(types, None)
-        _refuse_columns(path, names, person_field)
-        return Columns(types, _dimension(path, file, schema))
-
-
-def _refuse_twice(path: Path, names: Sequence[str]) -> None:
-    """Refuse columns of one name, of which only one could be meant."""
-    for one, other in pairwise(names):
-        if one == other:
-            raise DataError(f"{path.name}: column {one!r} is there twice. Nothing was released.")
-
-
-def _refuse_columns(path: Path, names: Sequence[str], person_field: str) -> None:
-    """Refuse columns beside vectors that would be left out, and the lack of one that was named."""
-    for plural in (LABELS, f"{person_field}s"):
-        if plural in names:
+        for plural in (LABELS, people):
+            if plural in names:
+                raise DataError(
+                    f"{path.name}: column {plural!r} is not read beside {DIFFERENCE!r}: every row "
+                    f"there is one judgment, of one person. {_NOTHING} Name the columns 'label' "
+                    f"and {person_field!r}, with a row for each judgment, or take it out."
+                )
+        if person_field != PERSON and person_field not in names:
             raise DataError(
-                f"{path.name}: column {plural!r} is not read beside {DIFFERENCE!r}: every row "
-                f"there is one judgment, of one person. Nothing was released. Name the columns "
-                f"'label' and {person_field!r}, with a row for each judgment, or take it out."
+                f"{path.name}: the person field {person_field!r} is missing. {_NOTHING}"
             )
-    if person_field != PERSON and person_field not in names:
-        raise DataError(
-            f"{path.name}: the person field {person_field!r} is missing. Nothing was released."
-        )
+        return Columns(types, _dimension(path, file, schema.field(DIFFERENCE).type))
 
 
-def _dimension(path: Path, file: Any, schema: Any) -> int:
+def _dimension(path: Path, file: Any, kind: Any) -> int:
     """Return how many numbers the first vector has; 0 if there is none and they may have any."""
     problem = f"{path.name}: column {DIFFERENCE!r} must hold lists of numbers."
-    kind = schema.field(DIFFERENCE).type
-    if not _lists_numbers(kind):
+    types = _library()[0].types
+    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
+    number = (types.is_integer, types.is_floating, types.is_boolean)
+    if not any(holds(kind) for holds in lists) or not any(
+        holds(kind.value_type) for holds in number
+    ):
         raise DataError(problem)
     size = getattr(kind, "list_size", -1)  # of lists of a fixed size
     if size > 0:
@@ -102,18 +83,10 @@ def _dimension(path: Path, file: Any, schema: Any) -> int:
     first = _asked(lambda: next(batches, None), _damage(path))
     if first is None:
         return 0
-    lists = first.column(0)
-    if lists.null_count or not len(lists.flatten()):
+    vectors_of_first = first.column(0)
+    if vectors_of_first.null_count or not len(vectors_of_first.flatten()):
         raise DataError(problem)
-    return len(lists.flatten())
-
-
-def _lists_numbers(kind: Any) -> bool:
-    """Return whether a type is that of lists of numbers."""
-    types = _library()[0].types
-    lists = (types.is_list, types.is_large_list, types.is_fixed_size_list)
-    number = (types.is_integer, types.is_floating, types.is_boolean)
-    return any(holds(kind) for holds in lists) and any(holds(kind.value_type) for holds in number)
+    return len(vectors_of_first.flatten())
 
 
 def row_groups(path: Path) -> list[int]:
@@ -172,24 +145,22 @@ def numbers(place: str, batch: Any, name: str) -> np.ndarray:
 
 def vectors(place: str, column: Any, dimension: int) -> np.ndarray:
     """Return a column of lists as an array, one row each."""
-    return _asked(lambda: _rows_of(place, column, dimension), _unreadable(place, DIFFERENCE))
 
+    def read() -> np.ndarray:
+        values = column.flatten()
+        if column.null_count or values.null_count or len(values) != len(column) * dimension:
+            raise DataError(
+                f"{place}: column {DIFFERENCE!r} must hold a list of {dimension} numbers in every "
+                f"row. {_NOTHING}"
+            )
+        offsets = getattr(column, "offsets", None)
+        if offsets is not None and (np.diff(offsets.to_numpy()) != dimension).any():
+            raise DataError(
+                f"{place}: column {DIFFERENCE!r} has lists of different lengths. {_NOTHING}"
+            )
+        return np.asarray(values.to_numpy(zero_copy_only=False).reshape(-1, dimension))
 
-def _rows_of(place: str, column: Any, dimension: int) -> np.ndarray:
-    """Return a column of lists as an array."""
-    values = column.flatten()
-    if column.null_count or values.null_count or len(values) != len(column) * dimension:
-        raise DataError(
-            f"{place}: column {DIFFERENCE!r} must hold a list of {dimension} numbers in every "
-            f"row. {_NOTHING}"
-        )
-    array = values.to_numpy(zero_copy_only=False).reshape(-1, dimension)
-    offsets = getattr(column, "offsets", None)
-    if offsets is not None and (np.diff(offsets.to_numpy()) != dimension).any():
-        raise DataError(
-            f"{place}: column {DIFFERENCE!r} has lists of different lengths. {_NOTHING}"
-        )
-    return np.asarray(array)
+    return _asked(read, _unreadable(place, DIFFERENCE))
 
 
 class VectorWriter:
