@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Integer
@@ -39,6 +39,7 @@ _BATCH = 8192
 _BATCH_CHARACTERS = 1 << 23
 
 
+@runtime_checkable
 class _Rows(Protocol):
     """Raw judgments that can be read more than once, always the same."""
 

@@ -57,7 +57,7 @@ _Look = dict[str, Any]  # what matplotlib draws a line with
 
 
 def _picture(
-    kind: str, height: float, draw: Callable[[Figure], None], *, title: str, text: str
+    kind: str, height: float, fill: Callable[[Figure], None], *, title: str, text: str
 ) -> bytes:
     """Return a picture that was drawn, as bytes: the same drawing gives the same bytes."""
     # Title and description are inside, and no time stamp. Screen readers announce an SVG as one
@@ -73,7 +73,7 @@ def _picture(
     buffer = io.BytesIO()
     with mpl.rc_context(_STYLE):
         figure = Figure(figsize=(10.4, height), layout="constrained")
-        draw(figure)
+        fill(figure)
         metadata = {"Title": title, **details[kind]}
         figure.savefig(buffer, format=kind, dpi=200, metadata=metadata)
     if kind != "svg":
@@ -134,7 +134,7 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
     """Write the picture of a forecast, in the format that the name's ending says."""
     refuse_plot(path, force=force)
 
-    def draw(figure: Figure) -> None:
+    def fill(figure: Figure) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
         _draw_epsilons(left, forecast)
         _draw_labels(right, forecast)
@@ -156,7 +156,7 @@ def write_curves(path: Path, forecast: Forecast, *, force: bool = False) -> None
     drawn = _picture(
         path.suffix.lower().removeprefix("."),
         4.9,
-        draw,
+        fill,
         title="Predicted accuracy of a reward learned from private judgments",
         text=describe_curves(forecast),
     )
@@ -419,7 +419,7 @@ def write_training_curves(
         for at, labels in enumerate(dict.fromkeys(private))
     }
 
-    def draw(figure: Figure) -> None:
+    def fill(figure: Figure) -> None:
         for axes, metric in zip(figure.subplots(1, 2), _PANELS, strict=True):
             _draw_training(axes, curves, metric, {**looks, "non-private": _FREE})
         handles, names = figure.axes[0].get_legend_handles_labels()
@@ -428,7 +428,7 @@ def write_training_curves(
             figure.suptitle(_SIMULATED, color="#b00020", fontweight="bold", gid="simulated")
 
     text = describe_training(curves, simulated=simulated)
-    drawn = _picture("svg", 4.6, draw, title="Training on randomized answers", text=text)
+    drawn = _picture("svg", 4.6, fill, title="Training on randomized answers", text=text)
     with atomic_writer(path, force=force) as file:
         file.write(drawn)
 

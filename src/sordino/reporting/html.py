@@ -38,7 +38,7 @@ def render_report(summary: Json) -> str:
         raise DataError("summary must be what summarize returned, version 1.")
     bins = summary["calibration"]
     figures = {"prediction": curve_values, "decisive": bar_values, "worths": item_values}
-    drawn = {name: draw(summary[name]) for name, draw in figures.items() if summary[name]}
+    drawn = {name: values(summary[name]) for name, values in figures.items() if summary[name]}
     return _page(
         "report.html.j2",
         summary["audits"],
